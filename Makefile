@@ -56,11 +56,11 @@ attack: $(STAMP)
 FRAMES ?= 200000
 SEED ?= 1
 fuzz: $(STAMP)
-	$(BIN)/raftlog fuzz --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
+	$(BIN)/raftlog fuzz --frames $(FRAMES) --seed $(SEED) --out tests/chaos/fuzz/kept $(FUZZ)
 
 # The same to a real cluster, while stock clients work.
 fuzz-live: $(STAMP)
-	$(BIN)/raftlog fuzz --live --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
+	$(BIN)/raftlog fuzz --live --frames $(FRAMES) --seed $(SEED) --out tests/chaos/fuzz/kept $(FUZZ)
 
 # Every stock client library against real processes.
 interop: $(STAMP)

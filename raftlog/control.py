@@ -17,17 +17,13 @@ from raftlog.base.env import Env, ThreadOffload, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
-from raftlog.broker.probe import probe
+from raftlog.broker.links.probe import probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
-from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.published import PublishedMetadata
-from raftlog.metadata.records import Batch, encode_batch
-from raftlog.metadata.repeats import as_if_once, repeatable
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
+    BrokerHeartbeat,
     DescribeQuorum,
     ErrorReply,
-    Heartbeat,
     QuorumDescription,
     QuorumReplica,
     Reply,
@@ -36,11 +32,15 @@ from raftlog.metadata.requests import (
     decode_request,
     encode,
 )
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.loader import MetadataLoader
+from raftlog.metadata.metadata_records import Batch, encode_batch
+from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
 from raftlog.quorum.client import ControllerClient
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.election import timing_of
+from raftlog.quorum.election import timing_for
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import DamagedJournal
 
 log = get_logger("quorum")
@@ -75,7 +75,7 @@ class ControlPlane:
         self,
         config: NodeConfig,
         env: Env,
-        metadata: PublishedMetadata,
+        metadata: MetadataLoader,
         *,
         cluster_id: Callable[[], str | None],
         failed: Callable[[str], None],
@@ -138,8 +138,8 @@ class ControlPlane:
             secret=config.cluster_secret,
             cluster_id=cluster_id,
             machine=_Machine(self._metadata, self._leadership_changed),
-            timing=timing_of(config.controller_quorum_election_timeout_ms / 1000),
-            compaction=Compaction(
+            timing=timing_for(config.controller_quorum_election_timeout_ms / 1000),
+            compaction=SnapshotPolicy(
                 size_bytes=config.metadata_log_max_record_bytes_between_snapshots,
                 interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
             ),
@@ -180,16 +180,16 @@ class ControlPlane:
         """Wait until this node knows who leads the quorum."""
         await self._led.wait()
 
-    def in_touch(self, controller_id: int) -> bool:
+    def is_connected_to_leader(self, controller_id: int) -> bool:
         """Whether that node is the active controller and within reach, as far as this one can tell."""
-        if not self._follows.in_touch(controller_id):
+        if not self._follows.is_connected_to_leader(controller_id):
             return False
-        return controller_id == self._follows.node_id or self._heartbeats.reaches(controller_id)
+        return controller_id == self._follows.node_id or self._heartbeats.is_connected_to(controller_id)
 
-    def withdraw(self) -> None:
+    def stop_candidacy(self) -> None:
         """Stand for controller no more: this node is ending, or of no use."""
         if self.quorum is not None:
-            self.quorum.withdraw()
+            self.quorum.stop_candidacy()
 
     async def hand_over(self) -> None:
         """Withdraw, and give the quorum's lead to another voter if this node has it."""
@@ -211,16 +211,16 @@ class ControlPlane:
 
     async def submit(self, request: Request, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109
         """Ask the active controller, wherever it is (see broker.context.Submit)."""
-        client = self._heartbeats if isinstance(request, Heartbeat) else self._client
-        before, repeated = self._metadata.published, asyncio.Event()
-        request = repeatable(request, lambda: random_uuid(self._env.unguessable))
+        client = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._client
+        before, repeated = self._metadata.published_image, asyncio.Event()
+        request = make_idempotent(request, lambda: random_uuid(self._env.unguessable))
         payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
         try:
             reply = decode_reply(payload)
         except msgspec.DecodeError as error:
             raise UnknownServerError(f"the controller's answer cannot be read: {error}") from error
         if repeated.is_set():
-            reply = as_if_once(request, reply, before)
+            reply = first_attempt_reply(request, reply, before)
         if isinstance(reply, ErrorReply):
             raise from_code(reply.error_code, reply.message)
         return reply
@@ -249,7 +249,7 @@ class ControlPlane:
         if isinstance(request, DescribeQuorum):
             answer(self._describe(self.quorum) if self.quorum.leading else ErrorReply(NotController.code))
         else:
-            if isinstance(request, Heartbeat):
+            if isinstance(request, BrokerHeartbeat):
                 self._observers.heard(request, self._metadata.image.offset, self.quorum.commit_index)
             self.controller.submit(request, answer, self._loop.time(), peer=peer)
             self._arm()
@@ -281,9 +281,9 @@ class ControlPlane:
             self._led.set()
         if self.controller is not None:
             if leading:
-                self.controller.lead(term, self._metadata.image, self._loop.time())
+                self.controller.on_elected(term, self._metadata.image, self._loop.time())
             else:
-                self.controller.stand_down()
+                self.controller.resign()
             self._arm()
         self.on_leader_changed()
 
@@ -316,7 +316,7 @@ class ControlPlane:
         endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
         patience_s = PROBE_S + self._env.lateness.patience_s
         result = await probe(endpoint.host, endpoint.port, patience_s=patience_s)
-        self.controller.probed(broker_id, result, self._loop.time())
+        self.controller.on_probe_result(broker_id, result, self._loop.time())
         self._arm()
 
     def _arm(self) -> None:
@@ -366,7 +366,7 @@ class _LoopWatch:
                 log.warning(
                     "node_slow",
                     node_id=self._node_id,
-                    late_s=round(lateness.worst_s, 3),
+                    late_s=round(lateness.late_s, 3),
                     patience_s=round(lateness.patience_s, 3),
                     advice="its event loop runs late: give the process more of a core, or less to do",
                 )
@@ -416,7 +416,7 @@ class _Observers:
         self._env = env
         self._heard: dict[int, QuorumReplica] = {}
 
-    def heard(self, heartbeat: Heartbeat, metadata_offset: int, commit_index: int) -> None:
+    def heard(self, heartbeat: BrokerHeartbeat, metadata_offset: int, commit_index: int) -> None:
         """Note a broker that has published all that is committed here; what lies behind has no index of its own."""
         now_ms = self._env.wall_clock_ms()
         broker_id = heartbeat.broker_id
@@ -436,7 +436,7 @@ class _Machine:
     """What the quorum replicates into: the published metadata, and news of who leads."""
 
     def __init__(
-        self, metadata: PublishedMetadata, leadership_changed: Callable[[int | None, int, bool], None]
+        self, metadata: MetadataLoader, leadership_changed: Callable[[int | None, int, bool], None]
     ) -> None:
         self.apply = metadata.apply
         self.snapshot = metadata.snapshot

@@ -71,7 +71,7 @@ class NodeFacts:
 
     def group_bytes(self) -> int:
         """Return about how many bytes the groups take that are coordinated here."""
-        return 0 if self._node.broker is None else self._node.broker.coordinators.kept_bytes()
+        return 0 if self._node.broker is None else self._node.broker.coordinators.memory_bytes()
 
     def places(self) -> PlaceFacts | None:
         """Return who is connected; None without the broker role."""

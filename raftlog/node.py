@@ -19,24 +19,24 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
-from raftlog.broker.absences import Absences
-from raftlog.broker.broker_links import BrokerLinks
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordinators import Coordinators
+from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
+from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.handlers import warm_up
-from raftlog.broker.housekeeping import Housekeeping
 from raftlog.broker.lifecycle import Lifecycle, Timing
-from raftlog.broker.peers import introduce
-from raftlog.broker.probe import probe
-from raftlog.broker.replicas import Replicas
-from raftlog.broker.server import BrokerServer, ListenerUnavailable
-from raftlog.broker.transactions import Transactions
-from raftlog.broker.txn_hanging import TransactionSurvey
+from raftlog.broker.links.broker_links import BrokerLinks
+from raftlog.broker.links.probe import probe
+from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
+from raftlog.broker.replicas.fetchers import introduce
+from raftlog.broker.replicas.housekeeping import Housekeeping
+from raftlog.broker.replicas.replicas import Replicas
+from raftlog.broker.unreachable_brokers import Absences
 from raftlog.control import ControlPlane, JournalUnusable
-from raftlog.metadata.features import SUPPORTED
+from raftlog.metadata.controller_api import RegisterBroker
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from raftlog.metadata.published import PublishedMetadata
-from raftlog.metadata.requests import RegisterBroker
+from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 log = get_logger("node")
@@ -67,7 +67,7 @@ class Node:
         self.env = env
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
-        self.metadata = PublishedMetadata(loop.call_soon)
+        self.metadata = MetadataLoader(loop.call_soon)
         self._directories: list[LogDirectory] = []
         self.ending = False
         """Whether it has failed or begun to stop, so that it must lead nothing new."""
@@ -80,7 +80,7 @@ class Node:
             )
         self._server = self._make_server() if self.broker is None else self.broker.server
         if self.control.quorum is not None:
-            self.control.quorum.on_kafka = self._server.adopt
+            self.control.quorum.on_kafka_client = self._server.adopt
 
     async def start(self) -> None:
         """Start all roles; returns when the broker (if this is one) listens and registers. Raises NodeFailed."""
@@ -162,7 +162,7 @@ class Node:
     def fail(self, reason: str) -> None:
         """This node cannot go on; the first reason counts. It is not elected any more, however long it takes to end."""
         self.ending = True
-        self.control.withdraw()
+        self.control.stop_candidacy()
         if not self.failed.done():
             self.failed.set_result(reason)
 
@@ -172,10 +172,10 @@ class Node:
             BrokerContext(
                 env=self.env,
                 config=self.config,
-                image=lambda: self.metadata.published,
+                image=lambda: self.metadata.published_image,
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
-                in_touch=self.control.in_touch,
+                in_touch=self.control.is_connected_to_leader,
             )
         )
 
@@ -192,7 +192,7 @@ class Node:
         if new.cluster_id and new.cluster_id != old.cluster_id:
             try:
                 for directory in self._directories:
-                    directory.adopt_cluster_id(new.cluster_id)
+                    directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
 
@@ -205,7 +205,7 @@ class Broker:
         config: NodeConfig,
         env: Env,
         control: ControlPlane,
-        metadata: PublishedMetadata,
+        metadata: MetadataLoader,
         *,
         cluster_id: Callable[[], str | None],
         failed: Callable[[str], None],
@@ -228,23 +228,23 @@ class Broker:
             submit=control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
-            in_touch=control.in_touch,
+            in_touch=control.is_connected_to_leader,
         )
         self.absences = self.context.absences = Absences(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000
         )
         self.replicas.peers.on_leader_lost = self.absences.lost
         self.replicas.peers.on_leader_found = self.absences.found
-        self.coordinators = self.context.groups = Coordinators(self.context)
+        self.coordinators = self.context.groups = GroupCoordinators(self.context)
         self.links = self.context.links = BrokerLinks(self.context, self.replicas.peers.connect)
-        self.transactions = self.context.transactions = Transactions(self.context)
+        self.transactions = self.context.transactions = TransactionCoordinators(self.context)
         self.survey = TransactionSurvey(self.context)
         self.server = BrokerServer(self.context)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(
             registration=self._registration,
             submit=control.submit,
-            image=lambda: metadata.published,
+            image=lambda: metadata.published_image,
             timing=Timing(
                 config.broker_heartbeat_interval_ms / 1000,
                 CONTROLLED_SHUTDOWN_S,
@@ -275,7 +275,7 @@ class Broker:
         metadata = self._metadata
         await self.replicas.start()
         self._recovered = True
-        self._on_metadata(EMPTY_IMAGE, metadata.published)
+        self._on_metadata(EMPTY_IMAGE, metadata.published_image)
         metadata.subscribe(self._on_metadata)
         await self.server.start(serve=False)
         self.housekeeping.start()
@@ -305,7 +305,7 @@ class Broker:
         )
 
     def _image(self) -> MetadataImage:
-        return self._metadata.published
+        return self._metadata.published_image
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -318,7 +318,7 @@ class Broker:
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
-            features=SUPPORTED,
+            features=SUPPORTED_FEATURES,
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:

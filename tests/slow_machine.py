@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from raftlog.proof.progress import VARIABLE, descendants_of, wait_until
+from raftlog.testing.progress import VARIABLE, descendants_of, wait_until
 
 BIN = Path(sys.executable).parent
 SHARE = 0.1

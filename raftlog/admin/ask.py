@@ -21,7 +21,7 @@ from raftlog.base.log import get_logger
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
@@ -67,7 +67,7 @@ class BrokerUnreachable(Exception):
 
 def shapes(api_key: int) -> Any:
     """Return builders of an API's request in the version used here."""
-    return request_shapes(api_key, VERSIONS[api_key])
+    return request_builders(api_key, VERSIONS[api_key])
 
 
 class Asker:

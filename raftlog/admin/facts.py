@@ -84,7 +84,7 @@ class AccountFacts(NamedTuple):
 
 
 class PlaceFacts(NamedTuple):
-    """Who is connected, see `raftlog.broker.admission`, and what waits for memory."""
+    """Who is connected, see `raftlog.broker.network.admission`, and what waits for memory."""
 
     clients: int
     clients_most: int

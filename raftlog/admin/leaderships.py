@@ -9,8 +9,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from raftlog.base.errors import from_code
-from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     BrokerDrain,
     DrainBroker,
     LeadershipTransfer,
@@ -19,6 +18,7 @@ from raftlog.metadata.requests import (
     Request,
     TransferLeaderships,
 )
+from raftlog.metadata.image import MetadataImage
 
 
 class Submit(Protocol):

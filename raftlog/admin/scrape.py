@@ -16,7 +16,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.standing import PartitionStanding
+from raftlog.metadata.partition_health import PartitionHealth
 
 SLICE: Final = 200
 """Partitions that are asked before others may run: about a millisecond."""
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     name: TopicPartition
     state: PartitionState | None
     facts: PartitionFacts
-    standing: PartitionStanding | None
+    standing: PartitionHealth | None
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.standing import PartitionStanding, stand
+from raftlog.metadata.partition_health import PartitionHealth, partition_health
 
 SLICE: Final = 1_000
 """Partitions that are looked at before others may run: well below a millisecond."""
@@ -55,7 +55,7 @@ class Survey:
         self.fenced = [each for each, state in sorted(image.brokers.items()) if state.fenced]
         self.active = [each for each, state in sorted(image.brokers.items()) if not state.fenced]
 
-    def add(self, topic: str, partition: int, state: PartitionState, standing: PartitionStanding) -> None:
+    def add(self, topic: str, partition: int, state: PartitionState, standing: PartitionHealth) -> None:
         """Look at one partition."""
         self.partitions += 1
         if state.leader == NO_BROKER:
@@ -86,15 +86,15 @@ class Standings:
         self._image = image
         self._usual: dict[int, int] = {}
 
-    def of(self, topic: str, state: PartitionState) -> PartitionStanding:
+    def of(self, topic: str, state: PartitionState) -> PartitionHealth:
         """Return how a partition of a topic stands."""
         overrides = self._image.config("topic", topic)
         if KEY in overrides:
-            return stand(state, self._min_insync(state.leader, overrides))
+            return partition_health(state, self._min_insync(state.leader, overrides))
         usual = self._usual.get(state.leader)
         if usual is None:
             usual = self._usual[state.leader] = self._min_insync(state.leader, {})
-        return stand(state, usual)
+        return partition_health(state, usual)
 
     def _min_insync(self, leader: int, overrides: Mapping[str, str]) -> int:
         brokers = self._image.broker_configs(leader)

@@ -40,7 +40,7 @@ class Introduce(Protocol):
 
 
 class TransactionPort(Protocol):
-    """Asks brokers about transactions, as a broker; see `raftlog.broker.txn_hanging`. Raises KafkaError."""
+    """Asks brokers about transactions, as a broker; see `hanging_transactions.py`. Raises KafkaError."""
 
     async def all(self) -> Sequence[Any]:
         """Return every transactional id of the cluster."""

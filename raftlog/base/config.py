@@ -334,8 +334,8 @@ def validate_group_configs(configs: Mapping[str, str], node: NodeConfig) -> None
 def broker_config(node: NodeConfig, dynamic: Mapping[str, str]) -> NodeConfig:
     """Return what holds for one broker: its dynamic configs, else what it was started with. Cached.
 
-    `dynamic` is what the metadata has of this broker, over what it has of all (`MetadataImage.broker_configs`).
-    Code that follows changes at run time asks for this each time, by `raftlog.metadata.in_force.config_in_force`.
+    `dynamic` is what the metadata has of this broker, over what it has of all (`MetadataImage.broker_configs`). Code
+    that follows changes at run time asks for this each time, by `raftlog.metadata.effective_config.config_in_force`.
     """
     return _broker_config(node, frozenset(dynamic.items())) if dynamic else node
 

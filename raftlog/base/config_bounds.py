@@ -1,4 +1,4 @@
-"""How much metadata a cluster keeps. Only the table; `raftlog.controller.bounds` carries it out."""
+"""How much metadata a cluster keeps. Only the table; `raftlog.controller.metadata_limits` carries it out."""
 
 from __future__ import annotations
 

@@ -187,7 +187,12 @@ class NodeConfig(MemorySettings, MetadataBounds):
         update="cluster-wide",
     )
     request_timeout_ms: int = setting(
-        "request.timeout.ms", "int", 30_000, "Longest wait for another node's answer", at_least=1
+        "request.timeout.ms",
+        "int",
+        30_000,
+        "Longest wait for another node's answer",
+        at_least=1,
+        applied=False,
     )
 
     # Where it keeps things

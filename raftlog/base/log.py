@@ -26,7 +26,7 @@ AUDIT: Final = "audit"
 
 
 class Loggers:
-    """The level of each logger. A logger is a room or a part of one, named as its module: raftlog.broker.fetcher.
+    """The level of each logger. A logger is a room or a part of one, named as its module.
 
     A logger without a level of its own has that of the nearest one above it; the topmost is `ROOT`.
     """

@@ -1,7 +1,7 @@
 """One budget for what others make a broker keep in memory: accounts with a limit each, and how the limits follow.
 
 Only arithmetic: what becomes of somebody for whom there is no room is decided by whoever keeps the account
-(`broker/request_memory.py`, `broker/connection.py`, `broker/sessions.py`).
+(`broker/network/request_memory.py`, `broker/network/connection.py`, `broker/network/fetch_sessions.py`).
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ from raftlog.base.errors import (
     TopicAlreadyExists,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from raftlog.broker.asking import CONFIG_SIZE, ask_in_parts, published
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, published
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 
 TOPIC_NAME_RULE: Final = (
     "a topic name is 1 to 249 of the characters [a-zA-Z0-9._-], but neither . nor .. alone"

@@ -8,15 +8,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlog.base.env import Env
-from raftlog.broker.telemetry import ClientTelemetry
+from raftlog.broker.client_telemetry import ClientTelemetry
+from raftlog.metadata.controller_api import Reply, Request
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import Reply, Request
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
-    from raftlog.broker.absences import Absences
+    from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+    from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
+    from raftlog.broker.coordination.transaction_verification import Confirmations
+    from raftlog.broker.handlers.metadata_view import MetadataViews
+    from raftlog.broker.links.broker_links import BrokerLinks
+    from raftlog.broker.network.connection import Connection
     from raftlog.broker.producer_ids import ProducerIds
-    from raftlog.broker.replicas import Replicas
+    from raftlog.broker.replicas.replicas import Replicas
+    from raftlog.broker.unreachable_brokers import Absences
 
 
 class Submit(Protocol):
@@ -34,12 +40,12 @@ class BrokerContext:
     image: Callable[[], MetadataImage]
     submit: Submit
     replicas: Replicas
-    groups: Any = None
-    transactions: Any = None
-    """Which broker coordinates a transactional id; None: nobody does."""
-    links: Any = None
+    groups: GroupCoordinators = field(init=False)
+    """Set by the broker, as the next ones; nodes that are no brokers have none, and serve no API that asks them."""
+    transactions: TransactionCoordinators = field(init=False)
+    links: BrokerLinks = field(init=False)
     """Asks other brokers on authenticated connections (and this one itself)."""
-    confirmations: Any = None
+    confirmations: Confirmations | None = None
     """What transactions' coordinators are being asked; made when there is something to ask."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
@@ -50,7 +56,7 @@ class BrokerContext:
     """Who is gone as far as this broker can tell; None: it cannot."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """What clients push of themselves."""
-    metadata_views: Any = None
+    metadata_views: MetadataViews | None = None
     """What handlers.metadata keeps encoded between requests."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
@@ -67,10 +73,16 @@ class RequestContext:
     listener: str
     peer_host: str
     peer_broker_id: int | None = None
-    connection: Any = None
+    connection: Connection | None = None
     """Where it came from; None: this broker asks itself, and cancels what it gives up."""
     to_controller: bool = False
     """Whether it came to the controller's listener (KIP-919)."""
+
+    @property
+    def client(self) -> Connection:
+        """The connection of a request that came on one."""
+        assert self.connection is not None
+        return self.connection
 
     @property
     def is_awaited(self) -> bool:

@@ -26,8 +26,13 @@ from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import Submit
+from raftlog.metadata.controller_api import (
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
+    BrokerRegistration,
+    RegisterBroker,
+)
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import BrokerRegistration, Heartbeat, HeartbeatReply, RegisterBroker
 
 log = get_logger(__name__)
 
@@ -176,18 +181,18 @@ class Lifecycle:
     async def _beat(self) -> None:
         self._nudged.clear()
         reply = await self._submit(
-            Heartbeat(
+            BrokerHeartbeat(
                 self._registration().broker_id,
                 self.broker_epoch,
                 self._image().offset,
                 want_shutdown=self._want_shutdown,
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
-                late_ms=int(self.lateness.worst_s * 1000),
+                late_ms=int(self.lateness.late_s * 1000),
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )
-        assert isinstance(reply, HeartbeatReply)
+        assert isinstance(reply, BrokerHeartbeatReply)
         if reply.should_shutdown:
             self._may_leave.set()
         if reply.is_fenced == self.unfenced.is_set():

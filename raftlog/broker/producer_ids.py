@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
-from raftlog.metadata.requests import ProducerIdBlock
+from raftlog.metadata.controller_api import ProducerIdBlock
 
 
 class ProducerIds:

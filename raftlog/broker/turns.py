@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
 from raftlog.base.memory import Account
-from raftlog.protocol.codec import response_pieces
-from raftlog.protocol.reader import Pieces
+from raftlog.protocol.codec import encode_response_incrementally
+from raftlog.protocol.reader import IncrementalRead
 
 if TYPE_CHECKING:
     from raftlog.broker.context import RequestContext
@@ -103,7 +103,7 @@ class in_turns(AsyncIterator[Part]):
         raise StopAsyncIteration
 
 
-async def decoded(env: Env, pieces: Pieces) -> Any:
+async def decoded(env: Env, pieces: IncrementalRead) -> Any:
     """Return a message that is decoded in turns (`codec.request_pieces`, `codec.answer_pieces`). Raises InvalidRequest.
 
     On the loop rather than in a thread, which would hold the interpreter for 5 ms at a time, at each call of the
@@ -125,7 +125,9 @@ async def encoded(env: Env, request: RequestContext, message: Any, *, account: A
     answer is: that is the business of whoever gives it. A part is an entity with its strings, and has no parts.
     """
     out, due, counted = bytearray(), BYTES_AT_ONCE, 0
-    pieces = response_pieces(request.api_key, request.api_version, request.correlation_id, message, out)
+    pieces = encode_response_incrementally(
+        request.api_key, request.api_version, request.correlation_id, message, out
+    )
     try:
         for number, _ in enumerate(pieces, 1):
             size = len(out) + number * PIECE_BYTES

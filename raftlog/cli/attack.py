@@ -12,12 +12,12 @@ from typing import Final
 from raftlog.cli import exits
 from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
 from raftlog.cli.ending import ended_by_signals
-from raftlog.proof.attacks.book import Attack, Shape, read_book
-from raftlog.proof.attacks.runner import Runner
-from raftlog.proof.attacks.siege import SETTINGS, Siege
-from raftlog.proof.attacks.target import Doors
-from raftlog.proof.attacks.verdict import Limits, Outcome
 from raftlog.testing.cluster import AdminCluster, ClusterError
+from raftlog_chaos.attacks.book import Attack, Shape, read_book
+from raftlog_chaos.attacks.runner import Runner
+from raftlog_chaos.attacks.siege import SETTINGS, Siege
+from raftlog_chaos.attacks.target import Doors
+from raftlog_chaos.attacks.verdict import Limits, Outcome
 
 NODES: Final = 3
 MANY_FILES: Final = 4_096

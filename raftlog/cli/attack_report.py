@@ -9,8 +9,8 @@ from typing import Final, Self
 import msgspec
 
 from raftlog.cli.chaos_screen import print_table
-from raftlog.proof.attacks.book import Attack
-from raftlog.proof.attacks.verdict import MIB, Outcome
+from raftlog_chaos.attacks.book import Attack
+from raftlog_chaos.attacks.verdict import MIB, Outcome
 
 ANSWER_CHARACTERS: Final = 60
 """Of the nodes' answers in a table."""

@@ -19,11 +19,11 @@ from typing import Any, Final, Literal
 
 from raftlog.cli import bench_groups, exits
 from raftlog.cli.librdkafka import confluent_kafka
-from raftlog.proof.chaos.landmarks import LANDMARKS, count_events
-from raftlog.proof.progress import patient
-from raftlog.testing import measure
 from raftlog.testing.cluster import Cluster, ClusterError
-from raftlog.testing.failover import AIMS, SCENARIOS, FailoverRun, Outcome, Round
+from raftlog.testing.progress import patient
+from raftlog_chaos.bench import measure
+from raftlog_chaos.bench.failover import AIMS, SCENARIOS, FailoverRun, Outcome, Round
+from raftlog_chaos.runs.landmarks import LANDMARKS, count_events
 
 NODES: Final = 3
 TOPIC: Final = "bench"

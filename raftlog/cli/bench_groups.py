@@ -11,8 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from raftlog.testing.cluster import AdminCluster, Cluster
-from raftlog.testing.group_load import Habits, Load, Member
-from raftlog.testing.loop_lag import LATE, OWN, Lag, look
+from raftlog_chaos.bench.group_load import Habits, Load, Member
+from raftlog_chaos.bench.loop_lag import LATE, OWN, Lag, look
 
 if TYPE_CHECKING:
     from raftlog.cli.bench import Figure

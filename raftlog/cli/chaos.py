@@ -22,18 +22,18 @@ import msgspec
 from raftlog import __version__
 from raftlog.cli import exits
 from raftlog.cli.chaos_screen import Screen, listing, summary
-from raftlog.proof.chaos import folder as run_folder
-from raftlog.proof.chaos.case import Case, CaseError, read_cases, suite_of
-from raftlog.proof.chaos.ground import OpenPlace, Unavailable
-from raftlog.proof.chaos.landmarks import read_events, scandals, silent
-from raftlog.proof.chaos.outcome import Judgement, Outcome, broken, conclude, unrun
-from raftlog.proof.chaos.places import PlaceFile, find_folder, fitting, read_places
-from raftlog.proof.chaos.record import Record
-from raftlog.proof.chaos.runner import Runner
-from raftlog.proof.chaos.stock import stock_ground
-from raftlog.proof.checkers import judge
-from raftlog.proof.faults import FAULTS
-from raftlog.proof.history import Header, HistoryFile, StoredHistory
+from raftlog_chaos.checkers import judge
+from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.history import Header, HistoryFile, StoredHistory
+from raftlog_chaos.runs import folder as run_folder
+from raftlog_chaos.runs.case import Case, CaseError, read_cases, suite_of
+from raftlog_chaos.runs.landmarks import read_events, scandals, silent
+from raftlog_chaos.runs.outcome import Judgement, Outcome, broken, conclude, unrun
+from raftlog_chaos.runs.record import Record
+from raftlog_chaos.runs.rig import OpenPlace, Unavailable
+from raftlog_chaos.runs.runner import Runner
+from raftlog_chaos.runs.stock import stock_ground
+from raftlog_chaos.testbeds.find import PlaceFile, find_suites, fitting, read_places
 
 ANYWHERE: Final = "auto"
 OVERHEAD_S: Final = 15.0
@@ -60,10 +60,9 @@ class ChaosOptions:
 def run(options: ChaosOptions) -> int:
     """Run the cases; returns the exit code."""
     try:
-        folder = find_folder(options.chaos_dir)
-        known = read_cases(folder / "suites", FAULTS)
+        known = read_cases(find_suites(options.chaos_dir), FAULTS)
         chosen = _choose(options, known)
-        places = read_places(folder)
+        places = read_places(options.chaos_dir)
     except (CaseError, OSError, LookupError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.USAGE

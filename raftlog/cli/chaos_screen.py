@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from raftlog.proof.chaos.case import Case
-from raftlog.proof.chaos.outcome import Outcome, Stall, summed
-from raftlog.proof.chaos.places import PlaceFile
-from raftlog.proof.chaos.runner import Progress
+from raftlog_chaos.runs.case import Case
+from raftlog_chaos.runs.outcome import Outcome, Stall, summed
+from raftlog_chaos.runs.runner import Progress
+from raftlog_chaos.testbeds.find import PlaceFile
 
 COLOURS = {"passed": "green", "failed": "red", "not run": "yellow"}
 SHOWN = 8

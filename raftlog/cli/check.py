@@ -9,7 +9,7 @@ of real time. Anybody may write one.
     {"index": 2, "time_ns": 9500, "process": 2, "type": "invoke", "f": "poll", "value": [["poll"]]}
     {"index": 3, "time_ns": 9900, "process": 2, "type": "ok", "f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]}
 
-`raftlog.proof.history` says what each field means.
+`raftlog_chaos.history` says what each field means.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 from raftlog.cli import exits
 from raftlog.cli.demo_screen import Screen
-from raftlog.proof.checkers import Verdict, judge
-from raftlog.proof.history import HistoryError, StoredHistory
+from raftlog_chaos.checkers import Verdict, judge
+from raftlog_chaos.history import HistoryError, StoredHistory
 
 LONG_BYTES = 20_000_000
 """From this size on progress is shown."""

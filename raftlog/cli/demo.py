@@ -24,8 +24,8 @@ from raftlog.cli.demo_stream import Stream
 from raftlog.cli.demo_text import Text, find_text
 from raftlog.cli.demo_verdict import Checker, Verdict, read_back
 from raftlog.cli.librdkafka import confluent_kafka
-from raftlog.proof.progress import Stalled, patient
 from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.progress import Stalled, patient
 
 TOPIC = "demo"
 PARTITIONS = 6

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from raftlog.cli.demo_text import Text
-from raftlog.proof.progress import Wait, signs_of_descendants, wait_until
+from raftlog.testing.progress import Wait, signs_of_descendants, wait_until
 
 TICK_S = 0.005
 FLUSH_S = 0.2

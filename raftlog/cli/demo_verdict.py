@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from raftlog.cli.demo_text import Text
-from raftlog.proof.progress import Stalled, Wait, signs_of_descendants
+from raftlog.testing.progress import Stalled, Wait, signs_of_descendants
 
 
 @dataclass(slots=True)

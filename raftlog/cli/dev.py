@@ -248,7 +248,7 @@ def _watch(cluster: Any) -> int:
 
 def _stop(cluster: Any) -> None:
     """Let all nodes end in order, at the same time; the cluster kills those that do nothing any more."""
-    from raftlog.proof.progress import Stalled, wait_until
+    from raftlog.testing.progress import Stalled, wait_until
 
     for node in cluster.nodes.values():
         node.signal(signal.SIGTERM)

@@ -14,14 +14,14 @@ from raftlog.cli import exits
 from raftlog.cli.attack import ProcessGround
 from raftlog.cli.attack_report import figures
 from raftlog.cli.ending import ended_by_signals
-from raftlog.proof.attacks.book import Attack
-from raftlog.proof.attacks.siege import Siege
-from raftlog.proof.attacks.target import delete_topics, topics_made
-from raftlog.proof.attacks.verdict import Limits, Outcome
-from raftlog.proof.fuzz.campaign import CHUNK, Summary, number_of, run_campaign
-from raftlog.proof.fuzz.findings import Finding, write_regression
-from raftlog.proof.fuzz.live import Order, Report
 from raftlog.testing.cluster import ClusterError
+from raftlog_chaos.attacks.book import Attack
+from raftlog_chaos.attacks.siege import Siege
+from raftlog_chaos.attacks.target import delete_topics, topics_made
+from raftlog_chaos.attacks.verdict import Limits, Outcome
+from raftlog_chaos.fuzz.campaign import CHUNK, Summary, number_of, run_campaign
+from raftlog_chaos.fuzz.findings import Finding, write_regression
+from raftlog_chaos.fuzz.live import Order, Report
 
 SHOWN: Final = 10
 SLOWEST_LIVE: Final = 200
@@ -187,7 +187,7 @@ def _send(order: Order) -> Report:
     """Send the frames from a process of its own; return its report."""
     try:
         ran = subprocess.run(
-            [sys.executable, "-m", "raftlog.proof.fuzz.live"],
+            [sys.executable, "-m", "raftlog_chaos.fuzz.live"],
             input=msgspec.json.encode(order),
             stdout=subprocess.PIPE,
             timeout=60 + order.frames / SLOWEST_LIVE,

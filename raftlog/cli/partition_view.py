@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.standing import PartitionStanding, stand
+from raftlog.metadata.partition_health import PartitionHealth, partition_health
 
 Added = Mapping[tuple[str, int], tuple[tuple[int, ...], tuple[int, ...]]]
 """(replicas that are being added, replicas that are being removed) of each partition that is reassigned."""
@@ -27,13 +27,13 @@ class Partition:
     def label(self) -> str:
         return f"{self.topic}-{self.number}"
 
-    def stand(self, min_insync: int, reassigned: Added) -> PartitionStanding:
+    def stand(self, min_insync: int, reassigned: Added) -> PartitionHealth:
         """Judge it by the rule of the brokers; `min_insync` is the topic's min.insync.replicas."""
         adding, removing = reassigned.get((self.topic, self.number), ((), ()))
         state = PartitionState(
             self.replicas, self.isr, self.leader, adding_replicas=adding, removing_replicas=removing
         )
-        return stand(state, min_insync)
+        return partition_health(state, min_insync)
 
 
 def partitions_in(metadata: Any) -> list[Partition]:

@@ -29,8 +29,8 @@ from raftlog.pipeline.jobs.control import BatchDone, Control, JobError, MissingE
 from raftlog.pipeline.jobs.session import NO_JAVA, java, make_session
 from raftlog.pipeline.jobs.settings import build
 from raftlog.pipeline.jobs.trips import SCHEMA, count_demand, trips
-from raftlog.proof.progress import Stalled, patient, wait_until
 from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.progress import Stalled, patient, wait_until
 
 if TYPE_CHECKING:
     from raftlog.pipeline.jobs.trips_check import ArchiveVerdict, WindowVerdict

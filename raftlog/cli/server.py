@@ -31,7 +31,7 @@ from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
 
 if TYPE_CHECKING:
-    from raftlog.proof.node_faults import NodeFaults
+    from raftlog.faults.node_faults import NodeFaults
 
 DESCRIPTION = (
     "Run one node. Settings: default < file < RAFTLOG_* environment < --override; see raftlog config. "
@@ -200,7 +200,7 @@ def watch_stdin(obey: Callable[[bytes], bytes] | None, *, exit_at_end: bool) -> 
 def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool) -> tuple[Env, NodeFaults]:
     """Return an environment that can be troubled, by the faults given, then by standard input and whoever gets the
     second."""
-    from raftlog.proof.node_faults import NodeFaults, read_fault
+    from raftlog.faults.node_faults import NodeFaults, read_fault
 
     folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
     get_logger("server").warning("faults_enabled", advice="for tests only", folders=folders)

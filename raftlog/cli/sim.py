@@ -10,12 +10,12 @@ from typing import NamedTuple
 from raftlog.base.log import configure_log
 from raftlog.cli import exits
 from raftlog.cli.ending import ended_by_signals
-from raftlog.proof.chronicle import Event
-from raftlog.proof.regressions import REGRESSIONS
-from raftlog.proof.simulator.hosts import current_process
-from raftlog.proof.simulator.loop import START_S
-from raftlog.proof.stories import STORIES
-from raftlog.proof.sweep import STRICT_STORY, Outcome, Summary, Sweep, Tale, silence
+from raftlog_chaos.chronicle import Event
+from raftlog_chaos.regressions import REGRESSIONS
+from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.simulator.hosts import current_process
+from raftlog_chaos.simulator.loop import START_S
+from raftlog_chaos.sweep import STRICT_STORY, Outcome, Summary, Sweep, Tale, silence
 
 SHOWN_FAILURES = 20
 """Failures that are told in full; the rest are only named."""

@@ -18,22 +18,33 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.bounds import check_broker
-from raftlog.controller.decisions import MORE, SWEEP, Event
-from raftlog.controller.settling import NOBODY, Lacking, Settlement, UncleanRule, settle_all
-from raftlog.controller.standing import Standing
-from raftlog.metadata.features import why_unsupported
-from raftlog.metadata.image import BrokerState, MetadataImage
-from raftlog.metadata.records import BrokerChanged, BrokerRegistered, BrokerUnregistered, Record
-from raftlog.metadata.replay import apply_records
-from raftlog.metadata.requests import (
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.leader_and_isr import (
+    NO_LOST_REPLICAS,
+    LostReplicas,
+    PartitionUpdates,
+    UncleanRule,
+    update_all_partitions,
+)
+from raftlog.controller.metadata_limits import check_registration_size
+from raftlog.metadata.controller_api import (
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
     BrokerRegistration,
     Done,
-    Heartbeat,
-    HeartbeatReply,
     RegisterBroker,
     UnregisterBroker,
 )
+from raftlog.metadata.features import unsupported_reason
+from raftlog.metadata.image import BrokerState, MetadataImage
+from raftlog.metadata.metadata_records import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    Record,
+)
+from raftlog.metadata.record_replay import apply_records
 
 
 def decide_register(
@@ -41,7 +52,7 @@ def decide_register(
     request: RegisterBroker,
     *,
     in_session: bool,
-    standing: Standing,
+    standing: BrokerAvailability,
     unclean: UncleanRule,
 ) -> Decision:
     """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
@@ -54,16 +65,20 @@ def decide_register(
         return Decision(reply=BrokerRegistration(existing.broker_epoch))
     if existing is not None and existing.incarnation_id != request.incarnation_id and in_session:
         raise DuplicateBrokerRegistration(f"broker {request.broker_id} runs already, as another process")
-    known = image.departed.get(request.broker_id, ()) if existing is None else existing.directory_ids
+    known = (
+        image.unregistered_directories.get(request.broker_id, ())
+        if existing is None
+        else existing.directory_ids
+    )
     disk_lost = not set(known) <= set(request.directory_ids)
-    settlement = settle_all(
+    settlement = update_all_partitions(
         image,
-        standing.without({request.broker_id}),
+        standing.with_fenced({request.broker_id}),
         unclean,
-        lacking=Lacking(request.broker_id) if disk_lost else NOBODY,
+        lacking=LostReplicas(request.broker_id) if disk_lost else NO_LOST_REPLICAS,
     )
     if not settlement.complete:
-        return Decision(settlement.records, MORE, settlement.events)
+        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
     record = BrokerRegistered(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -77,7 +92,7 @@ def decide_register(
     return Decision(
         (*settlement.records, record),
         BrokerRegistration(broker_epoch),
-        (*settlement.events, Event("info", "controller_registered_broker", fields)),
+        (*settlement.events, LogEvent("info", "controller_registered_broker", fields)),
     )
 
 
@@ -88,9 +103,9 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         )
     if request.broker_id < 0 or not request.endpoints:
         raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
-    check_broker(image, request)
+    check_registration_size(image, request)
     for name, level in image.features.items():
-        reason = why_unsupported(request.features, name, level)
+        reason = unsupported_reason(request.features, name, level)
         if reason is not None:
             raise UnsupportedVersion(
                 f"broker {request.broker_id} {reason}; the cluster's level of it is {level}"
@@ -107,7 +122,7 @@ def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
     )
 
 
-def current_broker(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerState:
+def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerState:
     """Return a broker. Raises BrokerIdNotRegistered or, for another incarnation, StaleBrokerEpoch."""
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -118,76 +133,76 @@ def current_broker(image: MetadataImage, broker_id: int, broker_epoch: int) -> B
 
 
 def decide_heartbeat(
-    image: MetadataImage, request: Heartbeat, standing: Standing, unclean: UncleanRule
+    image: MetadataImage, request: BrokerHeartbeat, standing: BrokerAvailability, unclean: UncleanRule
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
     A broker with a failed log directory is fenced: which partitions lay there only the broker knows. Where it reports
     its log as damaged it leaves the ISR, before it is unfenced.
     """
-    broker = current_broker(image, request.broker_id, request.broker_epoch)
+    broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
     want_fence = request.want_fence or bool(request.failed_directory_ids)
     if broker.fenced:
         if request.want_shutdown:
-            return Decision(reply=HeartbeatReply(caught_up, True, True))
+            return Decision(reply=BrokerHeartbeatReply(caught_up, True, True))
         if want_fence or not caught_up:
-            return Decision(reply=HeartbeatReply(caught_up, True, False))
+            return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
         return _unfence(image, broker, standing, unclean, damaged=frozenset(request.damaged))
     if want_fence:
-        decision = decide_fence(image, {broker.broker_id: "it asked"}, standing, unclean)
+        decision = decide_fence_brokers(image, {broker.broker_id: "it asked"}, standing, unclean)
         return decision._replace(
-            reply=decision.reply or HeartbeatReply(caught_up, True, request.want_shutdown)
+            reply=decision.reply or BrokerHeartbeatReply(caught_up, True, request.want_shutdown)
         )
     if request.want_shutdown:
         return _shut_down(image, broker, standing, unclean, caught_up=caught_up)
-    reply = HeartbeatReply(caught_up, False, False)
+    reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
-    lacking = Lacking(broker.broker_id, frozenset(request.damaged))
-    settlement = settle_all(image, standing, unclean, lacking=lacking)
+    lacking = LostReplicas(broker.broker_id, frozenset(request.damaged))
+    settlement = update_all_partitions(image, standing, unclean, lacking=lacking)
     return Decision(settlement.records, reply, settlement.events)  # what is left, the next heartbeat reports
 
 
 def _unfence(
     image: MetadataImage,
     broker: BrokerState,
-    standing: Standing,
+    standing: BrokerAvailability,
     unclean: UncleanRule,
     *,
     damaged: frozenset[tuple[UUID, int]],
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
-    settlement = settle_all(
-        image, standing.with_alive(broker_id), unclean, lacking=Lacking(broker_id, damaged)
+    settlement = update_all_partitions(
+        image, standing.with_alive(broker_id), unclean, lacking=LostReplicas(broker_id, damaged)
     )
-    event = Event(
+    event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
     # A leader must not be fenced: unfence first, settle what does not fit afterwards.
-    more = () if settlement.complete else (SWEEP,)
+    more = () if settlement.complete else (UPDATE_ALL_PARTITIONS,)
     return Decision(
         (record, *settlement.records),
-        HeartbeatReply(True, False, False),
+        BrokerHeartbeatReply(True, False, False),
         (event, *settlement.events, *more),
     )
 
 
-def decide_fence(
-    image: MetadataImage, reasons: Mapping[int, str], standing: Standing, unclean: UncleanRule
+def decide_fence_brokers(
+    image: MetadataImage, reasons: Mapping[int, str], standing: BrokerAvailability, unclean: UncleanRule
 ) -> Decision:
     """Fence brokers: they lead nothing, and leave every ISR that has a member alive."""
     brokers = [image.brokers[broker_id] for broker_id in reasons if broker_id in image.brokers]
     brokers = [broker for broker in brokers if not broker.fenced]
     if not brokers:
         return Decision()
-    settlement = settle_all(image, standing.without(reasons.keys()), unclean)
+    settlement = update_all_partitions(image, standing.with_fenced(reasons.keys()), unclean)
     if not settlement.complete:
-        return Decision(settlement.records, MORE, settlement.events)
+        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
     fencing = tuple(BrokerChanged(each.broker_id, each.broker_epoch, fenced=True) for each in brokers)
     events = tuple(
-        Event(
+        LogEvent(
             "warning",
             "controller_fenced_broker",
             {"broker_id": each.broker_id, "reason": reasons[each.broker_id]},
@@ -198,9 +213,14 @@ def decide_fence(
 
 
 def _shut_down(
-    image: MetadataImage, broker: BrokerState, standing: Standing, unclean: UncleanRule, *, caught_up: bool
+    image: MetadataImage,
+    broker: BrokerState,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    *,
+    caught_up: bool,
 ) -> Decision:
-    settlement = settle_all(image, standing.with_leaving(broker.broker_id), unclean)
+    settlement = update_all_partitions(image, standing.with_shutting_down(broker.broker_id), unclean)
     records: tuple[Record, ...] = settlement.records
     events = settlement.events
     if not broker.in_controlled_shutdown:
@@ -209,14 +229,14 @@ def _shut_down(
             *records,
         )
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(settlement.records)}
-        events = (Event("info", "controlled_shutdown_began", fields), *events)
+        events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
     may_stop = settlement.complete and not _waits_for_doubtful(image, broker.broker_id, standing)
-    return Decision(records, HeartbeatReply(caught_up, False, may_stop), events)
+    return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
-def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: Standing) -> bool:
+def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: BrokerAvailability) -> bool:
     """Say whether the broker leads a partition that a broker in doubt could lead once it is heard of."""
-    doubtful = standing.doubtful - {broker_id}
+    doubtful = standing.suspected - {broker_id}
     if not doubtful:
         return False
     return any(
@@ -229,7 +249,7 @@ def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: Standing
 
 
 def decide_unregister(
-    image: MetadataImage, request: UnregisterBroker, standing: Standing, unclean: UncleanRule
+    image: MetadataImage, request: UnregisterBroker, standing: BrokerAvailability, unclean: UncleanRule
 ) -> Decision:
     """Forget a broker, running or not: it leads nothing any more and leaves every ISR that has a member alive.
 
@@ -239,15 +259,17 @@ def decide_unregister(
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
-    settlement: Settlement = settle_all(image, standing.without({broker.broker_id}), unclean)
+    settlement: PartitionUpdates = update_all_partitions(
+        image, standing.with_fenced({broker.broker_id}), unclean
+    )
     if not settlement.complete:
-        return Decision(settlement.records, MORE, settlement.events)
+        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
     is_last = _is_in_sync(apply_records(image, settlement.records), broker.broker_id)
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
-    event = Event("info", "controller_unregistered_broker", fields)
+    event = LogEvent("info", "controller_unregistered_broker", fields)
     return Decision((*settlement.records, record), Done(), (*settlement.events, event))
 
 

@@ -29,12 +29,10 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.bounds import Bounds, check_group_name, checked_value
-from raftlog.controller.decisions import SWEEP, Event
-from raftlog.controller.settling import UNCLEAN_KEY
-from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.records import ConfigChanged
-from raftlog.metadata.requests import (
+from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.leader_and_isr import UNCLEAN_KEY
+from raftlog.controller.metadata_limits import MetadataLimits, check_group_name, checked_value
+from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
     SET,
@@ -45,6 +43,8 @@ from raftlog.metadata.requests import (
     ConfigResult,
     ConfigResults,
 )
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.metadata_records import ConfigChanged
 
 _TABLES: Final = {
     "topic": TopicConfig,
@@ -57,7 +57,7 @@ _TABLES: Final = {
 def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: NodeConfig) -> Decision:
     """Alter configs, each resource wholly or not at all; with `validate_only`, say what would happen."""
     times = Counter((each.resource_type, each.resource_name) for each in request.alterations)
-    bounds = Bounds(image, config)
+    bounds = MetadataLimits(image, config)
     records: list[ConfigChanged] = []
     results: dict[tuple[str, str], ConfigResult] = {}
     for alteration in request.alterations:
@@ -80,7 +80,7 @@ def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: No
 
 def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
     events = [
-        Event(
+        LogEvent(
             "info",
             "config_changed",
             {"resource": f"{each.resource_type}:{each.resource_name}", "key": each.key, "value": each.value},
@@ -88,7 +88,7 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
         for each in records
     ]
     events += [
-        Event("warning", "config_without_effect", {"key": each.key, "value": each.value, "reason": reason})
+        LogEvent("warning", "config_without_effect", {"key": each.key, "value": each.value, "reason": reason})
         for each in records
         if each.resource_type == "broker"
         and each.value is not None
@@ -96,7 +96,7 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
     ]
     # Whoever allows unclean elections wants them for what is offline at this moment.
     allows = any(each.key == UNCLEAN_KEY for each in records)
-    return (*events, SWEEP) if allows else tuple(events)
+    return (*events, UPDATE_ALL_PARTITIONS) if allows else tuple(events)
 
 
 def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
@@ -119,7 +119,7 @@ def _altered(
     alteration: ConfigAlteration,
     config: NodeConfig,
     *,
-    bounds: Bounds,
+    bounds: MetadataLimits,
     replace: bool,
 ) -> list[ConfigChanged]:
     if any(count > 1 for count in Counter(op.key for op in alteration.ops).values()):
@@ -146,9 +146,9 @@ def _altered(
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)
     ]
-    bounds.room.check(others=len(changes))
+    bounds.batch_limit.check(others=len(changes))
     bounds.change_configs(resource, before, after)
-    bounds.room.take(others=len(changes))
+    bounds.batch_limit.reserve(others=len(changes))
     return changes
 
 

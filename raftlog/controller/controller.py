@@ -19,37 +19,34 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import (
+    alter_partition,
     brokers,
     configs,
     elections,
-    features,
+    feature_updates,
     leaderships,
-    partitions,
     producer_ids,
     reassignment,
     topics,
 )
-from raftlog.controller.decisions import MORE, SWEEP, Event
-from raftlog.controller.reasons import Causes, causes_of
-from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
-from raftlog.controller.soft import ProbeResult, SoftState
-from raftlog.controller.standing import Standing, standing_of
+from raftlog.controller.broker_availability import BrokerAvailability, availability_of
+from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
+from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
+from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
-from raftlog.metadata.records import Batch, ClusterNamed, ControllerElected, Record
-from raftlog.metadata.replay import apply_records
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    BrokerHeartbeat,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
     ErrorReply,
-    Heartbeat,
     ListReassignments,
     RegisterBroker,
     Reply,
@@ -58,6 +55,9 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.metadata_records import Batch, ClusterNamed, ControllerElected, Record
+from raftlog.metadata.record_replay import apply_records
 
 TICK_S: Final = 0.25
 """Longest time between two ticks of an active controller."""
@@ -66,7 +66,7 @@ STALL_S: Final = 0.25
 MIN_TICK_S: Final = 0.01
 """Shortest time between two ticks, when something that is due cannot be done yet."""
 
-OF_OTHERS: Final = (UnregisterBroker, DrainBroker)
+ABOUT_OTHER_BROKERS: Final = (UnregisterBroker, DrainBroker)
 """Requests whose `broker_id` is who they are about, not who asks."""
 
 Answer = Callable[[Reply], None]
@@ -74,8 +74,8 @@ Answer = Callable[[Reply], None]
 
 class Controller:
     """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing;
-    `probe` has the node find out whether a broker's port answers, and tell `probed`; `cluster_id` is what this node
-    already calls its cluster, if anything.
+    `probe` has the node find out whether a broker's port answers, and tell `on_probe_result`; `cluster_id` is what
+    this node already calls its cluster, if anything.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Controller:
             EMPTY_IMAGE, apply_records, self._append, perform=self._perform
         )
         self._runner.stand_down()
-        self._soft = SoftState(0.0, self.lateness)
+        self._soft = BrokerLiveness(0.0, self.lateness)
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
         self._sweep_due = False
@@ -120,12 +120,12 @@ class Controller:
         """True from the commit of our election to the end of our leadership."""
         return self._phase == "active"
 
-    def lead(self, term: int, image: MetadataImage, now: float) -> None:
+    def on_elected(self, term: int, image: MetadataImage, now: float) -> None:
         """The quorum says that we lead `term`; `image` is everything committed so far."""
         if term == self._term and self._phase != "idle":
             return
         assert term > image.controller_epoch, "a term has one leader, and it leads once"
-        self.stand_down()
+        self.resign()
         self._term = term
         self._predecessor = image.controller_id
         self._phase = "electing"
@@ -142,7 +142,7 @@ class Controller:
         except KafkaError:
             self._announced = False  # the next tick tries again
 
-    def stand_down(self) -> None:
+    def resign(self) -> None:
         """We lead no more: what waits for commit is answered with NOT_CONTROLLER."""
         if self._phase == "active":
             self._log.info("controller_stood_down", controller_epoch=self._term)
@@ -155,7 +155,7 @@ class Controller:
         if self._phase == "idle":
             return
         if image.controller_epoch > self._term:
-            self.stand_down()
+            self.resign()
         elif self._phase == "active":
             self._runner.committed(image.offset)
         elif image.controller_epoch == self._term:
@@ -167,9 +167,9 @@ class Controller:
         self._seen_at = now
         self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
         self._runner.reset(image, image.offset)
-        self._soft = SoftState(self._config.broker_session_timeout_ms / 1000, self.lateness)
+        self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
-        self._soft.expect(self._unfenced(), now, connected=present, predecessor=self._predecessor)
+        self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
@@ -180,7 +180,8 @@ class Controller:
         random_id = topics.random_uuid(self._random).bytes
         cluster_id = self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
         return Decision(
-            (ClusterNamed(cluster_id),), effects=(Event("info", "cluster_named", {"cluster_id": cluster_id}),)
+            (ClusterNamed(cluster_id),),
+            effects=(LogEvent("info", "cluster_named", {"cluster_id": cluster_id}),),
         )
 
     # --- the one way to decide
@@ -204,7 +205,7 @@ class Controller:
             return decide(image)
 
         def next_or_answer(outcome: Any) -> None:
-            if outcome is MORE:
+            if outcome is DECIDE_AGAIN:
                 self._decide(decide, answer, causes=causes)
             else:
                 answer(outcome)
@@ -212,13 +213,13 @@ class Controller:
         self._runner.handle(decide_because, next_or_answer)
 
     def _perform(self, effect: Any) -> None:
-        if effect is SWEEP:
+        if effect is UPDATE_ALL_PARTITIONS:
             self._sweep()
         else:
             getattr(self._log, effect.level)(effect.name, **effect.fields)
 
-    def _standing(self, image: MetadataImage) -> Standing:
-        return standing_of(image, self._soft.doubtful())
+    def _standing(self, image: MetadataImage) -> BrokerAvailability:
+        return availability_of(image, self._soft.suspected())
 
     def _unclean(self, image: MetadataImage) -> UncleanRule:
         return unclean_rule(image, self._config)
@@ -227,8 +228,8 @@ class Controller:
         """Settle every partition anew."""
 
         def decide(image: MetadataImage) -> Decision:
-            settlement = settle_all(image, self._standing(image), self._unclean(image))
-            reply = None if settlement.complete else MORE
+            settlement = update_all_partitions(image, self._standing(image), self._unclean(image))
+            reply = None if settlement.complete else DECIDE_AGAIN
             return Decision(settlement.records, reply, settlement.events)
 
         def swept(outcome: Any) -> None:
@@ -260,11 +261,15 @@ class Controller:
                 answer(outcome)
 
         asked_for = getattr(request, "broker_id", None)
-        if peer is not None and asked_for not in (None, peer) and not isinstance(request, OF_OTHERS):
+        if (
+            peer is not None
+            and asked_for not in (None, peer)
+            and not isinstance(request, ABOUT_OTHER_BROKERS)
+        ):
             answer_on_the_wire(ClusterAuthorizationFailed(f"broker {peer} cannot speak for {asked_for}"))
             return
         match request:
-            case Heartbeat():
+            case BrokerHeartbeat():
                 self._heartbeat(request, answer_on_the_wire, now)
             case RegisterBroker():
                 self._register(request, answer_on_the_wire, now)
@@ -278,7 +283,7 @@ class Controller:
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
             case AlterPartition():
-                return partitions.decide_alter_partition(image, request, self._standing(image))
+                return alter_partition.decide_alter_partition(image, request, self._standing(image))
             case CreateTopics():
                 return topics.decide_create_topics(image, request, config=self._config, random=self._random)
             case DeleteTopics():
@@ -292,7 +297,7 @@ class Controller:
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
             case UpdateFeatures():
-                return features.decide_update_features(image, request)
+                return feature_updates.decide_update_features(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, self._standing(image), self._unclean(image))
             case _:
@@ -316,7 +321,7 @@ class Controller:
             case _:
                 raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")
 
-    def _heartbeat(self, request: Heartbeat, answer: Callable[[Any], None], now: float) -> None:
+    def _heartbeat(self, request: BrokerHeartbeat, answer: Callable[[Any], None], now: float) -> None:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
             self._heard(request.broker_id, now, request.late_ms / 1000)
@@ -329,7 +334,7 @@ class Controller:
         )
 
     def _register(self, request: RegisterBroker, answer: Callable[[Any], None], now: float) -> None:
-        in_session = self._soft.in_session(request.broker_id, now)
+        in_session = self._soft.has_valid_session(request.broker_id, now)
 
         def decide(image: MetadataImage) -> Decision:
             return brokers.decide_register(
@@ -382,7 +387,7 @@ class Controller:
     def _watch_own_stalls(self, now: float) -> None:
         late = now - self._seen_at - TICK_S
         if late > STALL_S:
-            self._soft.shift(late)
+            self._soft.postpone_all(late)
             if not self.lateness.is_slow:  # that was said already, once
                 self._log.warning("controller_stalled", seconds=round(late, 3))
         self._seen_at = max(self._seen_at, now)
@@ -395,7 +400,7 @@ class Controller:
     def _fence_condemned(self, now: float) -> None:
         reasons = {}
         for broker_id in self._unfenced():
-            reason = self._soft.verdict(broker_id, now)
+            reason = self._soft.fence_reason(broker_id, now)
             if reason is not None and broker_id not in self._fencing:
                 reasons[broker_id] = reason
         if not reasons:
@@ -406,14 +411,16 @@ class Controller:
             self._fencing -= reasons.keys()
 
         self._decide(
-            lambda image: brokers.decide_fence(image, reasons, self._standing(image), self._unclean(image)),
+            lambda image: brokers.decide_fence_brokers(
+                image, reasons, self._standing(image), self._unclean(image)
+            ),
             fenced,
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 
     def _heard(self, broker_id: int, now: float, late_s: float) -> None:
         tail = self._runner.tail
-        if self._soft.heard(broker_id, now, late_s) and (
+        if self._soft.on_heartbeat(broker_id, now, late_s) and (
             any(each.fenced or each.in_controlled_shutdown or each.draining for each in tail.brokers.values())
             or reassignment.any_reassigned(tail)
         ):
@@ -424,7 +431,7 @@ class Controller:
         self._connected.add(broker_id)
         if self.active:
             self._watch_own_stalls(now)
-            self._soft.connected(broker_id)
+            self._soft.on_connect(broker_id)
 
     def peer_lost(self, broker_id: int, now: float) -> None:
         """A broker's heartbeat connection dropped: it is suspect, and probed at once."""
@@ -432,13 +439,13 @@ class Controller:
         if self.active:
             self._watch_own_stalls(now)
             self._log.info("controller_lost_broker", broker_id=broker_id)
-            self._soft.lost(broker_id, now)
+            self._soft.on_disconnect(broker_id, now)
             self._probe_due(now)
 
-    def probed(self, broker_id: int, result: ProbeResult, now: float) -> None:
+    def on_probe_result(self, broker_id: int, result: ProbeResult, now: float) -> None:
         """What became of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
             self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
-            self._soft.probed(broker_id, result)
+            self._soft.on_probe_result(broker_id, result)
             self._fence_condemned(now)

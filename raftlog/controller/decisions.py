@@ -13,15 +13,15 @@ MAX_PARTITION_RECORDS: Final = 10_000
 MAX_OTHER_RECORDS: Final = 10_000
 """Records of other kinds (topics, configs) in one batch."""
 
-MORE: Final = object()
+DECIDE_AGAIN: Final = object()
 """The reply of a decision that did only as much as one batch may hold; decide again once it is committed."""
 
-SWEEP: Final = object()
+UPDATE_ALL_PARTITIONS: Final = object()
 """The effect that asks the controller to settle every partition anew."""
 
 
 @dataclass(slots=True)
-class Room:
+class BatchLimit:
     """What one batch still has room for."""
 
     partitions: int = MAX_PARTITION_RECORDS
@@ -36,7 +36,7 @@ class Room:
         if others > self.others:
             raise PolicyViolation(f"one request takes at most {MAX_OTHER_RECORDS} topics and configs")
 
-    def take(self, *, partitions: int = 0, others: int = 0) -> None:
+    def reserve(self, *, partitions: int = 0, others: int = 0) -> None:
         """Use room for so many records; raises PolicyViolation like `check`."""
         self.check(partitions=partitions, others=others)
         self.partitions -= partitions
@@ -49,7 +49,7 @@ MAX_NAMED: Final = 10
 Level = Literal["info", "warning", "error"]
 
 
-class Event(NamedTuple):
+class LogEvent(NamedTuple):
     """An effect: a line for the operator's timeline, written once what it tells is committed."""
 
     level: Level

@@ -17,22 +17,30 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import NO_BROKER
-from raftlog.controller.decisions import SWEEP, Event, Room
-from raftlog.controller.settling import settle
-from raftlog.controller.standing import Standing
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, BatchLimit, LogEvent
+from raftlog.controller.leader_and_isr import update_leader_and_isr
+from raftlog.metadata.controller_api import (
+    PREFERRED,
+    UNCLEAN,
+    ElectionResult,
+    ElectionResults,
+    ElectLeaders,
+)
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
-from raftlog.metadata.records import PartitionChanged
-from raftlog.metadata.requests import PREFERRED, UNCLEAN, ElectionResult, ElectionResults, ElectLeaders
+from raftlog.metadata.metadata_records import PartitionChanged
 
 MAX_REBALANCED: Final = 1_000
 """Leaderships that one rebalance moves; the next interval moves more."""
 
 
-def decide_elect_leaders(image: MetadataImage, request: ElectLeaders, standing: Standing) -> Decision:
+def decide_elect_leaders(
+    image: MetadataImage, request: ElectLeaders, standing: BrokerAvailability
+) -> Decision:
     """Elect preferred or unclean leaders; asked for all partitions, tell only of those that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"election type {request.election_type} is unknown")
-    room = Room()
+    room = BatchLimit()
     records: list[PartitionChanged] = []
     results: list[ElectionResult] = []
     for topic, partition in _asked_for(image, request):
@@ -40,7 +48,7 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeaders, standing: 
         try:
             unclean = request.election_type == UNCLEAN
             change = _elected(image, topic, partition, unclean=unclean, standing=standing)
-            room.take(partitions=1)
+            room.reserve(partitions=1)
             records.append(change)
         except ElectionNotNeeded as not_needed:
             if request.partitions is None:
@@ -51,7 +59,10 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeaders, standing: 
         results.append(_result(topic, partition, error))
     effects: tuple[object, ...] = _events(image, request, records)
     if records and request.election_type == UNCLEAN:
-        effects = (*effects, SWEEP)  # who was elected may be all that a reassignment waited for
+        effects = (
+            *effects,
+            UPDATE_ALL_PARTITIONS,
+        )  # who was elected may be all that a reassignment waited for
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
@@ -71,7 +82,7 @@ def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionRes
 
 
 def _elected(
-    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, standing: Standing
+    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, standing: BrokerAvailability
 ) -> PartitionChanged:
     topic, state = image.topics.get(topic_name), image.partition(topic_name, partition)
     if topic is None or state is None:
@@ -86,18 +97,18 @@ def _elected(
     return PartitionChanged(topic.topic_id, partition, leader=preferred)
 
 
-def _preferred_can_lead(state: PartitionState, standing: Standing) -> bool:
+def _preferred_can_lead(state: PartitionState, standing: BrokerAvailability) -> bool:
     preferred = state.replicas[0]
     may_lead = preferred in standing.alive and preferred not in standing.draining
     return may_lead and preferred in state.isr and not state.isr_lost
 
 
 def _elected_uncleanly(
-    topic: TopicState, partition: int, state: PartitionState, standing: Standing
+    topic: TopicState, partition: int, state: PartitionState, standing: BrokerAvailability
 ) -> PartitionChanged:
     if state.leader != NO_BROKER and not state.isr_lost:
         raise ElectionNotNeeded()
-    change = settle(topic.topic_id, partition, state, standing=standing, unclean=True)
+    change = update_leader_and_isr(topic.topic_id, partition, state, standing=standing, unclean=True)
     if change is None or change.leader < 0:
         raise EligibleLeadersNotAvailable()
     return change
@@ -105,17 +116,17 @@ def _elected_uncleanly(
 
 def _events(
     image: MetadataImage, request: ElectLeaders, records: list[PartitionChanged]
-) -> tuple[Event, ...]:
+) -> tuple[LogEvent, ...]:
     if not records:
         return ()
     named = [f"{image.topic_names[each.topic_id]}-{each.partition}" for each in records[:10]]
     fields = {"count": len(records), "partitions": named}
     if request.election_type == UNCLEAN:
-        return (Event("error", "unclean_leader_election_asked_for", fields),)
-    return (Event("info", "preferred_leaders_elected", fields),)
+        return (LogEvent("error", "unclean_leader_election_asked_for", fields),)
+    return (LogEvent("info", "preferred_leaders_elected", fields),)
 
 
-def decide_rebalance(image: MetadataImage, standing: Standing, *, percentage: int) -> Decision:
+def decide_rebalance(image: MetadataImage, standing: BrokerAvailability, *, percentage: int) -> Decision:
     """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time.
 
     To those only that lead so much less than they should: `percentage` of what they are the preferred leaders of.
@@ -132,7 +143,7 @@ def decide_rebalance(image: MetadataImage, standing: Standing, *, percentage: in
             break
         if _preferred_can_lead(state, standing):
             records.append(PartitionChanged(topic_id, index, leader=state.replicas[0]))
-    events = (Event("info", "leaders_rebalanced", {"count": len(records)}),) if records else ()
+    events = (LogEvent("info", "leaders_rebalanced", {"count": len(records)}),) if records else ()
     return Decision(tuple(records), None, events)
 
 

@@ -15,13 +15,10 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.decisions import MAX_NAMED, SWEEP, Event, Room
-from raftlog.controller.settling import UncleanRule, settle_all
-from raftlog.controller.standing import Standing
-from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.records import BrokerChanged, PartitionChanged, Record
-from raftlog.metadata.replay import apply_records
-from raftlog.metadata.requests import (
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, BatchLimit, LogEvent
+from raftlog.controller.leader_and_isr import UncleanRule, update_all_partitions
+from raftlog.metadata.controller_api import (
     BrokerDrain,
     DrainBroker,
     LeadershipTransfer,
@@ -29,20 +26,23 @@ from raftlog.metadata.requests import (
     PartitionResults,
     TransferLeaderships,
 )
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.metadata_records import BrokerChanged, PartitionChanged, Record
+from raftlog.metadata.record_replay import apply_records
 
 
 def decide_transfer_leaderships(
-    image: MetadataImage, request: TransferLeaderships, standing: Standing
+    image: MetadataImage, request: TransferLeaderships, standing: BrokerAvailability
 ) -> Decision:
     """Move leaderships to replicas by name, each partition on its own."""
-    room = Room()
+    room = BatchLimit()
     records: dict[tuple[str, int], PartitionChanged] = {}
     results: list[PartitionResult] = []
     for wanted in request.transfers:
         named = (wanted.topic, wanted.partition)
         try:
             change = _transferred(image, wanted, standing)
-            room.take(partitions=1)
+            room.reserve(partitions=1)
         except KafkaError as error:
             results.append(PartitionResult(*named, error.code, error.message))
             continue
@@ -50,12 +50,14 @@ def decide_transfer_leaderships(
         if change is not None:
             records[named] = change
     moved = [f"{topic}-{partition}" for topic, partition in records]
-    event = Event("info", "leaderships_transferred", {"count": len(moved), "partitions": moved[:MAX_NAMED]})
+    event = LogEvent(
+        "info", "leaderships_transferred", {"count": len(moved), "partitions": moved[:MAX_NAMED]}
+    )
     return Decision(tuple(records.values()), PartitionResults(tuple(results)), (event,) if records else ())
 
 
 def _transferred(
-    image: MetadataImage, wanted: LeadershipTransfer, standing: Standing
+    image: MetadataImage, wanted: LeadershipTransfer, standing: BrokerAvailability
 ) -> PartitionChanged | None:
     topic, state = image.topics.get(wanted.topic), image.partition(wanted.topic, wanted.partition)
     if topic is None or state is None:
@@ -75,22 +77,24 @@ def _transferred(
 
 
 def decide_drain(
-    image: MetadataImage, request: DrainBroker, standing: Standing, unclean: UncleanRule
+    image: MetadataImage, request: DrainBroker, standing: BrokerAvailability, unclean: UncleanRule
 ) -> Decision:
     """Begin or end a drain; the leaderships move in the same batch, as many as one holds."""
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
-    settlement = settle_all(image, standing.with_draining(broker.broker_id, request.draining), unclean)
+    settlement = update_all_partitions(
+        image, standing.with_draining(broker.broker_id, request.draining), unclean
+    )
     records: tuple[Record, ...] = settlement.records
     effects: tuple[object, ...] = settlement.events
     if broker.draining != request.draining:
         change = BrokerChanged(broker.broker_id, broker.broker_epoch, draining=request.draining)
         records = (change, *records)
         event = "broker_drain_began" if request.draining else "broker_drain_ended"
-        effects = (Event("info", event, {"broker_id": broker.broker_id}), *effects)
+        effects = (LogEvent("info", event, {"broker_id": broker.broker_id}), *effects)
     if not settlement.complete:
-        effects = (*effects, SWEEP)
+        effects = (*effects, UPDATE_ALL_PARTITIONS)
     after = apply_records(image, records)
     reply = BrokerDrain(broker.broker_id, request.draining, _led_by(after, broker.broker_id))
     return Decision(records, reply, effects)

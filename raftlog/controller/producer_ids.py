@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog.base.machine import Decision
-from raftlog.controller.brokers import current_broker
+from raftlog.controller.brokers import check_broker_epoch
+from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.records import ProducerIdsAllocated
-from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.metadata_records import ProducerIdsAllocated
 
 BLOCK_SIZE: Final = 1_000
 """Producer ids in one block."""
@@ -16,7 +16,7 @@ BLOCK_SIZE: Final = 1_000
 
 def decide_allocate_producer_ids(image: MetadataImage, request: AllocateProducerIds) -> Decision:
     """Give the next block to a broker; what a lost reply gave is never given again."""
-    current_broker(image, request.broker_id, request.broker_epoch)
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
     first = image.next_producer_id
     record = ProducerIdsAllocated(request.broker_id, first + BLOCK_SIZE)
     return Decision((record,), ProducerIdBlock(first, BLOCK_SIZE))

@@ -2,7 +2,7 @@
 
 A reassignment asked for while another is under way takes its place: replicas are then those that it wants and all that
 hold the partition at present, so that nothing in sync is given up before the new ones have everything. What the
-partition began with stays known, and is what cancelling returns to. How it ends is `completion`'s.
+partition began with stays known, and is what cancelling returns to. How it ends is `complete_reassignment`'s.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.bounds import Bounds
-from raftlog.controller.completion import completion
-from raftlog.controller.decisions import MAX_NAMED, Event
-from raftlog.controller.standing import Standing, elect
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
-from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
-from raftlog.metadata.replay import changed
-from raftlog.metadata.requests import (
+from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
+from raftlog.controller.decisions import MAX_NAMED, LogEvent
+from raftlog.controller.metadata_limits import MetadataLimits
+from raftlog.controller.reassignment_completion import complete_reassignment
+from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
     OngoingReassignment,
@@ -37,6 +34,9 @@ from raftlog.metadata.requests import (
     PartitionResults,
     Reassignment,
 )
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
+from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
+from raftlog.metadata.record_replay import changed
 
 
 class _Found(NamedTuple):
@@ -48,10 +48,10 @@ class _Found(NamedTuple):
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, request: AlterReassignments, standing: Standing, config: NodeConfig
+    image: MetadataImage, request: AlterReassignments, standing: BrokerAvailability, config: NodeConfig
 ) -> Decision:
     """Begin, replace or cancel reassignments; what needs no new replica ends in the same batch."""
-    bounds = Bounds(image, config)
+    bounds = MetadataLimits(image, config)
     times = Counter((each.topic, each.partition) for each in request.reassignments)
     records: list[PartitionChanged] = []
     results: list[PartitionResult] = []
@@ -64,7 +64,7 @@ def decide_alter_reassignments(
             found = _find(image, *named)
             _check_replication_factor(found.state, request, wanted)
             news = _asked_for(image, found, wanted.replicas, standing)
-            bounds.room.take(partitions=len(news))
+            bounds.batch_limit.reserve(partitions=len(news))
             bounds.add_replicas(_replicas_added(found.state, news))
         except KafkaError as error:
             results.append(PartitionResult(*named, error.code, error.message))
@@ -77,7 +77,7 @@ def decide_alter_reassignments(
         if len(news) > 1:
             happened.setdefault("reassignment_completed", []).append(f"{wanted.topic}-{wanted.partition}")
     events = (
-        Event("info", name, {"count": len(each), "partitions": each[:MAX_NAMED]})
+        LogEvent("info", name, {"count": len(each), "partitions": each[:MAX_NAMED]})
         for name, each in happened.items()
     )
     return Decision(tuple(records), PartitionResults(tuple(results)), tuple(events))
@@ -106,15 +106,15 @@ def _check_replication_factor(
 ) -> None:
     if wanted.replicas is None or not wanted.replicas or request.allow_replication_factor_change:
         return
-    if len(wanted.replicas) != len(state.target):
+    if len(wanted.replicas) != len(state.target_replicas):
         raise InvalidReplicationFactor(
-            f"the replication factor would change from {len(state.target)} to {len(wanted.replicas)},"
+            f"the replication factor would change from {len(state.target_replicas)} to {len(wanted.replicas)},"
             " which this request does not allow"
         )
 
 
 def _asked_for(
-    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, standing: Standing
+    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, standing: BrokerAvailability
 ) -> tuple[PartitionChanged, ...]:
     """Return the records that do it: none if it is done already, two if the reassignment ends at once."""
     if target is None:
@@ -124,7 +124,7 @@ def _asked_for(
     if change is None:
         return ()
     topic, index, state = found
-    end = completion(topic.topic_id, index, changed(state, change), standing)
+    end = complete_reassignment(topic.topic_id, index, changed(state, change), standing)
     return (change,) if end is None else (change, end)
 
 
@@ -144,7 +144,7 @@ def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
     state = found.state
     removing = without(state.replicas, target)
     replicas = target + removing
-    adding = without(replicas, state.origin)
+    adding = without(replicas, state.original_replicas)
     if (replicas, adding, removing) == (state.replicas, state.adding_replicas, state.removing_replicas):
         return None
     return PartitionChanged(
@@ -156,7 +156,7 @@ def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
     )
 
 
-def _cancelled(found: _Found, standing: Standing) -> PartitionChanged:
+def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
     """Return the record that gives up what was added. Refused where nothing in sync would be left."""
     topic, index, state = found
     if not state.is_reassigned:
@@ -164,17 +164,17 @@ def _cancelled(found: _Found, standing: Standing) -> PartitionChanged:
     isr = without(state.isr, state.adding_replicas)
     if not isr:
         raise InvalidReplicaAssignment(
-            f"none of the replicas {list(state.origin)} is in sync: cancelling would lose records"
+            f"none of the replicas {list(state.original_replicas)} is in sync: cancelling would lose records"
         )
     leader = UNCHANGED_LEADER
     if state.leader in state.adding_replicas:
-        leader = elect(state.origin, isr, standing)
+        leader = elect_leader(state.original_replicas, isr, standing)
     return PartitionChanged(
         topic.topic_id,
         index,
         leader=leader,
         isr=None if isr == state.isr else isr,
-        replicas=state.origin,
+        replicas=state.original_replicas,
         adding_replicas=(),
         removing_replicas=(),
     )

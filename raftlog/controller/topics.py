@@ -24,12 +24,10 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS, NO_BROKER
-from raftlog.controller.bounds import Bounds
-from raftlog.controller.decisions import Event, Room
-from raftlog.controller.placement import Placement
-from raftlog.metadata.image import MetadataImage, TopicState
-from raftlog.metadata.records import ConfigChanged, PartitionCreated, Record, TopicCreated, TopicDeleted
-from raftlog.metadata.requests import (
+from raftlog.controller.decisions import BatchLimit, LogEvent
+from raftlog.controller.metadata_limits import MetadataLimits
+from raftlog.controller.replica_placer import ReplicaPlacer
+from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     CreateTopicsReply,
@@ -40,6 +38,14 @@ from raftlog.metadata.requests import (
     TopicRef,
     TopicResult,
     TopicResults,
+)
+from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.metadata.metadata_records import (
+    ConfigChanged,
+    PartitionCreated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
 )
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -70,10 +76,10 @@ def decide_create_topics(
     image: MetadataImage, request: CreateTopics, *, config: NodeConfig, random: Random
 ) -> Decision:
     """Create topics; with `validate_only`, say what would happen. Asked again, a topic's creation is answered again."""
-    placement, bounds = Placement(image, random), Bounds(image, config)
+    placement, bounds = ReplicaPlacer(image, random), MetadataLimits(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
-    events: list[Event] = []
+    events: list[LogEvent] = []
     results: dict[str, TopicCreation] = {}
     for topic in request.topics:
         try:
@@ -87,7 +93,7 @@ def decide_create_topics(
         if plan.records:
             records += plan.records
             fields = {"topic": topic.name, "partitions": plan.created.num_partitions}
-            events.append(Event("info", "topic_created", fields))
+            events.append(LogEvent("info", "topic_created", fields))
     reply = CreateTopicsReply(tuple(results.values()))
     if request.validate_only:
         return Decision(reply=reply)
@@ -99,8 +105,8 @@ def _plan(
     topic: NewTopic,
     *,
     config: NodeConfig,
-    placement: Placement,
-    bounds: Bounds,
+    placement: ReplicaPlacer,
+    bounds: MetadataLimits,
     random: Random,
 ) -> _Plan:
     check_topic_name(topic.name)
@@ -153,7 +159,7 @@ def random_uuid(random: Random) -> UUID:
 
 
 def _automatic(
-    topic: NewTopic, config: NodeConfig, placement: Placement, bounds: Bounds
+    topic: NewTopic, config: NodeConfig, placement: ReplicaPlacer, bounds: MetadataLimits
 ) -> list[tuple[int, ...]]:
     partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = topic.replication_factor
@@ -166,7 +172,7 @@ def _automatic(
     return placement.place(partitions, factor)
 
 
-def _manual(image: MetadataImage, topic: NewTopic, bounds: Bounds) -> list[tuple[int, ...]]:
+def _manual(image: MetadataImage, topic: NewTopic, bounds: MetadataLimits) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise InvalidRequest("with assignments, the number of partitions and the replication factor are -1")
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
@@ -231,7 +237,7 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
     """Delete topics with their configs."""
     if not config.delete_topic_enable:
         raise TopicDeletionDisabled()
-    room = Room()
+    room = BatchLimit()
     results: list[TopicResult] = []
     deleted: dict[UUID, str] = {}
     for ref in request.topics:
@@ -239,13 +245,13 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
             topic = find_topic(image, ref)
             if topic.topic_id in deleted:
                 raise InvalidRequest("the topic is named more than once in this request")
-            room.take(others=1)
+            room.reserve(others=1)
         except KafkaError as error:
             results.append(TopicResult(ref.name, ref.topic_id, error.code, error.message))
             continue
         deleted[topic.topic_id] = topic.name
         results.append(TopicResult(topic.name, topic.topic_id))
-    events = tuple(Event("info", "topic_deleted", {"topic": name}) for name in deleted.values())
+    events = tuple(LogEvent("info", "topic_deleted", {"topic": name}) for name in deleted.values())
     records = tuple(TopicDeleted(topic_id) for topic_id in deleted)
     return Decision(records, TopicResults(tuple(results)), events)
 
@@ -254,7 +260,7 @@ def decide_create_partitions(
     image: MetadataImage, request: CreatePartitions, *, config: NodeConfig, random: Random
 ) -> Decision:
     """Grow topics; with `validate_only`, say what would happen."""
-    placement, bounds = Placement(image, random), Bounds(image, config)
+    placement, bounds = ReplicaPlacer(image, random), MetadataLimits(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
@@ -273,7 +279,12 @@ def decide_create_partitions(
 
 
 def _grown(
-    image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, bounds: Bounds
+    image: MetadataImage,
+    topic: TopicState,
+    wanted: NewPartitions,
+    *,
+    placement: ReplicaPlacer,
+    bounds: MetadataLimits,
 ) -> list[PartitionCreated]:
     if topic.name in INTERNAL_TOPICS:  # Apache Kafka's tool says so, and its brokers do not
         raise InvalidPartitions(f"{topic.name} cannot grow: its keys would move to other coordinators")
@@ -284,7 +295,7 @@ def _grown(
     if added < 0:
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {wanted.total} would be fewer")
     bounds.check_topic(present, added)
-    factor = len(topic.partitions[0].target)
+    factor = len(topic.partitions[0].target_replicas)
     if wanted.assignments is None:
         assignments = placement.place(added, factor, topic)
     elif len(wanted.assignments) != added:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.coordinator.fields import I16, I32, Reader, string
+from raftlog.coordinator.record_fields import I16, I32, FieldReader, string
 
 CONSUMER: Final = "consumer"
 
@@ -20,7 +20,7 @@ FIRST_GENERATION_VERSION: Final = 2
 FIRST_RACK_VERSION: Final = 3
 NEWEST_VERSION: Final = 3
 
-ByName = Mapping[str, frozenset[int]]
+PartitionsByTopic = Mapping[str, frozenset[int]]
 """Partitions by topic name."""
 
 _NO_USER_DATA: Final = I32.pack(-1)
@@ -31,13 +31,13 @@ class Subscription(msgspec.Struct, frozen=True):
 
     version: int
     topics: frozenset[str]
-    owned: ByName = {}
+    owned: PartitionsByTopic = {}
     rack_id: str | None = None
 
 
 def read_subscription(subscription: bytes) -> Subscription | None:
     """Return what a ConsumerProtocolSubscription of any version says; None if it is none."""
-    fields = Reader(subscription)
+    fields = FieldReader(subscription)
     try:
         version = fields.int16()
         if version < 0:
@@ -45,7 +45,7 @@ def read_subscription(subscription: bytes) -> Subscription | None:
         topics = frozenset(fields.strings())
         if version < FIRST_OWNED_VERSION:
             return Subscription(version, topics)
-        fields.nullable_sized()
+        fields.nullable_bytes()
         owned = _read_partitions(fields)
         if version >= FIRST_GENERATION_VERSION:
             fields.int32()
@@ -57,25 +57,25 @@ def read_subscription(subscription: bytes) -> Subscription | None:
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """Return the topics of a ConsumerProtocolSubscription of any version; None if it is none."""
-    fields = Reader(subscription)
+    fields = FieldReader(subscription)
     try:
         return None if fields.int16() < 0 else frozenset(fields.strings())
     except CorruptMessage:
         return None
 
 
-def read_assignment(assignment: bytes) -> ByName | None:
+def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
     """Return the partitions of a ConsumerProtocolAssignment, none of an empty one; None if it is none."""
     if not assignment:
         return {}
-    fields = Reader(assignment)
+    fields = FieldReader(assignment)
     try:
         return None if fields.int16() < 0 else _read_partitions(fields)
     except CorruptMessage:
         return None
 
 
-def write_assignment(partitions: ByName, *, version: int) -> bytes:
+def write_assignment(partitions: PartitionsByTopic, *, version: int) -> bytes:
     """Return a ConsumerProtocolAssignment; its versions are alike."""
     parts = [I16.pack(min(version, NEWEST_VERSION)), I32.pack(len(partitions))]
     for name, indexes in sorted(partitions.items()):
@@ -83,7 +83,7 @@ def write_assignment(partitions: ByName, *, version: int) -> bytes:
     return b"".join((*parts, _NO_USER_DATA))
 
 
-def _read_partitions(fields: Reader) -> ByName:
+def _read_partitions(fields: FieldReader) -> PartitionsByTopic:
     found: dict[str, frozenset[int]] = {}
     for _ in range(fields.count()):
         name = fields.string()

@@ -13,9 +13,13 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
-from raftlog.coordinator.consumer.state import ConsumerMembership, ConsumerRecord, apply_consumer
-from raftlog.coordinator.places import Place, PlaceMap
-from raftlog.coordinator.positions import Pending, Positions
+from raftlog.coordinator.committed_offsets import GroupOffsets, PendingOffset
+from raftlog.coordinator.consumer.consumer_membership import (
+    ConsumerMembership,
+    ConsumerRecord,
+    apply_consumer,
+)
+from raftlog.coordinator.partition_map import PartitionKey, PartitionMap
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -54,7 +58,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 NOTHING_COMMITTED: Final = CommittedOffset()
 
 
-Gone = Mapping[str, Collection[UUID | None]]
+DeletedTopics = Mapping[str, Collection[UUID | None]]
 """Topics that are no more, by name: their ids, and None if an offset that does not say is one of theirs."""
 
 
@@ -117,7 +121,7 @@ class OffsetCommitted(msgspec.Struct, frozen=True):
     committed: CommittedOffset | None
 
 
-class OffsetPending(msgspec.Struct, frozen=True):
+class TransactionalOffsetCommitted(msgspec.Struct, frozen=True):
     """A position that counts once the producer's transaction commits."""
 
     group_id: str
@@ -139,7 +143,7 @@ class TransactionEnded(msgspec.Struct, frozen=True):
 ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord
 """What a record's key and value say; whether an offset pends, its batch says."""
 
-GroupRecord = ReadRecord | OffsetPending | TransactionEnded
+GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -151,18 +155,18 @@ class Group(msgspec.Struct, frozen=True):
 
     group_id: str
     membership: Membership = Membership()
-    offsets: PlaceMap[CommittedOffset] = msgspec.field(default_factory=PlaceMap)
-    described: bool = False
+    offsets: PartitionMap[CommittedOffset] = msgspec.field(default_factory=PartitionMap)
+    has_metadata: bool = False
     preparing: bool = False
-    pending: Mapping[int, PlaceMap[Pending[CommittedOffset]]] = {}
+    pending: Mapping[int, PartitionMap[PendingOffset[CommittedOffset]]] = {}
     """By producer id, what its open transaction commits; never empty mappings."""
-    pended: int = 0
+    next_pending_number: int = 0
     """How often an offset was put there."""
     consumer: ConsumerMembership | None = None
 
     @property
     def exists(self) -> bool:
-        has_members = self.described or self.preparing or self.consumer is not None
+        has_members = self.has_metadata or self.preparing or self.consumer is not None
         return has_members or bool(self.offsets) or bool(self.pending)
 
     @property
@@ -173,17 +177,17 @@ class Group(msgspec.Struct, frozen=True):
             return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
 
-    def places(self) -> Iterator[Place]:
+    def partitions(self) -> Iterator[PartitionKey]:
         """Yield every place that has an offset, be it one that pends."""
         yield from self.offsets
-        seen: set[Place] = set()
+        seen: set[PartitionKey] = set()
         for places in self.pending.values():
             for place in places:
                 if place not in self.offsets and place not in seen:
                     seen.add(place)
                     yield place
 
-    def places_of(self, topics: Gone) -> Iterator[Place]:
+    def partitions_of(self, topics: DeletedTopics) -> Iterator[PartitionKey]:
         """Yield those that have an offset, be it one that pends, of one of these very topics."""
         for topic, ids in topics.items():
             seen: set[int] = set()
@@ -198,29 +202,29 @@ class Group(msgspec.Struct, frozen=True):
             for partition, pending in places.of_topic(topic).items():
                 yield partition, pending.committed
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: PartitionKey) -> bool:
         """Whether a place has an offset, be it one that pends."""
         return place in self.offsets or any(place in places for places in self.pending.values())
 
     @property
-    def size(self) -> int:
+    def offset_count(self) -> int:
         """How many offsets there are, those included that pend."""
         return len(self.offsets) + sum(map(len, self.pending.values()))
 
 
 def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
     """Return the group after the records."""
-    membership, described = group.membership, group.described
-    positions: Positions[CommittedOffset] | None = None
+    membership, described = group.membership, group.has_metadata
+    positions: GroupOffsets[CommittedOffset] | None = None
     consumer: list[ConsumerRecord] = []
     for record in records:
         assert record.group_id == group.group_id
         if isinstance(record, GroupChanged):
             described = record.membership is not None
             membership = record.membership or Membership()
-        elif isinstance(record, OffsetCommitted | OffsetPending | TransactionEnded):
+        elif isinstance(record, OffsetCommitted | TransactionalOffsetCommitted | TransactionEnded):
             if positions is None:
-                positions = Positions(group.offsets, group.pending, group.pended)
+                positions = GroupOffsets(group.offsets, group.pending, group.next_pending_number)
             _move(positions, record)
         else:
             consumer.append(record)
@@ -231,17 +235,18 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
         found.offsets,
         described,
         pending=found.pending,
-        pended=found.pended,
+        next_pending_number=found.next_pending_number,
         consumer=apply_consumer(group.consumer, consumer) if consumer else group.consumer,
     )
 
 
 def _move(
-    positions: Positions[CommittedOffset], record: OffsetCommitted | OffsetPending | TransactionEnded
+    positions: GroupOffsets[CommittedOffset],
+    record: OffsetCommitted | TransactionalOffsetCommitted | TransactionEnded,
 ) -> None:
     if isinstance(record, OffsetCommitted):
         positions.put((record.topic, record.partition), record.committed)
-    elif isinstance(record, OffsetPending):
-        positions.pend(record.producer_id, (record.topic, record.partition), record.committed)
+    elif isinstance(record, TransactionalOffsetCommitted):
+        positions.put_pending(record.producer_id, (record.topic, record.partition), record.committed)
     else:
-        positions.end(record.producer_id, commit=record.commit)
+        positions.end_transaction(record.producer_id, commit=record.commit)

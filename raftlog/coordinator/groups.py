@@ -14,15 +14,15 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NAME_MAX_CHARS
-from raftlog.coordinator.classic import ClassicGroup
-from raftlog.coordinator.consumer.group import ConsumerGroup
-from raftlog.coordinator.consumer.state import tombstones
-from raftlog.coordinator.consumer.topics import Topics
+from raftlog.coordinator.classic_group import ClassicGroup
+from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
+from raftlog.coordinator.consumer.consumer_membership import consumer_group_tombstones
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
-from raftlog.coordinator.journal import Journal
-from raftlog.coordinator.memory import GROUP_BYTES, MayKeep, Memory, weigh_group
+from raftlog.coordinator.group_memory import GROUP_BYTES, GroupMemory, HasMemoryFor, group_bytes
 from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.sessions import Sessions
+from raftlog.coordinator.partition_writer import PartitionWriter
+from raftlog.coordinator.timer import CoordinatorTimer
 
 AnyGroup = ClassicGroup | ConsumerGroup
 
@@ -37,21 +37,23 @@ def _always(*asked: int) -> bool:
     return True
 
 
-class Room(NamedTuple):
+class GroupCapacity(NamedTuple):
     """What this broker has room for: one more group, one more member id that nobody has used yet, more bytes."""
 
     may_add: Callable[[], bool] = _always
-    may_expect: Callable[[], bool] = _always
-    may_keep: MayKeep = _always
+    may_add_pending_join: Callable[[], bool] = _always
+    has_memory_for: HasMemoryFor = _always
 
 
 class Groups:
     """Those of which something is known, or waited for."""
 
-    def __init__(self, config: NodeConfig, journal: Journal, *, room: Room, topics: Topics) -> None:
-        self.sessions = Sessions(room.may_expect)
-        self.room = room
-        self.memory = Memory(config, room.may_keep)
+    def __init__(
+        self, config: NodeConfig, journal: PartitionWriter, *, room: GroupCapacity, topics: TopicRegexResolver
+    ) -> None:
+        self.timer = CoordinatorTimer(room.may_add_pending_join)
+        self.capacity = room
+        self.memory = GroupMemory(config, room.has_memory_for)
         self.topics = topics
         self.committed_offset = 0
         self._config = config
@@ -75,10 +77,10 @@ class Groups:
         """Return a group of which something is known."""
         return self._groups.get(group_id)
 
-    def weighed_bytes(self) -> int:
+    def recount_memory_bytes(self) -> int:
         """Weigh all groups anew: what `memory` has counted must be this."""
-        offered = sum(each.offered_bytes for each in self if isinstance(each, ClassicGroup))
-        return offered + sum(weigh_group(each.runner.tail) for each in self)
+        offered = sum(each.protocol_bytes for each in self if isinstance(each, ClassicGroup))
+        return offered + sum(group_bytes(each.runner.tail) for each in self)
 
     def find(self, group_id: str) -> AnyGroup:
         """Return a group, or an empty one of that name that is kept once something is known of it.
@@ -88,11 +90,11 @@ class Groups:
         check_group_id(group_id)
         return self._groups.get(group_id) or self._classic(self._runner(Group(group_id)))
 
-    def check_room(self, group_id: str) -> None:
+    def check_capacity(self, group_id: str) -> None:
         """Raises PolicyViolation for one group too many."""
         if group_id in self._groups:
             return
-        if not self.room.may_add():
+        if not self.capacity.may_add():
             raise PolicyViolation(f"raftlog.group.max.groups is {self._config.raftlog_group_max_groups}")
         self.memory.check_growth(GROUP_BYTES, is_new=True)
 
@@ -101,8 +103,8 @@ class Groups:
         runner = self._runner(group)
         taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
         self._groups[group.group_id] = taken
-        self.memory.take_over(group)
-        taken.take_over(now)
+        self.memory.on_loaded(group)
+        taken.on_loaded(now)
 
     # -- types ---------------------------------------------------------------------------------------------
 
@@ -111,60 +113,62 @@ class Groups:
 
     def _apply(self, group: Group, records: tuple[GroupRecord, ...]) -> Group:
         after = apply(group, records)
-        self.memory.weigh(group, after, records)
+        self.memory.measure(group, after, records)
         return after
 
     def _append(self, records: tuple[GroupRecord, ...]) -> int:
         """Append what was applied just now. Raises PolicyViolation if there is no room for it."""
         self.memory.check()
         end_offset = self._journal.append(records)
-        self.memory.adopt()
+        self.memory.commit_measured()
         return end_offset
 
-    def take(self, group: AnyGroup, records: tuple[GroupRecord, ...], end_offset: int) -> None:
+    def apply_appended(self, group: AnyGroup, records: tuple[GroupRecord, ...], end_offset: int) -> None:
         """Apply records to a group that are in the journal already, and settle it."""
         group.runner.take(records, end_offset)
-        self.memory.adopt()
-        self.settle(group)
+        self.memory.commit_measured()
+        self.refresh(group)
 
     def _classic(self, runner: Runner[Group]) -> ClassicGroup:
-        return ClassicGroup(runner, self.sessions, self._config, memory=self.memory)
+        return ClassicGroup(runner, self.timer, self._config, memory=self.memory)
 
     def _consumer(self, runner: Runner[Group], former: ClassicGroup | None = None) -> ConsumerGroup:
-        return ConsumerGroup(runner, self.sessions, self._config, topics=self.topics, former=former)
+        return ConsumerGroup(runner, self.timer, self._config, topics=self.topics, former=former)
 
-    def turn_if_heard(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
+    def try_upgrade(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
         """Let what a classic group may turn into hear a member of the consumer protocol; it is that if it let it in."""
         turned = self._consumer(group.runner, former=group)
         hear(turned)
         if turned.recorded is not None:
-            group.retire()
-            self.settle(turned, at)
+            group.close_after_upgrade()
+            self.refresh(turned, at)
         else:
-            self.settle(group, at)
+            self.refresh(group, at)
 
-    def end_empty(self, group_id: str) -> None:
+    def delete_empty_consumer_group(self, group_id: str) -> None:
         """A consumer group without members does not stand in the way of a classic one, which counts on from it."""
         group = self._groups.get(group_id)
         state = None if group is None else group.runner.tail.consumer
         if group is None or state is None or state.members:
             return
         empty = GroupChanged(group_id, Membership(generation=state.epoch))
-        group.runner.handle(lambda _: Decision((*tombstones(group_id, state), empty)), _nobody_waits)
+        group.runner.handle(
+            lambda _: Decision((*consumer_group_tombstones(group_id, state), empty)), _nobody_waits
+        )
         if group.runner.tail.consumer is None:
             self._groups[group_id] = self._classic(group.runner)
 
     # -- the journal ---------------------------------------------------------------------------------------
 
-    def settle(self, group: AnyGroup, at: Moment | None = None) -> None:
+    def refresh(self, group: AnyGroup, at: Moment | None = None) -> None:
         """Take a group for what it has become, and answer what is committed.
 
         `at` comes with all that may change members.
         """
-        if isinstance(group, ConsumerGroup) and group.runner.tail.described:
+        if isinstance(group, ConsumerGroup) and group.runner.tail.has_metadata:
             assert at is not None, "a group changes its type by what its members do"
-            offers, group = group.offers, self._classic(group.runner)
-            group.begin_again(offers, at)
+            offers, group = group.member_protocols, self._classic(group.runner)
+            group.rebalance_after_downgrade(offers, at)
         elif isinstance(group, ConsumerGroup) and group.recorded is None:
             # it has ended, though not for readers before that is committed
             group = self._classic(group.runner)
@@ -190,12 +194,12 @@ class Groups:
                 heappush(self._due, (runner.waits_for, group_id))
             else:
                 group = self._waiting.pop(group_id)
-                self.settle(self._groups.get(group_id, group))
+                self.refresh(self._groups.get(group_id, group))
 
-    def stand_down(self, error: KafkaError) -> None:
+    def on_unloaded(self, error: KafkaError) -> None:
         """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
         for group in self._groups.values():
-            group.stand_down(error)
+            group.on_unloaded(error)
 
 
 def _nobody_waits(reply: object) -> None:

@@ -20,8 +20,9 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.chores import SLICE_BYTES, ended, first_slice
-from raftlog.coordinator.consumer.state import ConsumerMembership
+from raftlog.coordinator.classic_group_states import ClassicGroupEvent, next_state
+from raftlog.coordinator.classic_rules import check_member
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
@@ -34,10 +35,13 @@ from raftlog.coordinator.group import (
     GroupRecord,
     OffsetCommitted,
 )
-from raftlog.coordinator.membership import check_member
-from raftlog.coordinator.pending import is_unstable
-from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets
-from raftlog.coordinator.transitions import Event, next_state
+from raftlog.coordinator.group_requests import CommitOffsets, DeleteOffsets
+from raftlog.coordinator.pending_deletion import (
+    TOMBSTONE_BATCH_BYTES,
+    group_tombstones,
+    next_tombstone_batch,
+)
+from raftlog.coordinator.transactional_offsets import is_unstable
 
 
 def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max_bytes: int) -> Decision:
@@ -106,7 +110,7 @@ def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, 
 
 def check_member_epoch(membership: ConsumerMembership, member_id: str, epoch: int) -> None:
     """Raises StaleMemberEpoch, or IllegalGeneration for members of the classic protocol."""
-    known = membership.current_of(member_id).epoch
+    known = membership.current_assignment_of(member_id).epoch
     if epoch == known:
         return
     if membership.members[member_id].classic is not None:
@@ -128,10 +132,12 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
     topics = _read_topics(group) if is_known else None
     codes = tuple(
         GroupSubscribedToTopic.code if topics is None or topic in topics else NONE
-        for topic, _ in request.places
+        for topic, _ in request.partitions
     )
     gone = [
-        place for place, code in zip(request.places, codes, strict=True) if code == NONE and group.has(place)
+        place
+        for place, code in zip(request.partitions, codes, strict=True)
+        if code == NONE and group.has(place)
     ]
     return Decision(_forgotten(group, dict.fromkeys(gone)), codes)
 
@@ -157,7 +163,7 @@ def decide_expire_offsets(
     now_ms: int,
     retention_ms: int,
     topics: Iterable[str] | None = None,
-    most_bytes: int = SLICE_BYTES,
+    most_bytes: int = TOMBSTONE_BATCH_BYTES,
 ) -> Decision:
     """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset; a batch full at once.
 
@@ -179,7 +185,7 @@ def decide_expire_offsets(
         if _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
         and not is_unstable(group, (topic, partition))
     )
-    batch = first_slice(group.group_id, expired, most_bytes=most_bytes).places
+    batch = next_tombstone_batch(group.group_id, expired, most_bytes=most_bytes).places
     if group.state == EMPTY and group.exists and len(batch) == len(group.offsets) and not group.pending:
         return Decision(_ended(group))
     return Decision(_forgotten(group, batch))
@@ -222,5 +228,5 @@ def _forgotten(group: Group, places: Iterable[tuple[str, int]]) -> tuple[GroupRe
 
 def _ended(group: Group) -> tuple[GroupRecord, ...]:
     """Tombstones for all that the journal holds of a group."""
-    next_state(group.state, Event.DELETED)
-    return (*_forgotten(group, group.places()), *ended(group))
+    next_state(group.state, ClassicGroupEvent.DELETED)
+    return (*_forgotten(group, group.partitions()), *group_tombstones(group))

@@ -20,7 +20,7 @@ class Cause(msgspec.Struct, frozen=True, array_like=True):
     detail: str = ""
 
 
-WORDS: Final[dict[str, str]] = {
+CAUSE_SENTENCES: Final[dict[str, str]] = {
     "taken_for_dead": "broker {broker} was taken for dead: {detail}",
     "shutdown": "broker {broker} is being stopped",
     "disk_failed": "a log directory of broker {broker} failed",
@@ -49,9 +49,9 @@ WORDS: Final[dict[str, str]] = {
 """A sentence for each kind. `{broker}` and `{detail}` are the cause's."""
 
 
-def words(cause: Cause) -> str:
+def describe_cause(cause: Cause) -> str:
     """Return a cause as a sentence without its end; of a kind that this version does not know, what there is."""
-    sentence = WORDS.get(cause.kind)
+    sentence = CAUSE_SENTENCES.get(cause.kind)
     if sentence is None:
         return " ".join(filter(None, (cause.kind.replace("_", " "), cause.detail)))
     return sentence.format(broker=cause.broker_id, detail=cause.detail)

@@ -37,13 +37,13 @@ FEATURES: Final = (
     Feature(TRANSACTION_VERSION, 0, 2, 2),
 )
 
-SUPPORTED: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
+SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
 """What a broker of this release registers."""
 
 _INITIAL: Final = {each.name: each.initial for each in FEATURES}
 
 
-def level_in_force(image: MetadataImage, name: str) -> int:
+def finalized_level(image: MetadataImage, name: str) -> int:
     """Return the finalized level of a feature; 0 for one that nobody knows."""
     level = image.features.get(name)
     return _INITIAL.get(name, 0) if level is None else level
@@ -51,12 +51,12 @@ def level_in_force(image: MetadataImage, name: str) -> int:
 
 def check_group_version(image: MetadataImage) -> None:
     """Raise UnsupportedVersion where consumer groups of the new protocol are off (KIP-848)."""
-    level = level_in_force(image, GROUP_VERSION)
+    level = finalized_level(image, GROUP_VERSION)
     if level < 1:
         raise UnsupportedVersion(f"{GROUP_VERSION} is {level}: there are no groups of the consumer protocol")
 
 
-def why_unsupported(features: tuple[SupportedFeature, ...], name: str, level: int) -> str | None:
+def unsupported_reason(features: tuple[SupportedFeature, ...], name: str, level: int) -> str | None:
     """Return the end of a sentence that says why whoever supports `features` lacks a level, or None if it does not."""
     found = next((each for each in features if each.name == name), None)
     if found is None:

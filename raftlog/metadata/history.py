@@ -14,7 +14,7 @@ from uuid import UUID
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState
-from raftlog.metadata.records import (
+from raftlog.metadata.metadata_records import (
     Batch,
     BrokerChanged,
     BrokerRegistered,
@@ -26,13 +26,13 @@ from raftlog.metadata.records import (
 
 KEPT_OF_PARTITION: Final = 16
 KEPT_OF_BROKER: Final = 64
-MOST_KEPT: Final = 100_000
+MAX_PARTITION_CHANGES: Final = 100_000
 """Changes of partitions that are kept, of all together; beyond it those go whose partition was quiet for longest."""
 
 State = TypeVar("State")
 
 
-class Moment(NamedTuple):
+class AppliedBatch(NamedTuple):
     """One batch: when (wall ms of the controller's clock, 0: not said), by whom, because of what.
 
     `partitions`: how many partitions it changed.
@@ -49,12 +49,12 @@ class Moment(NamedTuple):
 class Change(NamedTuple, Generic[State]):
     """One thing before and after one batch; None: it was not there."""
 
-    moment: Moment
+    batch: AppliedBatch
     old: State | None
     new: State | None
 
 
-class Counts:
+class LeadershipCounts:
     """What befell the partitions that one broker leads, as far back as the history goes."""
 
     __slots__ = ("isr_expands", "isr_shrinks", "leaderships_gained", "unclean_elections")
@@ -67,9 +67,9 @@ class Counts:
 
 
 class History:
-    """`note` every applied batch, `begin_anew` at a snapshot."""
+    """`note` every applied batch, `reset_to` at a snapshot."""
 
-    def __init__(self, most_kept: int = MOST_KEPT) -> None:
+    def __init__(self, most_kept: int = MAX_PARTITION_CHANGES) -> None:
         self.since_offset = 0
         """Metadata records before this one are not told of."""
         self._most_kept = most_kept
@@ -77,7 +77,7 @@ class History:
         self._partitions: dict[tuple[UUID, int], list[Change[PartitionState]]] = {}
         """In the order of their last change."""
         self._brokers: dict[int, list[Change[BrokerState]]] = {}
-        self._counts: defaultdict[int, Counts] = defaultdict(Counts)
+        self._counts: defaultdict[int, LeadershipCounts] = defaultdict(LeadershipCounts)
 
     def partition(self, topic_id: UUID, index: int) -> list[Change[PartitionState]]:
         """Return the last changes of a partition, oldest first."""
@@ -87,27 +87,27 @@ class History:
         """Return the last changes of a broker, oldest first."""
         return list(self._brokers.get(broker_id, ()))
 
-    def at(self, offset: int) -> dict[int, Change[BrokerState]]:
+    def broker_changes_at(self, offset: int) -> dict[int, Change[BrokerState]]:
         """Return the brokers' changes of the batch at a metadata offset."""
         return {
             broker_id: change
             for broker_id, changes in self._brokers.items()
             for change in changes
-            if change.moment.offset == offset
+            if change.batch.offset == offset
         }
 
-    def counts(self, broker_id: int) -> Counts:
+    def counts(self, broker_id: int) -> LeadershipCounts:
         """Return what befell the partitions that a broker leads."""
         return self._counts[broker_id]
 
-    def begin_anew(self, image: MetadataImage) -> None:
+    def reset_to(self, image: MetadataImage) -> None:
         """A snapshot took the place of what was applied: what led there is not known."""
         self.since_offset = image.offset
         self._partitions.clear()
         self._brokers.clear()
         self._kept = 0
 
-    def note(self, old: MetadataImage, new: MetadataImage, batch: Batch) -> None:
+    def add_batch(self, old: MetadataImage, new: MetadataImage, batch: Batch) -> None:
         """Take note of an applied batch; O(its records)."""
         partitions: dict[tuple[UUID, int], None] = {}
         brokers: dict[int, None] = {}
@@ -119,7 +119,7 @@ class History:
                 brokers[record.broker_id] = None  # type: ignore[union-attr]
             elif kind is TopicDeleted:
                 self._forget(old, record.topic_id)  # type: ignore[union-attr]
-        moment = Moment(
+        moment = AppliedBatch(
             old.offset,
             batch.at_ms,
             new.controller_id,

@@ -1,6 +1,6 @@
 """The cluster's state as a value: frozen, structurally shared, equal on every node at equal offsets.
 
-An image knows nothing of who decides or how it came here. `raftlog.metadata.replay` makes the next one from
+An image knows nothing of who decides or how it came here. `raftlog.metadata.record_replay` makes the next one from
 records; listeners get `(old, new)` and compare; a loaded snapshot is just a bigger difference.
 """
 
@@ -88,26 +88,26 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.adding_replicas or self.removing_replicas)
 
     @property
-    def target(self) -> tuple[int, ...]:
+    def target_replicas(self) -> tuple[int, ...]:
         """The replicas once the reassignment is done."""
         return without(self.replicas, self.removing_replicas)
 
     @property
-    def origin(self) -> tuple[int, ...]:
+    def original_replicas(self) -> tuple[int, ...]:
         """The replicas were the reassignment cancelled: those that it began with, perhaps in another order."""
         return without(self.replicas, self.adding_replicas)
 
-    def in_sync_needed(self, min_insync: int) -> int:
+    def effective_min_isr(self, min_insync: int) -> int:
         """Return how many replicas must be in sync for acks=all: the topic's min.insync.replicas.
 
         A partition that had fewer replicas before its reassignment began needs no more than those: a replica that is
         being added must not make too few of those that were enough.
         """
-        return min(min_insync, len(self.origin))
+        return min(min_insync, len(self.original_replicas))
 
-    def has_too_few_in_sync(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
+    def is_under_min_isr(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
         """Whether the leader refuses acks=all; `isr`: a newer one, of which the leader knows that it is committed."""
-        return len(self.isr if isr is None else isr) < self.in_sync_needed(min_insync)
+        return len(self.isr if isr is None else isr) < self.effective_min_isr(min_insync)
 
 
 def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """The levels of features that somebody changed (see `raftlog.metadata.features`)."""
     features_epoch: int = 0
     """After the last record that changed one of them."""
-    departed: Mapping[int, tuple[UUID, ...]] = {}
+    unregistered_directories: Mapping[int, tuple[UUID, ...]] = {}
     """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:

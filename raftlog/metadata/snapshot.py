@@ -54,7 +54,7 @@ def encode_image(image: MetadataImage) -> bytes:
         topics_offset=image.topics_offset,
         features=dict(image.features),
         features_epoch=image.features_epoch,
-        departed=dict(image.departed),
+        departed=dict(image.unregistered_directories),
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -80,6 +80,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         topics_offset=snapshot.topics_offset,
         features=snapshot.features,
         features_epoch=snapshot.features_epoch,
-        departed=snapshot.departed,
+        unregistered_directories=snapshot.departed,
     )
     return replace(image, usage=usage_of(image))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, Usage
-from raftlog.metadata.requests import RegisterBroker
 
 BASE_BYTES: Final = 256
 """Of an image that holds nothing. `Usage.size_bytes` does not count them."""

@@ -1,6 +1,6 @@
 """The APIs of Apache Kafka 4.3 (= kio 0.6.5): keys, names, version ranges, and which of them raftlog serves.
 
-A key that is not in `APIS` is unknown to the schema. What is not in `BUILT` is not advertised.
+A key that is not in `APIS` is unknown to the schema. What is not in `SERVED_KEYS` is not advertised.
 """
 
 from __future__ import annotations
@@ -187,10 +187,10 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in AP
 
 API_VERSIONS: Final = 18
 
-BUILT: Final = frozenset(int(key) for key in ApiKey)
+SERVED_KEYS: Final = frozenset(int(key) for key in ApiKey)
 """Keys of the APIs that raftlog serves."""
 
-OF_CONTROLLERS: Final = frozenset(
+CONTROLLER_KEYS: Final = frozenset(
     {18, 19, 20, *range(29, 34), *range(37, 42), *range(43, 47), 49, 50, 51, 55, 57, 60, 64, 80, 81}
 )
 """Keys of the APIs that Kafka's controllers answer to clients (KIP-919): "controller" among `listeners` of its schema.
@@ -210,7 +210,7 @@ class VersionRange(NamedTuple):
     max_version: int
 
 
-def advertised(keys: Iterable[int] = BUILT) -> tuple[VersionRange, ...]:
+def advertised_versions(keys: Iterable[int] = SERVED_KEYS) -> tuple[VersionRange, ...]:
     """Return the version ranges to advertise for the served APIs, by key."""
     return tuple(
         VersionRange(

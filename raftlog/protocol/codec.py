@@ -13,10 +13,17 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.protocol.apis import API_VERSIONS, APIS, FLEXIBLE_FROM, NEVER_FLEXIBLE, is_flexible
-from raftlog.protocol.reader import NO_LIMIT, Cursor, Pieces, message_pieces, read_message, read_tag_count
+from raftlog.protocol.message_builders import build_response
+from raftlog.protocol.reader import (
+    NO_LIMIT,
+    Cursor,
+    IncrementalRead,
+    read_message,
+    read_message_incrementally,
+    read_tag_count,
+)
 from raftlog.protocol.schema import KioType, message_type
-from raftlog.protocol.shapes import build
-from raftlog.protocol.writer import Encoded, entity_writer, pieces_writer, write_varint
+from raftlog.protocol.writer import PreEncoded, entity_writer, incremental_entity_writer, write_varint
 
 _new = tuple.__new__
 _HEADER = Struct(">hhih")
@@ -95,17 +102,17 @@ def decode_request(
 ) -> Any:
     """Decode the body that starts at `position`; bytes behind it are ignored.
 
-    Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, TooManyParts for more than
+    Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, TooManyElements for more than
     `parts_max` elements of arrays, UnsupportedVersion for a version without schema.
     """
     return read_message(request_type(api_key, version), buffer, position, parts_max=parts_max)
 
 
-def request_pieces(
+def decode_request_incrementally(
     api_key: int, version: int, buffer: memoryview, position: int, *, parts_max: int = NO_LIMIT
-) -> Pieces:
+) -> IncrementalRead:
     """Decode as `decode_request` does, piece by piece."""
-    return message_pieces(request_type(api_key, version), buffer, position, parts_max=parts_max)
+    return read_message_incrementally(request_type(api_key, version), buffer, position, parts_max=parts_max)
 
 
 def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
@@ -114,10 +121,10 @@ def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int,
     return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position, is_asked_for=True)
 
 
-def answer_pieces(api_key: int, version: int, frame: memoryview) -> Pieces:
+def decode_response_incrementally(api_key: int, version: int, frame: memoryview) -> IncrementalRead:
     """Decode the message of a response frame as `decode_response` does, piece by piece."""
     entity, position = _response_body(api_key, version, frame)
-    return message_pieces(entity, frame, position, is_asked_for=True)
+    return read_message_incrementally(entity, frame, position, is_asked_for=True)
 
 
 def _response_body(api_key: int, version: int, frame: memoryview) -> tuple[KioType, int]:
@@ -135,12 +142,14 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: An
     return bytes(out)
 
 
-def response_pieces(
+def encode_response_incrementally(
     api_key: int, version: int, correlation_id: int, message: Any, out: bytearray
 ) -> Iterator[None]:
-    """Append to `out`, which is empty, what `encode_response` returns; stop at each piece (`pieces_writer`)."""
+    """Append to `out`, which is empty, what `encode_response` returns; stop at each piece
+    (`incremental_entity_writer`).
+    """
     out += response_head(api_key, version, correlation_id)
-    yield from pieces_writer(response_type(api_key, version))(out, message)
+    yield from incremental_entity_writer(response_type(api_key, version))(out, message)
     _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
 
 
@@ -155,15 +164,15 @@ def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
     return out
 
 
-def encode_entity(entity: Any) -> Encoded:
+def encode_entity(entity: Any) -> PreEncoded:
     """Return a message or a part of one as bytes, to be kept and sent many times."""
     kind: KioType = type(entity)
     out = bytearray()
     entity_writer(kind)(out, entity)
-    return Encoded(out)
+    return PreEncoded(out)
 
 
-EncodedBody = Encoded
+EncodedBody = PreEncoded
 """A whole response body that is bytes already."""
 
 
@@ -200,7 +209,7 @@ def error_response(api_key: int, version: int, error_code: int, message: str | N
     fields: dict[str, Any] = {"error_code": error_code}
     if "error_message" in names:
         fields["error_message"] = message
-    return build(api_key, version, **fields)
+    return build_response(api_key, version, **fields)
 
 
 def _fields(entity: KioType) -> Any:

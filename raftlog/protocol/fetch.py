@@ -15,12 +15,12 @@ from raftlog.base.disk import Buffer
 from raftlog.base.errors import InvalidRequest
 from raftlog.base.types import EpochEnd
 from raftlog.protocol.codec import response_head, skip_tagged
-from raftlog.protocol.wire import (
-    PARTS_MAX,
+from raftlog.protocol.primitives import (
+    MAX_PRODUCE_ELEMENTS,
     TAGS_MAX_BYTES,
     Endpoint,
-    check_parts,
-    cut_off,
+    check_element_count,
+    cut_off_error,
     read_compact_length,
     read_compact_string,
     read_count,
@@ -28,7 +28,7 @@ from raftlog.protocol.wire import (
     read_tag_count,
     read_uuid,
     read_varint,
-    skip_counted,
+    skip_tagged_fields,
     write_compact_string,
     write_endpoints,
     write_leader,
@@ -117,7 +117,7 @@ class FetchRequest:
         self.parts = 0
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """What one partition answers. `records` None is null; `leader`: (broker id, leader epoch), KIP-951."""
 
     partition: int
@@ -134,15 +134,15 @@ class Fetched(NamedTuple):
 
 
 def decode_fetch(
-    buffer: memoryview, position: int, version: int, *, parts_max: int = PARTS_MAX
+    buffer: memoryview, position: int, version: int, *, parts_max: int = MAX_PRODUCE_ELEMENTS
 ) -> FetchRequest:
-    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyParts."""
+    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyElements."""
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
             return _decode_flexible(buffer, position, version, parts_max)
         return _decode_legacy(buffer, position, version, parts_max)
     except (IndexError, struct_error, UnicodeDecodeError):
-        raise cut_off("FetchRequest") from None
+        raise cut_off_error("FetchRequest") from None
 
 
 def _decode_legacy(buffer: memoryview, position: int, version: int, parts_max: int) -> FetchRequest:
@@ -161,7 +161,7 @@ def _decode_legacy(buffer: memoryview, position: int, version: int, parts_max: i
         partition_count, position = read_count(buffer, position)
         parts += max(partition_count, 0)
         if parts > parts_max:
-            check_parts(parts, parts_max)
+            check_element_count(parts, parts_max)
         partitions = []
         for _ in range(partition_count):
             partitions.append(_partition(layout.unpack_from(buffer, position), version))
@@ -193,7 +193,7 @@ def _read_forgotten_legacy(buffer: memoryview, position: int, request: FetchRequ
         topic, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
         request.parts += 1 + max(partition_count, 0)
-        check_parts(request.parts, parts_max)
+        check_element_count(request.parts, parts_max)
         partitions, position = _int32s(buffer, position, partition_count)
         request.forgotten.append((_required(topic), partitions))
     return position
@@ -202,7 +202,7 @@ def _read_forgotten_legacy(buffer: memoryview, position: int, request: FetchRequ
 def _int32s(buffer: memoryview, position: int, count: int) -> tuple[tuple[int, ...], int]:
     end = position + 4 * count
     if count < 0 or end > len(buffer):
-        raise cut_off("a list of partitions")
+        raise cut_off_error("a list of partitions")
     return Struct(f">{count}i").unpack_from(buffer, position), end
 
 
@@ -235,14 +235,14 @@ def _decode_flexible(buffer: memoryview, position: int, version: int, parts_max:
         partition_count, position = read_compact_length(buffer, position)
         parts += max(partition_count, 0)
         if parts > parts_max:
-            check_parts(parts, parts_max)
+            check_element_count(parts, parts_max)
         partitions = []
         for _ in range(partition_count):
             partitions.append(new(FetchPartition, unpack(buffer, position)))
             position += 32
-            position = skip_counted(buffer, position, tags_left) if buffer[position] else position + 1
+            position = skip_tagged_fields(buffer, position, tags_left) if buffer[position] else position + 1
         request.topics.append((_required(topic), partitions))
-        position = skip_counted(buffer, position, tags_left) if buffer[position] else position + 1
+        position = skip_tagged_fields(buffer, position, tags_left) if buffer[position] else position + 1
     request.parts = parts
     if buffer[position] > 1:
         position = _read_forgotten(buffer, position, request, read_topic, parts_max)
@@ -270,7 +270,7 @@ def _read_forgotten(
         topic, position = read_topic(buffer, position)
         partition_count, position = read_compact_length(buffer, position)
         request.parts += 1 + max(partition_count, 0)
-        check_parts(request.parts, parts_max)
+        check_element_count(request.parts, parts_max)
         forgotten, position = _int32s(buffer, position, partition_count)
         request.forgotten.append((_required(topic), forgotten))
         position = skip_tagged(buffer, position)
@@ -284,7 +284,7 @@ def _read_request_tags(buffer: memoryview, position: int, request: FetchRequest)
         size, position = read_varint(buffer, position)
         end = position + size
         if end > len(buffer):
-            raise cut_off("FetchRequest")
+            raise cut_off_error("FetchRequest")
         if tag == 0:
             request.cluster_id, _ = read_compact_string(buffer, position)
         elif tag == 1:
@@ -295,7 +295,7 @@ def _read_request_tags(buffer: memoryview, position: int, request: FetchRequest)
 def encode_fetch_response(
     version: int,
     correlation_id: int,
-    topics: Sequence[tuple[TopicKey, Sequence[Fetched]]],
+    topics: Sequence[tuple[TopicKey, Sequence[FetchedPartition]]],
     *,
     error_code: int = 0,
     session_id: int = 0,
@@ -327,7 +327,10 @@ def encode_fetch_response(
 
 
 def _write_flexible(
-    out: bytearray, buffers: list[Buffer], version: int, topics: Sequence[tuple[TopicKey, Sequence[Fetched]]]
+    out: bytearray,
+    buffers: list[Buffer],
+    version: int,
+    topics: Sequence[tuple[TopicKey, Sequence[FetchedPartition]]],
 ) -> bytearray:
     """Returns the buffer that what follows goes to; full ones are in `buffers`."""
     pack = _RESULT_V5.pack
@@ -380,7 +383,10 @@ def _write_result_tags(out: bytearray, diverging: EpochEnd | None, leader: tuple
 
 
 def _write_legacy(
-    out: bytearray, buffers: list[Buffer], version: int, topics: Sequence[tuple[TopicKey, Sequence[Fetched]]]
+    out: bytearray,
+    buffers: list[Buffer],
+    version: int,
+    topics: Sequence[tuple[TopicKey, Sequence[FetchedPartition]]],
 ) -> bytearray:
     """Returns the buffer that what follows goes to; full ones are in `buffers`."""
     layout, width = (_RESULT_V5, 5) if version >= 5 else (_RESULT_V4, 4)

@@ -17,12 +17,12 @@ from raftlog.protocol.fetch import (
     API_KEY,
     FIRST_REPLICA_STATE_VERSION,
     FIRST_TOPIC_ID_VERSION,
-    Fetched,
+    FetchedPartition,
     FetchPartition,
     FetchRequest,
 )
-from raftlog.protocol.wire import (
-    cut_off,
+from raftlog.protocol.primitives import (
+    cut_off_error,
     read_compact_length,
     read_uuid,
     read_varint,
@@ -51,7 +51,7 @@ class FetchResponse(NamedTuple):
     correlation_id: int
     error_code: int
     session_id: int
-    topics: list[tuple[UUID, list[Fetched]]]
+    topics: list[tuple[UUID, list[FetchedPartition]]]
 
 
 def encode_fetch_request(
@@ -125,7 +125,7 @@ def decode_fetch_response(frame: memoryview) -> FetchResponse:
     try:
         return _decode(frame)
     except (IndexError, struct_error):
-        raise cut_off("FetchResponse") from None
+        raise cut_off_error("FetchResponse") from None
 
 
 def _decode(frame: memoryview) -> FetchResponse:
@@ -147,7 +147,7 @@ def _decode(frame: memoryview) -> FetchResponse:
     return FetchResponse(correlation_id, error_code, session_id, topics)
 
 
-def _read_result(frame: memoryview, position: int) -> tuple[Fetched, int]:
+def _read_result(frame: memoryview, position: int) -> tuple[FetchedPartition, int]:
     partition, error_code, high_watermark, stable, start = _RESULT.unpack_from(frame, position)
     position += _RESULT.size
     aborted = None
@@ -182,7 +182,7 @@ def _read_result(frame: memoryview, position: int) -> tuple[Fetched, int]:
         diverging,
         leader,
     )
-    return _new(Fetched, fields), position
+    return _new(FetchedPartition, fields), position
 
 
 def _read_result_tags(

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 from raftlog.base.errors import InvalidRecord
 
-MOST_FIELDS: Final = 15_000
+MAX_FIELDS: Final = 15_000
 """Of one push, however deep; about a microsecond each. What is behind them is not read."""
 
 VARINT_BYTES: Final = 10
@@ -27,7 +27,7 @@ Field = tuple[int, int | memoryview]
 """A field's number, and its value: an int, or the bytes of what is longer or fixed."""
 
 
-class Point(NamedTuple):
+class DataPoint(NamedTuple):
     """One number of one metric. `kind`: a counter's number only grows. `delta`: it is what was added since the last."""
 
     name: str
@@ -46,10 +46,10 @@ class MetricsReader:
 
     def __init__(self, encoded: bytes) -> None:
         self._encoded = memoryview(encoded)
-        self._left = MOST_FIELDS
+        self._left = MAX_FIELDS
         self.skipped = 0
 
-    def points(self) -> Iterator[tuple[tuple[tuple[str, str], ...], Point]]:
+    def points(self) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint]]:
         """Yield (attributes of the resource, point) as they are read. Raises InvalidRecord for what is malformed."""
         try:
             for number, resource_metrics in self._fields(self._encoded):
@@ -58,7 +58,7 @@ class MetricsReader:
         except _TooMany:
             self.skipped += 1
 
-    def _of_resource(self, encoded: memoryview) -> Iterator[tuple[tuple[tuple[str, str], ...], Point]]:
+    def _of_resource(self, encoded: memoryview) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint]]:
         fields = list(self._fields(encoded))
         resource: tuple[tuple[str, str], ...] = ()
         for number, value in fields:
@@ -71,7 +71,7 @@ class MetricsReader:
                         for point in self._of_metric(_bytes(metric)):
                             yield resource, point
 
-    def _of_metric(self, encoded: memoryview) -> Iterator[Point]:
+    def _of_metric(self, encoded: memoryview) -> Iterator[DataPoint]:
         name = ""
         for number, value in self._fields(encoded):
             if number == 1:
@@ -83,12 +83,12 @@ class MetricsReader:
             elif number > 7:  # histograms and summaries
                 self.skipped += 1
 
-    def _of_gauge(self, name: str, encoded: memoryview) -> Iterator[Point]:
+    def _of_gauge(self, name: str, encoded: memoryview) -> Iterator[DataPoint]:
         for number, point in self._fields(encoded):
             if number == 1:
                 yield from self._point(name, "gauge", False, _bytes(point))
 
-    def _of_sum(self, name: str, encoded: memoryview) -> Iterator[Point]:
+    def _of_sum(self, name: str, encoded: memoryview) -> Iterator[DataPoint]:
         fields = list(self._fields(encoded))
         flags = {number: value for number, value in fields if number != 1}
         delta, grows = flags.get(2) == 1, flags.get(3) == 1
@@ -98,7 +98,7 @@ class MetricsReader:
 
     def _point(
         self, name: str, kind: Literal["counter", "gauge"], delta: bool, encoded: memoryview
-    ) -> Iterator[Point]:
+    ) -> Iterator[DataPoint]:
         """Yield the point if it has a finite number: a rate of nothing is none."""
         value = math.nan
         attributes: list[tuple[str, str]] = []
@@ -110,7 +110,7 @@ class MetricsReader:
             elif number == 7:  # NumberDataPoint.attributes
                 attributes += self._attribute(_bytes(field))
         if math.isfinite(value):
-            yield Point(name, kind, delta, tuple(attributes), value)
+            yield DataPoint(name, kind, delta, tuple(attributes), value)
 
     def _attributes(self, encoded: memoryview, *, of: int) -> tuple[tuple[str, str], ...]:
         found: list[tuple[str, str]] = []

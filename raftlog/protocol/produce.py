@@ -14,20 +14,19 @@ from uuid import UUID
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.codec import response_head, skip_tagged
-from raftlog.protocol.reader import STRING_MAX_BYTES
-from raftlog.protocol.wire import (
+from raftlog.protocol.primitives import (
+    MAX_PRODUCE_ELEMENTS,
     MULTIBYTE,
-    PARTS_MAX,
     TAGS_MAX_BYTES,
     Endpoint,
-    check_parts,
-    cut_off,
+    check_element_count,
+    cut_off_error,
     read_compact_length,
     read_compact_string,
     read_count,
     read_legacy_string,
     read_uuid,
-    skip_counted,
+    skip_tagged_fields,
     write_compact_string,
     write_endpoints,
     write_leader,
@@ -35,6 +34,7 @@ from raftlog.protocol.wire import (
     write_length,
     write_tag,
 )
+from raftlog.protocol.reader import STRING_MAX_BYTES
 from raftlog.protocol.writer import write_varint
 
 FIRST_HANDLED_VERSION: Final = 3
@@ -72,7 +72,7 @@ class ProduceRequest:
         self.topics = topics
 
 
-class Produced(NamedTuple):
+class ProducedPartition(NamedTuple):
     """What one partition answers; a plain tuple in this order does. `leader`: (id, leader epoch), KIP-951.
 
     `record_errors`: (index of the record in its batch, message), KIP-467.
@@ -89,13 +89,13 @@ class Produced(NamedTuple):
 
 
 def decode_produce(buffer: memoryview, position: int, version: int) -> ProduceRequest:
-    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyParts."""
+    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyElements."""
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
             return _decode_flexible(buffer, position, version)
         return _decode_legacy(buffer, position, version)
     except (IndexError, struct_error, UnicodeDecodeError):
-        raise cut_off("ProduceRequest") from None
+        raise cut_off_error("ProduceRequest") from None
 
 
 def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRequest:
@@ -111,8 +111,8 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRe
         name, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
         parts += max(partition_count, 0)
-        if parts > PARTS_MAX:
-            check_parts(parts, PARTS_MAX)
+        if parts > MAX_PRODUCE_ELEMENTS:
+            check_element_count(parts, MAX_PRODUCE_ELEMENTS)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, length = _PARTITION.unpack_from(buffer, position)
@@ -122,7 +122,7 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRe
                 continue
             end = position + length
             if end > size:
-                raise cut_off("ProduceRequest")
+                raise cut_off_error("ProduceRequest")
             partitions.append((partition, buffer[position:end]))
             position = end
         if name is None:
@@ -148,8 +148,8 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> Produce
         topic, position = read_topic(buffer, position)
         partition_count, position = read_compact_length(buffer, position)
         parts += max(partition_count, 0)
-        if parts > PARTS_MAX:
-            check_parts(parts, PARTS_MAX)
+        if parts > MAX_PRODUCE_ELEMENTS:
+            check_element_count(parts, MAX_PRODUCE_ELEMENTS)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition = _i32.unpack_from(buffer, position)[0]
@@ -162,14 +162,14 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> Produce
                 end = position
                 partitions.append((partition, None))
             elif end >= size:
-                raise cut_off("ProduceRequest")
+                raise cut_off_error("ProduceRequest")
             else:
                 partitions.append((partition, buffer[position:end]))
-            position = skip_counted(buffer, end, tags_left) if buffer[end] else end + 1
+            position = skip_tagged_fields(buffer, end, tags_left) if buffer[end] else end + 1
         if topic is None:
             raise InvalidRequest("a topic name is null")
         topics.append((topic, partitions))
-        position = skip_counted(buffer, position, tags_left) if buffer[position] else position + 1
+        position = skip_tagged_fields(buffer, position, tags_left) if buffer[position] else position + 1
     if buffer[position]:
         skip_tagged(buffer, position)
     return ProduceRequest(transactional_id, acks, timeout_ms=timeout_ms, topics=topics)
@@ -178,7 +178,7 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> Produce
 def encode_produce_response(
     version: int,
     correlation_id: int,
-    topics: Sequence[tuple[TopicKey, Sequence[Produced]]],
+    topics: Sequence[tuple[TopicKey, Sequence[ProducedPartition]]],
     *,
     throttle_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
@@ -201,7 +201,7 @@ def encode_produce_response(
 
 
 def _write_flexible(
-    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[Produced]]]
+    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[ProducedPartition]]]
 ) -> None:
     pack = _RESULT[5].pack
     write_length(out, len(topics))
@@ -231,7 +231,7 @@ def _write_flexible(
 
 
 def _write_legacy(
-    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[Produced]]]
+    out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[ProducedPartition]]]
 ) -> None:
     result = _RESULT[5 if version >= 5 else 2 if version >= 2 else 0]
     width = {5: 5, 2: 4, 0: 3}[5 if version >= 5 else 2 if version >= 2 else 0]

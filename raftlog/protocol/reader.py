@@ -4,8 +4,8 @@ kio's own reader is not used for what comes from the network: it reserves memory
 aborts the process when that fails, and refuses tagged fields that it does not know. Law: nothing is allocated
 for an element before its bytes were seen, and what a message may cost in objects is bounded by its size.
 
-A message is read at once (`read_message`), or, where it may have very many elements, piece by piece (`message_pieces`):
-whoever reads it so can do other things between two pieces.
+A message is read at once (`read_message`), or, where it may have very many elements, piece by piece
+(`read_message_incrementally`): whoever reads it so can do other things between two pieces.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of
 OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 8
 """What decoded objects may take for each byte received, above the allowance that every message has."""
 
-ALLOWANCE_BYTES: Final = 1 << 20
-CEILING_BYTES: Final = 64 << 20
+BASE_OBJECT_BYTES: Final = 1 << 20
+MAX_OBJECT_BYTES: Final = 64 << 20
 """What the objects of any one message may take, so that decoding never holds up the loop for long."""
 
 STRING_MAX_BYTES: Final = 32_767
@@ -44,7 +44,7 @@ _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
 
 
-class TooManyParts(InvalidRequest):
+class TooManyElements(InvalidRequest):
     """All arrays of the message together have more elements than whoever reads it takes."""
 
 
@@ -59,7 +59,9 @@ class Cursor:
         self.end = len(buffer)
         self.parts_left = parts_max
         received = self.end - position
-        self.budget_bytes = min(ALLOWANCE_BYTES + OBJECT_BYTES_PER_RECEIVED_BYTE * received, CEILING_BYTES)
+        self.budget_bytes = min(
+            BASE_OBJECT_BYTES + OBJECT_BYTES_PER_RECEIVED_BYTE * received, MAX_OBJECT_BYTES
+        )
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes. Raises InvalidRequest if they are not there."""
@@ -69,7 +71,7 @@ class Cursor:
         self.position = start + size
         return self.buffer[start : start + size]
 
-    def spend(self, count: int, cost: int) -> None:
+    def charge(self, count: int, cost: int) -> None:
         """Note `count` objects of `cost` bytes. Raises InvalidRequest when the message costs too much."""
         self.budget_bytes -= count * cost
         if self.budget_bytes < 0:
@@ -81,8 +83,8 @@ class Cursor:
             raise InvalidRequest(f"{count} elements declared in {self.end - self.position} bytes")
         self.parts_left -= count
         if self.parts_left < 0:
-            raise TooManyParts("the message has too many array elements")
-        self.spend(count, cost)
+            raise TooManyElements("the message has too many array elements")
+        self.charge(count, cost)
 
     def varint(self) -> int:
         """Read an unsigned varint of at most 32 bits."""
@@ -103,10 +105,10 @@ class Cursor:
 
 Read = Callable[[Cursor], Any]
 
-Pieces = Generator[None, None, Any]
+IncrementalRead = Generator[None, None, Any]
 """Yields after each piece, and returns what was read."""
 
-ReadPieces = Callable[[Cursor], Pieces]
+IncrementalReader = Callable[[Cursor], IncrementalRead]
 
 
 def read_message(
@@ -120,7 +122,7 @@ def read_message(
     """Decode a message. Raises InvalidRequest, saying what is wrong with it.
 
     `is_asked_for`: an answer to a question of ours. One of very many small parts may cost what any message may.
-    `parts_max`: TooManyParts is raised for more elements of all arrays together.
+    `parts_max`: TooManyElements is raised for more elements of all arrays together.
     Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three when it asks for all topics.
     """
     cursor = _cursor(buffer, position, is_asked_for, parts_max)
@@ -128,14 +130,14 @@ def read_message(
         return entity_reader(entity)(cursor)
 
 
-def message_pieces(
+def read_message_incrementally(
     entity: KioType,
     buffer: memoryview,
     position: int,
     *,
     is_asked_for: bool = False,
     parts_max: int = NO_LIMIT,
-) -> Pieces:
+) -> IncrementalRead:
     """Decode a message as `read_message` does, and stop after each element of its arrays.
 
     An element that has no array of entities or strings is one piece. So are an entity that may be null, tagged fields
@@ -143,13 +145,13 @@ def message_pieces(
     """
     cursor = _cursor(buffer, position, is_asked_for, parts_max)
     with _faults(entity):
-        return (yield from entity_pieces(entity)(cursor))
+        return (yield from incremental_entity_reader(entity)(cursor))
 
 
 def _cursor(buffer: memoryview, position: int, is_asked_for: bool, parts_max: int) -> Cursor:
     cursor = Cursor(buffer, position, parts_max=parts_max)
     if is_asked_for:
-        cursor.budget_bytes = CEILING_BYTES
+        cursor.budget_bytes = MAX_OBJECT_BYTES
     return cursor
 
 
@@ -164,7 +166,7 @@ def _faults(entity: KioType) -> Iterator[None]:
 
 
 @cache
-def entity_pieces(entity: KioType) -> ReadPieces:
+def incremental_entity_reader(entity: KioType) -> IncrementalReader:
     """Return what reads the same as `entity_reader`, piece by piece."""
     schema = schema_of(entity)
     if not any(map(_has_pieces, schema.fields)):
@@ -177,8 +179,8 @@ def entity_pieces(entity: KioType) -> ReadPieces:
             steps += [(None, step) for step in _steps(tuple(fields), schema.is_flexible)]
     cost, defaults, read_end = _costs_of(schema), _defaults_of(schema), _end_reader(schema)
 
-    def read(cursor: Cursor) -> Pieces:
-        cursor.spend(1, cost)
+    def read(cursor: Cursor) -> IncrementalRead:
+        cursor.charge(1, cost)
         values = dict(defaults)
         for name, step in steps:
             if name is None:
@@ -195,8 +197,8 @@ def _has_pieces(field: Field) -> bool:
     return field.is_array and (field.entity is not None or field.kind == "string")
 
 
-def _as_one_piece(read_whole: Read) -> ReadPieces:
-    def read(cursor: Cursor) -> Pieces:
+def _as_one_piece(read_whole: Read) -> IncrementalReader:
+    def read(cursor: Cursor) -> IncrementalRead:
         found = read_whole(cursor)
         yield
         return found
@@ -204,12 +206,12 @@ def _as_one_piece(read_whole: Read) -> ReadPieces:
     return read
 
 
-def _array_pieces(field: Field, flexible: bool) -> ReadPieces:
+def _array_pieces(field: Field, flexible: bool) -> IncrementalReader:
     begin = _array_beginning(field, flexible)
     if field.entity is not None and any(map(_has_pieces, schema_of(field.entity).fields)):
-        read_parts = entity_pieces(field.entity)
+        read_parts = incremental_entity_reader(field.entity)
 
-        def read(cursor: Cursor) -> Pieces:
+        def read(cursor: Cursor) -> IncrementalRead:
             count = begin(cursor)
             if count is None:
                 return None
@@ -222,7 +224,7 @@ def _array_pieces(field: Field, flexible: bool) -> ReadPieces:
         return read
     read_item = _item_reader(field, flexible)
 
-    def read_simple(cursor: Cursor) -> Pieces:
+    def read_simple(cursor: Cursor) -> IncrementalRead:
         count = begin(cursor)
         if count is None:
             return None
@@ -243,7 +245,7 @@ def entity_reader(entity: KioType) -> Read:
     cost, defaults, read_end = _costs_of(schema), _defaults_of(schema), _end_reader(schema)
 
     def read(cursor: Cursor) -> Any:
-        cursor.spend(1, cost)
+        cursor.charge(1, cost)
         values = dict(defaults)
         for step in steps:
             step(cursor, values)
@@ -299,7 +301,7 @@ def _run_step(run: list[Field]) -> Step:
     def read(cursor: Cursor, values: dict[str, Any]) -> None:
         found = layout.unpack_from(cursor.buffer, cursor.position)
         cursor.position += layout.size
-        cursor.spend(1, cost)
+        cursor.charge(1, cost)
         values.update(zip(names, found, strict=True))
 
     return read
@@ -349,7 +351,7 @@ def _value_reader(kind: str, *, flexible: bool, nullable: bool) -> Read:
             return _null(nullable)
         if size > most:
             raise InvalidRequest(f"a string has {size} bytes, more than {STRING_MAX_BYTES}")
-        cursor.spend(1, _OBJECT_BYTES + size)
+        cursor.charge(1, _OBJECT_BYTES + size)
         return convert(cursor.take(size))
 
     return read
@@ -367,7 +369,7 @@ def _fixed_reader(code: str) -> Read:
 
 
 def _read_uuid(cursor: Cursor) -> UUID | None:
-    cursor.spend(1, 2 * _OBJECT_BYTES)
+    cursor.charge(1, 2 * _OBJECT_BYTES)
     found = bytes(cursor.take(16))
     return UUID(bytes=found) if any(found) else None
 
@@ -441,7 +443,7 @@ def read_tag_count(cursor: Cursor) -> int:
     count = cursor.varint()
     if count > TAGS_MAX:
         raise InvalidRequest(f"{count} tagged fields in one place, more than {TAGS_MAX}")
-    cursor.spend(count, _OBJECT_BYTES)
+    cursor.charge(count, _OBJECT_BYTES)
     return count
 
 

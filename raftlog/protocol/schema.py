@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from raftlog.protocol.apis import APIS
-from raftlog.protocol.own_fields import with_own_fields
+from raftlog.protocol.raftlog_fields import with_raftlog_fields
 
 Direction = Literal["request", "response"]
 
@@ -88,7 +88,9 @@ def message_type(api_key: int, version: int, direction: Direction) -> KioType:
     if not api.handles(version):
         raise KeyError(f"{api.name} has no version {version}")
     module = module_of(api_key, version, direction)
-    return with_own_fields(next(each for each in vars(module).values() if _entity_role(each) == direction))
+    return with_raftlog_fields(
+        next(each for each in vars(module).values() if _entity_role(each) == direction)
+    )
 
 
 def module_of(api_key: int, version: int, direction: Direction) -> types.ModuleType:

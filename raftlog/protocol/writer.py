@@ -18,7 +18,7 @@ from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of, to
 Write = Callable[[bytearray, Any], None]
 """Append one value to the output."""
 
-WritePieces = Callable[[bytearray, Any], Iterator[None]]
+IncrementalWriter = Callable[[bytearray, Any], Iterator[None]]
 """Append one value to the output, stopping at each piece."""
 
 _i16 = struct.Struct(">h")
@@ -26,7 +26,7 @@ _i32 = struct.Struct(">i")
 _TIMES = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
-class Encoded(bytes):
+class PreEncoded(bytes):
     """An entity or whole message that is bytes already: taken wherever the thing itself would be."""
 
 
@@ -47,7 +47,7 @@ def entity_writer(entity: KioType) -> Write:
     if not schema.is_flexible:
 
         def write_plain(out: bytearray, message: Any) -> None:
-            if type(message) is Encoded:
+            if type(message) is PreEncoded:
                 out += message
                 return
             for step in steps:
@@ -56,7 +56,7 @@ def entity_writer(entity: KioType) -> Write:
         return write_plain
 
     def write(out: bytearray, message: Any) -> None:
-        if type(message) is Encoded:
+        if type(message) is PreEncoded:
             out += message
             return
         for step in steps:
@@ -70,7 +70,7 @@ def entity_writer(entity: KioType) -> Write:
 
 
 @cache
-def pieces_writer(entity: KioType) -> WritePieces:
+def incremental_entity_writer(entity: KioType) -> IncrementalWriter:
     """Return what writes the same bytes as `entity_writer`, and stops behind each entity that is in an array.
 
     So a message of any size can be written a little at a time, by who has other things to do. An entity that has no
@@ -88,7 +88,7 @@ def pieces_writer(entity: KioType) -> WritePieces:
     write_end = _end_writer(schema)
 
     def write(out: bytearray, message: Any) -> Iterator[None]:
-        if type(message) is Encoded:
+        if type(message) is PreEncoded:
             out += message
             yield
             return
@@ -110,7 +110,7 @@ def _has_pieces(field: Field) -> bool:
     return field.is_array or any(map(_has_pieces, schema_of(field.entity).fields))
 
 
-def _as_one_piece(write_whole: Write) -> WritePieces:
+def _as_one_piece(write_whole: Write) -> IncrementalWriter:
     def write(out: bytearray, message: Any) -> Iterator[None]:
         write_whole(out, message)
         yield
@@ -118,10 +118,10 @@ def _as_one_piece(write_whole: Write) -> WritePieces:
     return write
 
 
-def _field_pieces(field: Field, flexible: bool) -> WritePieces:
+def _field_pieces(field: Field, flexible: bool) -> IncrementalWriter:
     assert field.entity is not None
     get, nullable = attrgetter(field.name), field.is_nullable
-    write_item = pieces_writer(field.entity)
+    write_item = incremental_entity_writer(field.entity)
     if not field.is_array:
         return lambda out, message: write_item(out, get(message))
     write_length = _length_writer(flexible, wide=True)

@@ -36,7 +36,7 @@ from raftlog.base.log import get_logger
 
 log = get_logger("quorum")
 
-Kind = Literal["raft", "rpc", "heartbeat", "observe"]
+ChannelKind = Literal["raft", "rpc", "heartbeat", "observe"]
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HANDSHAKE_BYTES: Final = 4 * 1024
@@ -53,15 +53,15 @@ _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
 
 
-class Refused(Exception):
+class HandshakeRefused(Exception):
     """One side turned the other away; the message says why."""
 
 
-class ForeignCluster(Refused):
+class ForeignCluster(HandshakeRefused):
     """The peer knows the secret, but belongs to another cluster."""
 
 
-TakeKafka = Callable[[asyncio.Transport, bytes], None]
+OnKafkaClient = Callable[[asyncio.Transport, bytes], None]
 """Gets the transport of a Kafka client, and the bytes that were read from it so far."""
 
 NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -69,7 +69,7 @@ NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     protocol: int
-    kind: Kind
+    kind: ChannelKind
     node_id: NodeId
     cluster_id: str
     nonce: bytes
@@ -109,13 +109,13 @@ class Identity:
     node_id: int
     secret: bytes
     cluster_id: Callable[[], str | None]
-    chance: Random = field(default_factory=SystemRandom)
+    nonce_source: Random = field(default_factory=SystemRandom)
     """Where nonces come from."""
     lateness: Lateness = field(default_factory=Lateness)
     """Of this node's loop: a slow one takes longer to connect."""
 
     def nonce(self) -> bytes:
-        return self.chance.randbytes(NONCE_BYTES)
+        return self.nonce_source.randbytes(NONCE_BYTES)
 
 
 def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
@@ -151,11 +151,11 @@ class Channel(asyncio.Protocol, Guard):
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.peer_id = -1
-        self.kind: Kind = "rpc"
+        self.kind: ChannelKind = "rpc"
         self.address = ""
         self.opened = False
-        self.closed_because: str | None = None
-        self.heard_at = 0.0
+        self.close_reason: str | None = None
+        self.last_received_at = 0.0
         self.sent_at = 0.0
         self.on_writable: Callable[[], None] = lambda: None
         self.writable = True
@@ -179,7 +179,7 @@ class Channel(asyncio.Protocol, Guard):
         for payload in early:
             self.run_guarded(on_frame, payload)
         if self._transport is None:
-            self._loop.call_soon(self.guarded(on_lost, self.closed_because or "closed by the peer"))
+            self._loop.call_soon(self.guarded(on_lost, self.close_reason or "closed by the peer"))
 
     def detach(self) -> None:
         """Have nobody called any more."""
@@ -187,7 +187,7 @@ class Channel(asyncio.Protocol, Guard):
 
     def send(self, payload: bytes) -> None:
         """Queue one frame; silently nothing once closed."""
-        if self._transport is None or not self.opened or self.closed_because is not None:
+        if self._transport is None or not self.opened or self.close_reason is not None:
             return
         assert len(payload) <= MAX_FRAME_BYTES
         self.sent_at = self._loop.time()
@@ -197,15 +197,15 @@ class Channel(asyncio.Protocol, Guard):
 
     def close(self, reason: str) -> None:
         """Close at once, dropping what is queued; the end is told from the loop."""
-        if self.closed_because is None:
-            self.closed_because = reason
+        if self.close_reason is None:
+            self.close_reason = reason
         self._stop_timeout()
         if self._transport is not None:
             self._transport.abort()
 
     def crash(self, what: str) -> None:
         """See `Guard`: log the exception being handled and close, once."""
-        if self.closed_because is None:
+        if self.close_reason is None:
             log.exception(
                 "controller_connection_failed", node_id=self.identity.node_id, peer=self.address, what=what
             )
@@ -233,11 +233,11 @@ class Channel(asyncio.Protocol, Guard):
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timeout()
         self._transport = None
-        reason = self.closed_because or (f"connection lost: {error}" if error else "closed by the peer")
+        reason = self.close_reason or (f"connection lost: {error}" if error else "closed by the peer")
         try:
             self.run_guarded(self._tell_end, reason)
         finally:
-            self.closed_because = reason
+            self.close_reason = reason
             self._ended()
 
     # -- inside --------------------------------------------------------------------------
@@ -246,16 +246,16 @@ class Channel(asyncio.Protocol, Guard):
         address = transport.get_extra_info("peername")
         self.address = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
         _keep_alive(transport.get_extra_info("socket"))
-        self.heard_at = self.sent_at = self._loop.time()
+        self.last_received_at = self.sent_at = self._loop.time()
         self._begin()
 
     def _take(self, data: bytes) -> None:
-        self.heard_at = self._loop.time()
+        self.last_received_at = self._loop.time()
         self._buffer += data
         self._take_frames()
 
     def _take_frames(self) -> None:
-        while self.closed_because is None and len(self._buffer) >= _LENGTH.size:
+        while self.close_reason is None and len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
             if not 0 < length <= limit:
@@ -328,11 +328,11 @@ class Channel(asyncio.Protocol, Guard):
 
     def _refuse(self, reason: str, *, tell: bool = True) -> None:
         """Tell the peer why, and close once that is sent."""
-        if self.closed_because is not None:
+        if self.close_reason is not None:
             return
         if tell and not self.opened:
             self._say(Refusal(reason))
-        self.closed_because = reason
+        self.close_reason = reason
         self._stop_timeout()
         if self._transport is not None:
             self._transport.close()
@@ -354,13 +354,13 @@ def _purpose(reason: str) -> bytes:
     return LISTENER + reason.encode()
 
 
-class Dialled(Channel):
+class OutboundChannel(Channel):
     """The end that connected. `ready` completes when open, or fails with Refused. `dial` bounds its handshake."""
 
-    def __init__(self, identity: Identity, kind: Kind, *, expect: int | None) -> None:
+    def __init__(self, identity: Identity, kind: ChannelKind, *, expect: int | None) -> None:
         super().__init__(identity)
         self.kind = kind
-        self.ready: asyncio.Future[Dialled] = self._loop.create_future()
+        self.ready: asyncio.Future[OutboundChannel] = self._loop.create_future()
         self._expect = expect
         self._challenge: Challenge | None = None
         self._foreign = False
@@ -409,10 +409,10 @@ class Dialled(Channel):
 
     def _failed(self, reason: str) -> None:
         if not self.ready.done():
-            self.ready.set_exception(ForeignCluster(reason) if self._foreign else Refused(reason))
+            self.ready.set_exception(ForeignCluster(reason) if self._foreign else HandshakeRefused(reason))
 
 
-class Accepted(Channel):
+class InboundChannel(Channel):
     """The end that listened. `admit(hello)` may return a reason to refuse an authenticated peer."""
 
     def __init__(
@@ -420,13 +420,13 @@ class Accepted(Channel):
         identity: Identity,
         *,
         admit: Callable[[Hello], str | None],
-        on_open: Callable[[Accepted], None],
-        on_failed: Callable[[Accepted, str], None],
-        on_made: Callable[[Accepted], None] = lambda _channel: None,
-        on_ended: Callable[[Accepted], None] = lambda _channel: None,
+        on_open: Callable[[InboundChannel], None],
+        on_failed: Callable[[InboundChannel, str], None],
+        on_made: Callable[[InboundChannel], None] = lambda _channel: None,
+        on_ended: Callable[[InboundChannel], None] = lambda _channel: None,
     ) -> None:
         super().__init__(identity)
-        self.on_kafka: TakeKafka | None = None
+        self.on_kafka: OnKafkaClient | None = None
         """Serves Kafka clients; None: they are refused."""
         self._on_made = on_made
         self._on_ended = on_ended
@@ -450,7 +450,7 @@ class Accepted(Channel):
             else:
                 super()._take_frames()
 
-    def _hand_over(self, on_kafka: TakeKafka) -> None:
+    def _hand_over(self, on_kafka: OnKafkaClient) -> None:
         """Give the connection to those who serve Kafka clients; from now on it holds no place of this listener."""
         assert self._transport is not None
         self._stop_timeout()
@@ -458,7 +458,7 @@ class Accepted(Channel):
         on_kafka(self._transport, bytes(self._buffer))
         self._buffer.clear()
         self._transport = None
-        self.closed_because = "handed over: it speaks Kafka"
+        self.close_reason = "handed over: it speaks Kafka"
 
     def _next(self, message: Any, frame: bytes) -> None:
         if isinstance(message, Hello) and self._hello is None:
@@ -500,12 +500,12 @@ class Accepted(Channel):
 
 async def dial(
     identity: Identity,
-    kind: Kind,
+    kind: ChannelKind,
     address: tuple[str, int],
     *,
     expect: int | None,
     seconds: float | None = None,
-) -> Dialled:
+) -> OutboundChannel:
     """Connect and authenticate, within `seconds` or HANDSHAKE_SECONDS.
 
     Raises OSError (refused, unreachable, TimeoutError) or Refused.
@@ -513,7 +513,7 @@ async def dial(
     The channel is this call's until it returns: whatever happens to its transport meanwhile, none is left behind.
     """
     loop = asyncio.get_running_loop()
-    channel = Dialled(identity, kind, expect=expect)
+    channel = OutboundChannel(identity, kind, expect=expect)
     usual_s = HANDSHAKE_SECONDS + identity.lateness.patience_s
     try:
         async with asyncio.timeout(usual_s if seconds is None else seconds):

@@ -14,14 +14,14 @@ from typing import Final, Literal, Protocol
 
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController, RequestTimedOut
-from raftlog.quorum.channel import Identity, Refused, dial
-from raftlog.quorum.rpc import Caller, ConnectionLost, NotHere, OnRequest
+from raftlog.quorum.channel import HandshakeRefused, Identity, dial
+from raftlog.quorum.rpc import ConnectionLost, NotActiveController, OnRequest, RpcClient
 
 RETRY_MIN_SECONDS: Final = 0.01
 RETRY_MAX_SECONDS: Final = 0.1
 
 
-class Follows(Protocol):
+class ControllerNodeProvider(Protocol):
     """A `Quorum` or an `Observer`: who this node is, and whom it believes to lead."""
 
     node_id: int
@@ -44,7 +44,7 @@ class ControllerClient:
     def __init__(
         self,
         env: Env,
-        follows: Follows,
+        follows: ControllerNodeProvider,
         *,
         kind: Literal["rpc", "heartbeat"] = "rpc",
         local: Callable[[], OnRequest | None] = lambda: None,
@@ -53,8 +53,8 @@ class ControllerClient:
         self._follows = follows
         self._kind = kind
         self._local = local
-        self._callers: dict[int, Caller] = {}
-        self._dialling: dict[int, asyncio.Task[Caller]] = {}
+        self._callers: dict[int, RpcClient] = {}
+        self._dialling: dict[int, asyncio.Task[RpcClient]] = {}
         self._hint: int | None = None
 
     async def submit(
@@ -74,7 +74,7 @@ class ControllerClient:
         except TimeoutError:
             raise RequestTimedOut("no active controller answered in time") from None
 
-    def reaches(self, voter: int) -> bool:
+    def is_connected_to(self, voter: int) -> bool:
         """Whether there is an open connection to a voter; a dead one's is gone at once."""
         caller = self._callers.get(voter)
         return caller is not None and caller.usable
@@ -94,14 +94,14 @@ class ControllerClient:
         while True:
             try:
                 return await self._try(payload)
-            except NotHere as error:
+            except NotActiveController as error:
                 moved = error.leader_id not in (None, self._hint)
                 self._hint = error.leader_id
                 on_repeat()  # it may have been appended before that node stood down
             except (NotController, ConnectionLost):
                 moved, self._hint = False, None
                 on_repeat()
-            except (Refused, OSError):
+            except (HandshakeRefused, OSError):
                 moved, self._hint = False, None
             if not moved:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
@@ -126,7 +126,7 @@ class ControllerClient:
             return known
         return self._env.random.choice(sorted(follows.voters))
 
-    async def _caller(self, target: int) -> Caller:
+    async def _caller(self, target: int) -> RpcClient:
         """Return the connection to a voter, made now if need be and shared by all who wait for it."""
         caller = self._callers.get(target)
         if caller is not None and caller.usable:
@@ -138,14 +138,14 @@ class ControllerClient:
             task.add_done_callback(partial(self._dialled, target))
         return await asyncio.shield(task)
 
-    def _dialled(self, target: int, task: asyncio.Task[Caller]) -> None:
+    def _dialled(self, target: int, task: asyncio.Task[RpcClient]) -> None:
         self._dialling.pop(target, None)
         if not task.cancelled():
             task.exception()  # who waited for it may have run out of time: then nobody else looks
 
-    async def _dial(self, target: int) -> Caller:
+    async def _dial(self, target: int) -> RpcClient:
         channel = await dial(self._follows.identity, self._kind, self._follows.voters[target], expect=target)
         for other in [each for each in self._callers if each != target]:
             self._callers.pop(other).close()  # whoever led before need not think that we are still there
-        caller = self._callers[target] = Caller(channel)
+        caller = self._callers[target] = RpcClient(channel)
         return caller

@@ -1,8 +1,8 @@
 """PySyncObj's Raft core, held from outside: every touch of its private names is in this file and `seams`.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
-`deliver` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and `tick`
-may run only when nothing is staged, since it commits on the strength of this node's own log.
+`on_message` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and
+`tick` may run only when nothing is staged, since it commits on the strength of this node's own log.
 
 What is filtered, and why, stands at each filter. The names relied upon are listed in `seams` for the canary.
 """
@@ -23,25 +23,25 @@ from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.messages import (
     AppendEntries,
+    AppendEntriesResponse,
     HigherTerm,
     Message,
-    NextIndex,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.outgoing import Pieces
-from raftlog.quorum.seams import (
-    REGULAR,
+from raftlog.quorum.pysyncobj_adapter import (
+    COMMAND_PREFIX,
+    MessageSizes,
     NoPoller,
-    Outbound,
-    Sizes,
+    OutboxTransport,
     Voter,
     clock,
-    configuration,
+    pysyncobj_conf,
 )
 from raftlog.quorum.snapshot import Snapshot
+from raftlog.quorum.snapshot_sender import SnapshotCursor
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, Entry
 
 log = get_logger("quorum")
@@ -60,11 +60,11 @@ def _in_place(entry: Entry, index: int) -> bool:
     return entry[1] == index and len(entry[0]) <= MAX_COMMAND_BYTES
 
 
-class Violation(Exception):
+class RaftSafetyViolation(Exception):
     """Raft's promises are broken: this process must stop rather than go on."""
 
 
-class Core(SyncObj):  # type: ignore[misc]
+class RaftCore(SyncObj):  # type: ignore[misc]
     """One voter's Raft state. `apply(index, command)` is called once per committed command, in order.
 
     `snapshot(first_index)` returns one that reaches a log beginning there, or None for now.
@@ -77,17 +77,17 @@ class Core(SyncObj):  # type: ignore[misc]
         *,
         journal: Journal,
         apply: Callable[[int, bytes], None],
-        snapshot: Callable[[int], Pieces | None],
+        snapshot: Callable[[int], SnapshotCursor | None],
         chance: random.Random,
         now: Callable[[], float],
         timing: Timing,
         lateness: Lateness | None = None,
-        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
+        sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
         self.journal = journal
         self.outbox: list[tuple[int, Message]] = []
-        self.takes_more: Callable[[int], bool] = lambda _peer: True
+        self.can_send: Callable[[int], bool] = lambda _peer: True
         """Whether a voter's link takes more for now; the network calls `Driver.send_more` when it does again."""
         self.more_to_send = False
         """Whether the last round left something for the next one."""
@@ -95,7 +95,7 @@ class Core(SyncObj):  # type: ignore[misc]
         self._snapshot = snapshot
         self._sizes = sizes
         self._linked: set[int] = set()
-        self._pieces: dict[int, Pieces] = {}
+        self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._random = chance
         self._now = now
@@ -112,9 +112,9 @@ class Core(SyncObj):  # type: ignore[misc]
             super().__init__(
                 Voter(node_id),
                 list(self._nodes.values()),
-                configuration(timing, sizes.batch_bytes),
+                pysyncobj_conf(timing, sizes.batch_bytes),
                 nodeClass=Voter,
-                transport=Outbound(self._send),
+                transport=OutboxTransport(self._send),
             )
         finally:
             raft.createJournal = create_journal
@@ -144,7 +144,7 @@ class Core(SyncObj):  # type: ignore[misc]
         return self._SyncObj__raftState == raft._RAFT_STATE.LEADER  # type: ignore[no-any-return]
 
     @property
-    def leads_all_committed(self) -> bool:
+    def has_applied_own_term(self) -> bool:
         """Whether it leads and has applied its term's no-op, and so everything ever committed before."""
         return self.is_leader and bool(self._SyncObj__raftLastApplied >= self._SyncObj__noopIDx)
 
@@ -166,7 +166,7 @@ class Core(SyncObj):  # type: ignore[misc]
         """Leaders only; 0 is unknown."""
         return self._SyncObj__raftMatchIndex.get(self._nodes[peer], 0)  # type: ignore[no-any-return]
 
-    def answered_at(self, peer: int) -> float | None:
+    def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
         return self._SyncObj__lastResponseTime.get(self._nodes[peer])  # type: ignore[no-any-return]
 
@@ -176,7 +176,7 @@ class Core(SyncObj):  # type: ignore[misc]
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
         assert not self.journal.dirty
         clock.now = self._now
-        self.conf.leaderFallbackTimeout = self.fallback_s()
+        self.conf.leaderFallbackTimeout = self.check_quorum_timeout_s()
         self.doTick(0)
         self._SyncObj__raftElectionDeadline = (
             _NEVER  # an election is begun by us or by TimeoutNow, never by time
@@ -190,22 +190,22 @@ class Core(SyncObj):  # type: ignore[misc]
             self._sent, self._send_again = moved, False
             self._SyncObj__sendAppendEntries()
 
-    def fallback_s(self) -> float:
+    def check_quorum_timeout_s(self) -> float:
         """How long a leader leads on without answers of a majority: longer where they, or it, may only be slow."""
         if 2 * (len(self._linked) + 1) <= len(self._nodes) + 1:
-            return self._timing.fallback
-        return self._timing.silence + self._lateness.patience_s
+            return self._timing.check_quorum_timeout
+        return self._timing.linked_check_quorum_timeout + self._lateness.patience_s
 
-    def send_again(self) -> None:
+    def request_resend(self) -> None:
         """Have the next tick send everybody what it lacks: a link takes more again, or a snapshot was read."""
         self._send_again = True
 
     def propose(self, command: bytes) -> None:
         """Append a command; leaders only."""
         assert self.is_leader and len(command) < MAX_COMMAND_BYTES
-        self.journal.add(REGULAR + command, self.journal.last_index + 1, self.term)
+        self.journal.add(COMMAND_PREFIX + command, self.journal.last_index + 1, self.term)
 
-    def stand(self) -> None:
+    def start_election(self) -> None:
         """Begin an election at the next tick."""
         self._SyncObj__raftElectionDeadline = _NOW
 
@@ -225,7 +225,7 @@ class Core(SyncObj):  # type: ignore[misc]
         self._linked.discard(peer)
         self._pieces.pop(peer, None)
 
-    def forgive(self, since: float) -> None:
+    def reset_response_times(self, since: float) -> None:
         """After a stall of our own loop: count every peer as having answered no earlier than `since`."""
         answered = self._SyncObj__lastResponseTime
         for node in answered:
@@ -237,7 +237,7 @@ class Core(SyncObj):  # type: ignore[misc]
             self._SyncObj__raftState = raft._RAFT_STATE.FOLLOWER
             self._SyncObj__raftLeader = None
 
-    def transfer(self) -> bool:
+    def transfer_leadership(self) -> bool:
         """Ask the most caught-up follower to stand at once; False if none is fully caught up."""
         accepted: list[int] = []
         self.transferLeadership(None, lambda _result, reason: accepted.append(reason))
@@ -245,7 +245,7 @@ class Core(SyncObj):  # type: ignore[misc]
 
     # -- inbound -------------------------------------------------------------------------
 
-    def deliver(self, peer: int, message: Message) -> float | None:
+    def on_message(self, peer: int, message: Message) -> float | None:
         """Take one message; returns the core's new election deadline if the message moved it.
 
         Raises Violation.
@@ -253,7 +253,7 @@ class Core(SyncObj):  # type: ignore[misc]
         clock.now = self._now
         if isinstance(message, AppendEntries):
             self._on_append_entries(peer, message)
-        elif isinstance(message, NextIndex):
+        elif isinstance(message, AppendEntriesResponse):
             self._on_next_index(peer, message)
         elif isinstance(message, RequestVote):
             term, last_index, last_term = message.term, message.last_index, message.last_term
@@ -280,7 +280,7 @@ class Core(SyncObj):  # type: ignore[misc]
             node = next(iter(self._nodes.values()))
             self._pass(node.id, type="request_vote", term=term, last_log_index=0, last_log_term=-1)
 
-    def holds(self, index: int, term: int) -> bool:
+    def has_entry(self, index: int, term: int) -> bool:
         return self.journal.entry_term(index) == term
 
     def _pass(self, peer: int, **message: Any) -> None:
@@ -308,7 +308,7 @@ class Core(SyncObj):  # type: ignore[misc]
                 "quorum_message_dropped", node_id=self.node_id, peer=peer, reason="entries out of place"
             )
             return
-        if self.holds(previous, previous_term):
+        if self.has_entry(previous, previous_term):
             held = self._held(entries)
             if held:
                 _, previous, previous_term = entries[held - 1]
@@ -328,7 +328,7 @@ class Core(SyncObj):  # type: ignore[misc]
     def _held(self, entries: list[Entry]) -> int:
         """Return how many of the first entries the log holds already."""
         for position, (_, index, term) in enumerate(entries):
-            if not self.holds(index, term):
+            if not self.has_entry(index, term):
                 return position
         return len(entries)
 
@@ -336,10 +336,12 @@ class Core(SyncObj):  # type: ignore[misc]
         if not self._truncation_allowed:
             return
         if fromIDx <= self.applied_index:
-            raise Violation(f"entry {fromIDx} is applied and a leader of term {self.term} wants it gone")
+            raise RaftSafetyViolation(
+                f"entry {fromIDx} is applied and a leader of term {self.term} wants it gone"
+            )
         self.journal.truncate_from(fromIDx)
 
-    def _on_next_index(self, peer: int, message: NextIndex) -> None:
+    def _on_next_index(self, peer: int, message: AppendEntriesResponse) -> None:
         """Replies carry a term, which the core's lack; a late reset must not undo what is known to match."""
         if message.term > self.term:
             self.step_down(message.term)
@@ -373,7 +375,7 @@ class Core(SyncObj):  # type: ignore[misc]
     def answer_snapshot(self, peer: int, index: int | None) -> None:
         """Tell the leader that we hold all up to `index`, or (None) only that we are alive."""
         next_index = 0 if index is None else index + 1
-        self.outbox.append((peer, NextIndex(self.term, next_index, False, index is not None)))
+        self.outbox.append((peer, AppendEntriesResponse(self.term, next_index, False, index is not None)))
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the log by a snapshot that is ahead of it; the state machine was restored from it."""
@@ -396,7 +398,7 @@ class Core(SyncObj):  # type: ignore[misc]
         self._SyncObj__newAppendEntriesTime = self._now() + self._timing.heartbeat
         self.more_to_send = False
         for peer in self._nodes:
-            if peer in self._linked and self.takes_more(peer):
+            if peer in self._linked and self.can_send(peer):
                 self.more_to_send |= self._send_round(peer)
 
     def _send_round(self, peer: int) -> bool:
@@ -439,7 +441,7 @@ class Core(SyncObj):  # type: ignore[misc]
             return None
         self._pieces[peer] = pieces
         snapshot = pieces.snapshot
-        start, data = pieces.take(self._sizes.chunk_bytes)
+        start, data = pieces.next_chunk(self._sizes.chunk_bytes)
         self.outbox.append((peer, SnapshotChunk(self.term, snapshot.index, len(snapshot.data), start, data)))
         if pieces.at_end:
             del self._pieces[peer]
@@ -450,7 +452,7 @@ class Core(SyncObj):  # type: ignore[misc]
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         """Called before the applied index is advanced. The log holds our bytes, never a pickle."""
-        if command.startswith(REGULAR):
+        if command.startswith(COMMAND_PREFIX):
             self._apply(self.applied_index + 1, command[1:])
 
     def _SyncObj__generateRaftTimeout(self) -> float:
@@ -482,4 +484,4 @@ class Core(SyncObj):  # type: ignore[misc]
         next_index = message["next_node_idx"]
         if message["reset"]:
             next_index = min(next_index, max(self.commit_index, self.applied_index) + 1)
-        return NextIndex(self.term, next_index, message["reset"], message["success"])
+        return AppendEntriesResponse(self.term, next_index, message["reset"], message["success"])

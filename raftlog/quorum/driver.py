@@ -17,12 +17,11 @@ from typing import Final
 from raftlog.base.env import Env
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.base.log import get_logger
-from raftlog.quorum.compaction import Compaction, Snapshots
-from raftlog.quorum.core import Core
+from raftlog.quorum.core import RaftCore
 from raftlog.quorum.election import Election, Timing
-from raftlog.quorum.install import IncomingSnapshot
+from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.journal import Journal
-from raftlog.quorum.machine import StateMachine
+from raftlog.quorum.journal_writer import JournalWriter
 from raftlog.quorum.messages import (
     HigherTerm,
     Message,
@@ -33,11 +32,12 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.outgoing import Outgoing
-from raftlog.quorum.seams import Sizes
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from raftlog.quorum.snapshot import decode_snapshot
+from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
+from raftlog.quorum.snapshot_sender import SnapshotSender
+from raftlog.quorum.state_machine import StateMachine
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
-from raftlog.quorum.writer import Writer
 
 log = get_logger("quorum")
 
@@ -70,8 +70,8 @@ class Driver:
         directory: str,
         machine: StateMachine,
         timing: Timing,
-        compaction: Compaction,
-        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
+        compaction: SnapshotPolicy,
+        sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
         self.send: Callable[[int, Message], None] = lambda _peer, _message: None
@@ -80,21 +80,21 @@ class Driver:
         """Called after each round: something may have been committed, or the leader changed."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.failed: BaseException | None = None
-        self.withdrawn = False
+        self.candidacy_stopped = False
         self.journal = Journal(env.disk, directory, node_id)
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._restore_at_boot()
-        self.outgoing = Outgoing(env.offload, self.journal.files)
+        self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
         peers = sorted(peers)
         self._alone = not peers
-        self.core = Core(
+        self.core = RaftCore(
             node_id,
             peers,
             journal=self.journal,
             apply=lambda _index, command: machine.apply(command),
-            snapshot=lambda first_index: self.outgoing.newest(first_index, self.send_more),
+            snapshot=lambda first_index: self.outgoing.cursor_of_newest(first_index, self.resume_sending),
             chance=env.random,
             now=self._loop.time,
             timing=timing,
@@ -120,10 +120,12 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._compact_to = 0
-        self._writer = Writer(
+        self._writer = JournalWriter(
             env, self.journal, run=self._guarded, on_full=self._disk_full, on_space=self._disk_has_space
         )
-        self._snapshots = Snapshots(env, self.journal, machine, compaction, on_durable=self._snapshot_durable)
+        self._snapshots = SnapshotGenerator(
+            env, self.journal, machine, compaction, on_durable=self._snapshot_durable
+        )
 
     def _restore_at_boot(self) -> None:
         journal = self.journal
@@ -171,9 +173,9 @@ class Driver:
         self._waiting_bytes += len(data)
         self._schedule()
 
-    def withdraw(self) -> None:
+    def stop_candidacy(self) -> None:
         """Stand for leader no more, in this process: it goes on voting and following, and leads on if it leads now."""
-        self.withdrawn = not self._alone
+        self.candidacy_stopped = not self._alone
 
     def resign(self) -> None:
         """Lead no more, at once; the others find out by themselves."""
@@ -181,9 +183,9 @@ class Driver:
             self.core.resign()
             self._announce()
 
-    def transfer(self) -> bool:
+    def transfer_leadership(self) -> bool:
         """Ask the most caught-up follower to take over; False if none is caught up."""
-        if self._writer.busy or not self.core.is_leader or not self.core.transfer():
+        if self._writer.busy or not self.core.is_leader or not self.core.transfer_leadership():
             return False
         self._schedule()
         return True
@@ -204,15 +206,15 @@ class Driver:
     def link_down(self, peer: int) -> None:
         self._guarded(lambda: self.core.disconnected(peer))
 
-    def send_more(self) -> None:
+    def resume_sending(self) -> None:
         """A link takes more again, or a snapshot that somebody needs was read."""
-        self.core.send_again()
+        self.core.request_resend()
         self._schedule()
 
-    def peer_gone(self, peer: int) -> None:
+    def on_peer_process_dead(self, peer: int) -> None:
         """A peer's process is known to be dead."""
         if self.core.leader_id == peer and not self.core.is_leader:
-            self.election.lost_leader(self._loop.time())
+            self.election.on_leader_dead(self._loop.time())
             self._schedule()
 
     # -- the round -----------------------------------------------------------------------
@@ -243,7 +245,7 @@ class Driver:
             self._take(peer, message)
         self._take_proposals()
         self._announce()
-        self._writer.then(self._tick)
+        self._writer.sync_then(self._tick)
 
     def _tick(self) -> None:
         now = self._loop.time()
@@ -251,17 +253,17 @@ class Driver:
             self._ask_for_votes(now)
         self.core.tick()
         self._count_committed()
-        if self.leading and not self.core.leads_all_committed:
+        if self.leading and not self.core.has_applied_own_term:
             self._announce()  # a loss is told at once, a gain only once the term is durable
         self._snapshots.take_if_due(self.core.applied_index)
-        self._writer.then(self._release)
+        self._writer.sync_then(self._release)
 
     def _release(self) -> None:
         outbox, self.core.outbox = self.core.outbox, []
         for peer, message in outbox:
             self.send(peer, message)
         if self.core.more_to_send:
-            self.send_more()
+            self.resume_sending()
         elif (
             self._inbox
             or self._proposals
@@ -275,26 +277,30 @@ class Driver:
 
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""
-        return not (self.core.is_leader or self.withdrawn)
+        return not (self.core.is_leader or self.candidacy_stopped)
 
     # -- input ---------------------------------------------------------------------------
 
     def _take(self, peer: int, message: Message) -> None:
-        if self.withdrawn and not self.core.is_leader and isinstance(message, VoteGranted | TimeoutNow):
+        if (
+            self.candidacy_stopped
+            and not self.core.is_leader
+            and isinstance(message, VoteGranted | TimeoutNow)
+        ):
             return  # what it asked for before, or is asked for now
         if isinstance(message, PreVote):
             self._answer_pre_vote(peer, message)
             return
         if isinstance(message, PreVoteGranted):
-            if self._stands() and self.election.granted(message.term, peer):
+            if self._stands() and self.election.on_pre_vote_granted(message.term, peer):
                 self._stand()
             return
-        deadline = self.core.deliver(peer, message)
+        deadline = self.core.on_message(peer, message)
         if deadline is not None:
             if isinstance(message, RequestVote):
-                self.election.put_off(deadline)
+                self.election.postpone(deadline)
             else:
-                self.election.heard_leader(self._loop.time(), deadline)
+                self.election.on_leader_message(self._loop.time(), deadline)
         if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
 
@@ -321,23 +327,27 @@ class Driver:
             core.outbox.append((peer, HigherTerm(core.term)))
             return
         ours = (core.last_term, core.journal.last_index)
-        if core.is_leader or self.election.hears_leader(now) or (asked.last_term, asked.last_index) < ours:
+        if (
+            core.is_leader
+            or self.election.has_recent_leader(now)
+            or (asked.last_term, asked.last_index) < ours
+        ):
             return
-        self.election.put_off_if_encouraging(now)
+        self.election.postpone_after_pre_vote(now)
         core.outbox.append((peer, PreVoteGranted(asked.term)))
 
     def _ask_for_votes(self, now: float) -> None:
         core = self.core
-        if self.election.begin_round(core.term + 1, self.node_id, now):
+        if self.election.begin_pre_vote(core.term + 1, self.node_id, now):
             self._stand()
             return
         question = PreVote(core.term + 1, core.journal.last_index, core.last_term)
         core.outbox.extend((peer, question) for peer in self.linked())
 
     def _stand(self) -> None:
-        self.core.stand()
+        self.core.start_election()
         now, timing = self._loop.time(), self.election.timing
-        self.election.put_off(now + self._env.random.uniform(timing.election_min / 2, timing.election_min))
+        self.election.postpone(now + self._env.random.uniform(timing.election_min / 2, timing.election_min))
 
     def _take_chunk(self, peer: int, chunk: SnapshotChunk) -> None:
         data = self._incoming.take(peer, chunk)
@@ -350,7 +360,7 @@ class Driver:
             log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
             self.core.answer_snapshot(peer, None)
             return
-        if self.core.applied_index < snapshot.end and not self.core.holds(snapshot.end, snapshot.last[2]):
+        if self.core.applied_index < snapshot.end and not self.core.has_entry(snapshot.end, snapshot.last[2]):
             self._announce()
             self._machine.restore(snapshot.state)
             self.core.install(snapshot)
@@ -363,12 +373,12 @@ class Driver:
         """Tell the state machine who leads, if that changed."""
         core = self.core
         if self._was_leader and not core.is_leader:
-            self.election.stood_down(self._loop.time())
+            self.election.on_step_down(self._loop.time())
         self._was_leader = core.is_leader
         leader = core.leader_id  # its own id while it leads
-        if not core.is_leader and self.election.leader_lost:
+        if not core.is_leader and self.election.has_no_leader:
             leader = None
-        current = (leader, core.term, core.leads_all_committed)
+        current = (leader, core.term, core.has_applied_own_term)
         if current != self._announced:
             self._tell(*current)
 
@@ -404,8 +414,8 @@ class Driver:
         late = now - self._timer_at
         self._timer = None
         if late > STALL_SECONDS:
-            self.election.stalled(late, now)
-            self.core.forgive(now - self.core.fallback_s() + STALL_SECONDS)
+            self.election.on_loop_stall(late, now)
+            self.core.reset_response_times(now - self.core.check_quorum_timeout_s() + STALL_SECONDS)
         wanted = self._wanted_at()
         if wanted is not None and now >= wanted and not self._writer.busy:
             self._guarded(self._deliver)

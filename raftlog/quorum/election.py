@@ -18,30 +18,30 @@ NEVER: Final = float("-inf")
 class Timing(NamedTuple):
     """Seconds. The core asserts election_min > 3 heartbeats.
 
-    A leader steps down that had no answer of a majority for `fallback` and has lost its links, or for `silence`: who is
-    only slow keeps its link.
+    A leader steps down that had no answer of a majority for `check_quorum_timeout` and has lost its links, or for
+    `linked_check_quorum_timeout`: who is only slow keeps its link.
     """
 
     election_min: float = 0.4
     election_max: float = 0.8
     heartbeat: float = 0.1
-    fallback: float = 1.0
-    silence: float = 1.6
-    hurry_min: float = 0.015
-    hurry_max: float = 0.08
+    check_quorum_timeout: float = 1.0
+    linked_check_quorum_timeout: float = 1.6
+    fast_election_min: float = 0.015
+    fast_election_max: float = 0.08
     """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
 
 
-def timing_of(election_s: float) -> Timing:
+def timing_for(election_s: float) -> Timing:
     """Return the times of a quorum whose voters wait for `election_s` to twice that before they stand."""
     usual = Timing()
     return usual._replace(
         election_min=election_s,
         election_max=2 * election_s,
         heartbeat=min(usual.heartbeat, election_s / 4),
-        fallback=max(usual.fallback, 2 * election_s),
-        silence=max(usual.silence, 4 * election_s),
-        hurry_max=min(usual.hurry_max, election_s),
+        check_quorum_timeout=max(usual.check_quorum_timeout, 2 * election_s),
+        linked_check_quorum_timeout=max(usual.linked_check_quorum_timeout, 4 * election_s),
+        fast_election_max=min(usual.fast_election_max, election_s),
     )
 
 
@@ -62,7 +62,9 @@ class Election:
     ) -> None:
         self.timing = timing
         self._lateness = lateness or Lateness()
-        self.deadline = now if majority == 1 else now + chance.uniform(timing.hurry_min, timing.hurry_max)
+        self.deadline = (
+            now if majority == 1 else now + chance.uniform(timing.fast_election_min, timing.fast_election_max)
+        )
         self._majority = majority
         self._random = chance
         self._leader_heard_at = NEVER
@@ -70,50 +72,50 @@ class Election:
         self._granted: set[int] = set()
 
     @property
-    def leader_lost(self) -> bool:
+    def has_no_leader(self) -> bool:
         """Whether no leader has been heard since the last round, loss or start."""
         return self._leader_heard_at == NEVER
 
-    def hears_leader(self, now: float) -> bool:
+    def has_recent_leader(self, now: float) -> bool:
         """Whether a leader was heard so recently that nobody else should stand."""
         return now < self._leader_heard_at + self.timing.election_min + self._lateness.patience_s
 
-    def heard_leader(self, now: float, deadline: float) -> None:
+    def on_leader_message(self, now: float, deadline: float) -> None:
         """A leader of the current term spoke; `deadline` is the core's new random one."""
         self._leader_heard_at = now
         self._asking_for = None
         self.deadline = deadline + self._lateness.patience_s
 
-    def put_off(self, deadline: float) -> None:
+    def postpone(self, deadline: float) -> None:
         """A vote was granted or an election begun; wait for its outcome."""
         self.deadline = deadline + self._lateness.patience_s
 
-    def put_off_if_encouraging(self, now: float) -> None:
+    def postpone_after_pre_vote(self, now: float) -> None:
         """After encouraging another, let it go first: split votes are rarer."""
         self.deadline = max(self.deadline, now + self._hurry())
 
-    def lost_leader(self, now: float) -> None:
+    def on_leader_dead(self, now: float) -> None:
         """The leader's process is known to be gone: stand soon."""
         self._leader_heard_at = NEVER
         self.deadline = min(self.deadline, now + self._hurry())
 
-    def stood_down(self, now: float) -> None:
+    def on_step_down(self, now: float) -> None:
         """We led and no longer do."""
         self._leader_heard_at = NEVER
         self.deadline = now + self.random_timeout()
 
-    def stalled(self, seconds: float, now: float) -> None:
+    def on_loop_stall(self, seconds: float, now: float) -> None:
         """Our own loop stood still. Leave time to read what others said meanwhile: uvloop runs what is due first."""
         self.deadline = max(self.deadline + seconds, now + self.timing.heartbeat)
 
-    def begin_round(self, term: int, me: int, now: float) -> bool:
+    def begin_pre_vote(self, term: int, me: int, now: float) -> bool:
         """Ask for `term`; returns True if our own vote is a majority already."""
         self._leader_heard_at = NEVER
         self._asking_for, self._granted = term, {me}
         self.deadline = now + self._hurry()
         return self._majority == 1
 
-    def granted(self, term: int, peer: int) -> bool:
+    def on_pre_vote_granted(self, term: int, peer: int) -> bool:
         """Count a pre-vote; True exactly once, when it makes the majority."""
         if term != self._asking_for:
             return False
@@ -130,4 +132,4 @@ class Election:
         )
 
     def _hurry(self) -> float:
-        return self._random.uniform(self.timing.hurry_min, self.timing.hurry_max)
+        return self._random.uniform(self.timing.fast_election_min, self.timing.fast_election_max)

@@ -16,8 +16,8 @@ from raftlog.quorum.wal import (
     Entry,
     Wal,
     commit_record,
+    encode_file,
     entry_record,
-    file_image,
     truncate_record,
     vote_record,
 )
@@ -27,7 +27,7 @@ class Journal:
     """Entries, term and vote of one voter; a list to the core (its camelCase names are PySyncObj's `Journal`)."""
 
     def __init__(self, disk: Disk, directory: str, node_id: int) -> None:
-        self.files = SnapshotFiles(disk, directory)
+        self.snapshot_files = SnapshotFiles(disk, directory)
         self.snapshot: Snapshot | None = None
         """The snapshot found at open; the driver restores it and forgets it."""
         self.snapshot_index = 0
@@ -49,8 +49,8 @@ class Journal:
     def _open(self, disk: Disk, directory: str) -> None:
         disk.mkdir(directory)
         disk.sync_dir(directory.rpartition("/")[0] or "/")
-        self.files.remove_unfinished()
-        snapshot = self.files.load_newest()
+        self.snapshot_files.remove_unfinished()
+        snapshot = self.snapshot_files.load_newest()
         if not self._wal.exists():
             if snapshot is not None:
                 raise DamagedJournal(
@@ -184,11 +184,11 @@ class Journal:
         return bool(self._staged) or self._rewrite
 
     @property
-    def heavy(self) -> bool:
+    def needs_rewrite(self) -> bool:
         """Whether the staged work is more than one append, and so never belongs on the loop."""
         return self._rewrite
 
-    def take(self) -> Callable[[], None]:
+    def take_staged(self) -> Callable[[], None]:
         """Hand over the staged work as a job; nothing may be staged until it has run. The job raises OSError."""
         staged, self._staged = self._staged, []
         snapshot, self._staged_snapshot = self._staged_snapshot, None
@@ -205,18 +205,18 @@ class Journal:
 
         def replace() -> None:
             if snapshot is not None:
-                self.files.write(snapshot.end, encode_snapshot(snapshot))
+                self.snapshot_files.write(snapshot.end, encode_snapshot(snapshot))
             self._wal.replace(
-                file_image(
+                encode_file(
                     self._node_id, entries=entries, term=term, voted_for=voted_for, commit_index=commit_index
                 )
             )
-            self.files.remove_older()
+            self.snapshot_files.remove_older()
 
         return replace
 
     def _image(self) -> bytes:
-        return file_image(
+        return encode_file(
             self._node_id,
             entries=self._entries,
             term=self._term,

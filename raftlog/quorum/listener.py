@@ -16,17 +16,17 @@ from itertools import chain
 from typing import Final
 
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Accepted, Hello, Identity, Kind, TakeKafka
+from raftlog.quorum.channel import ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
 
 log = get_logger("quorum")
 
-MAX_UNPROVEN: Final = 256
+MAX_UNAUTHENTICATED: Final = 256
 """Connections whose handshake is not done. One more closes the oldest of the address that has the most of them."""
 
-MAX_OF_NODE: Final = 8
+MAX_CONNECTIONS_PER_NODE: Final = 8
 """Connections of one node for one purpose. One more closes the oldest: a node needs one, and a few while it redials."""
 
-MAX_COMPLAINTS: Final = 1_000
+MAX_LOGGED_REFUSALS: Final = 1_000
 """Distinct (host, reason) pairs that are logged; then the memory of them starts anew."""
 
 Admit = Callable[[Hello], str | None]
@@ -40,16 +40,16 @@ class Listener:
         identity: Identity,
         *,
         admit: Admit,
-        takers: Mapping[Kind, Callable[[Accepted], None]],
-        on_kafka: TakeKafka | None = None,
+        takers: Mapping[ChannelKind, Callable[[InboundChannel], None]],
+        on_kafka: OnKafkaClient | None = None,
     ) -> None:
         self._identity = identity
         self._admit = admit
         self._on_kafka = on_kafka
         self._takers = dict(takers)
         # In the order in which they came: a set's order would depend on addresses in memory.
-        self._unproven: dict[Accepted, None] = {}
-        self._proven: dict[tuple[int, Kind], dict[Accepted, None]] = {}
+        self._unproven: dict[InboundChannel, None] = {}
+        self._proven: dict[tuple[int, ChannelKind], dict[InboundChannel, None]] = {}
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.AbstractServer | None = None
 
@@ -67,8 +67,8 @@ class Listener:
         for channel in [*self._unproven, *chain.from_iterable(self._proven.values())]:
             channel.close("this node stops")
 
-    def _protocol(self) -> Accepted:
-        channel = Accepted(
+    def _protocol(self) -> InboundChannel:
+        channel = InboundChannel(
             self._identity,
             admit=self._admit,
             on_made=self._made,
@@ -79,38 +79,40 @@ class Listener:
         channel.on_kafka = self._on_kafka
         return channel
 
-    def _made(self, channel: Accepted) -> None:
+    def _made(self, channel: InboundChannel) -> None:
         """Give a newcomer a place, that of another one if need be."""
         self._unproven[channel] = None
-        if len(self._unproven) > MAX_UNPROVEN:
+        if len(self._unproven) > MAX_UNAUTHENTICATED:
             hosts = Counter(map(_host, self._unproven))
             most = max(hosts, key=hosts.__getitem__)
             oldest = next(each for each in self._unproven if _host(each) == most)
             del self._unproven[oldest]  # its end is told later: others may come before
             oldest.close("its place was needed for a newer connection")
 
-    def _opened(self, channel: Accepted) -> None:
+    def _opened(self, channel: InboundChannel) -> None:
         self._unproven.pop(channel, None)
         alike = self._proven.setdefault((channel.peer_id, channel.kind), {})
         alike[channel] = None
-        if len(alike) > MAX_OF_NODE:
+        if len(alike) > MAX_CONNECTIONS_PER_NODE:
             oldest = next(iter(alike))
             del alike[oldest]
-            oldest.close(f"node {channel.peer_id} has {MAX_OF_NODE} newer connections of its kind")
+            oldest.close(
+                f"node {channel.peer_id} has {MAX_CONNECTIONS_PER_NODE} newer connections of its kind"
+            )
         self._takers[channel.kind](channel)
 
-    def _forget(self, channel: Accepted) -> None:
+    def _forget(self, channel: InboundChannel) -> None:
         self._unproven.pop(channel, None)
         alike = self._proven.get((channel.peer_id, channel.kind), {})
         alike.pop(channel, None)
         if not alike:
             self._proven.pop((channel.peer_id, channel.kind), None)
 
-    def _failed(self, channel: Accepted, reason: str) -> None:
+    def _failed(self, channel: InboundChannel, reason: str) -> None:
         complaint = (_host(channel), reason)
         if complaint in self._complaints or reason == "closed by the peer":
             return  # a port scan, a probe, or somebody who keeps trying
-        if len(self._complaints) >= MAX_COMPLAINTS:
+        if len(self._complaints) >= MAX_LOGGED_REFUSALS:
             self._complaints.clear()
         self._complaints.add(complaint)
         log.warning(
@@ -121,5 +123,5 @@ class Listener:
         )
 
 
-def _host(channel: Accepted) -> str:
+def _host(channel: InboundChannel) -> str:
     return channel.address.rpartition(":")[0]

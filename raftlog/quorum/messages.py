@@ -20,7 +20,7 @@ class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=1):
     entries: list[tuple[bytes, Number, Number]]
 
 
-class NextIndex(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class AppendEntriesResponse(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The answer to AppendEntries. `success`: everything below `next_index` matches; `reset`: send from there."""
 
     term: Number
@@ -79,7 +79,7 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 Message = (
     AppendEntries
-    | NextIndex
+    | AppendEntriesResponse
     | RequestVote
     | VoteGranted
     | TimeoutNow

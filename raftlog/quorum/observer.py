@@ -11,12 +11,19 @@ import msgspec
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import InconsistentClusterId
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Channel, ForeignCluster, Identity, Refused, dial
-from raftlog.quorum.feed import Committed, Follow, Reached, SnapshotPart, Status, decode_to_observer
-from raftlog.quorum.install import IncomingSnapshot
-from raftlog.quorum.machine import StateMachine
+from raftlog.quorum.channel import Channel, ForeignCluster, HandshakeRefused, Identity, dial
+from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
+from raftlog.quorum.observer_feed import (
+    AppliedUpTo,
+    CommittedBatches,
+    LeaderStatus,
+    ObserverSnapshotChunk,
+    SubscribeFrom,
+    decode_to_observer,
+)
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot
+from raftlog.quorum.state_machine import StateMachine
 from raftlog.quorum.wal import DamagedJournal
 
 log = get_logger("quorum")
@@ -33,7 +40,7 @@ _REGULAR: Final = b"\x00"
 _ask = msgspec.msgpack.Encoder().encode
 
 
-class Gap(Exception):
+class UnexpectedIndex(Exception):
     """A voter sent something else than what comes next."""
 
 
@@ -71,7 +78,7 @@ class Observer:
         """Never."""
         return False
 
-    def in_touch(self, leader_id: int) -> bool:
+    def is_connected_to_leader(self, leader_id: int) -> bool:
         """Whether the voter that it follows knows that node to lead."""
         return self._channel is not None and leader_id == self.leader_id
 
@@ -105,7 +112,7 @@ class Observer:
         """Follow one voter until the channel breaks; False if it could not be reached."""
         try:
             channel = await dial(self.identity, "observe", self.voters[voter], expect=voter)
-        except Refused as error:
+        except HandshakeRefused as error:
             self._complain(voter, error)
             return False
         except OSError:
@@ -119,18 +126,18 @@ class Observer:
             lambda payload: self._take(channel, payload),
             lambda reason: None if lost.done() else lost.set_result(reason),
         )
-        channel.send(_ask(Follow(self.applied_index + 1)))
+        channel.send(_ask(SubscribeFrom(self.applied_index + 1)))
         while not lost.done():
             await asyncio.wait([lost], timeout=SILENCE_SECONDS / 4)
             now, patience_s = loop.time(), self._env.lateness.patience_s
-            if now - channel.heard_at > SILENCE_SECONDS + patience_s:
+            if now - channel.last_received_at > SILENCE_SECONDS + patience_s:
                 channel.close("it fell silent")
             elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self.voters) > 1:
                 channel.close("it knows no leader")
         log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
         return True
 
-    def _complain(self, voter: int, error: Refused) -> None:
+    def _complain(self, voter: int, error: HandshakeRefused) -> None:
         """Say it once; where most voters are of another cluster it is this node that does not belong."""
         if self._complaints.get(voter) != str(error):
             self._complaints[voter] = str(error)
@@ -145,7 +152,7 @@ class Observer:
         try:
             message = decode_to_observer(payload)
             batches, snapshot = self._read(channel, message)
-        except (msgspec.MsgspecError, DamagedJournal, Gap) as error:
+        except (msgspec.MsgspecError, DamagedJournal, UnexpectedIndex) as error:
             channel.close(f"what it sent cannot be taken: {error}")
             return
         try:
@@ -157,20 +164,20 @@ class Observer:
             channel.close("this observer failed")
             self.on_failure(error)
             return
-        if isinstance(message, Status):
+        if isinstance(message, LeaderStatus):
             self._take_status(message)
-        if not isinstance(message, SnapshotPart) or snapshot is not None:
-            channel.send(_ask(Reached(self.applied_index)))
+        if not isinstance(message, ObserverSnapshotChunk) or snapshot is not None:
+            channel.send(_ask(AppliedUpTo(self.applied_index)))
 
     def _read(
-        self, channel: Channel, message: Committed | SnapshotPart | Status
+        self, channel: Channel, message: CommittedBatches | ObserverSnapshotChunk | LeaderStatus
     ) -> tuple[list[bytes], Snapshot | None]:
         """Return what a message brings that is new: commands, or a snapshot. Raises Gap, DamagedJournal."""
-        if isinstance(message, Committed):
+        if isinstance(message, CommittedBatches):
             if message.first_index > self.applied_index + 1:
-                raise Gap(f"{message.first_index} follows {self.applied_index}")
+                raise UnexpectedIndex(f"{message.first_index} follows {self.applied_index}")
             return message.commands[self.applied_index + 1 - message.first_index :], None
-        if isinstance(message, Status):
+        if isinstance(message, LeaderStatus):
             return [], None
         chunk = SnapshotChunk(0, message.index, message.total, message.start, message.data)
         data = self._incoming.take(channel.peer_id, chunk)
@@ -185,7 +192,7 @@ class Observer:
             self._machine.restore(snapshot.state)
             self.applied_index = snapshot.end
 
-    def _take_status(self, status: Status) -> None:
+    def _take_status(self, status: LeaderStatus) -> None:
         leader = None if status.leader_id < 0 else status.leader_id
         if leader is not None:
             self._leader_known_at = asyncio.get_running_loop().time()

@@ -10,17 +10,17 @@ from typing import Final
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
-from raftlog.metadata.requests import QuorumDescription, QuorumReplica
-from raftlog.quorum.channel import Accepted, Hello, Identity, TakeKafka
-from raftlog.quorum.compaction import Compaction
+from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
+from raftlog.quorum.channel import Hello, Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
-from raftlog.quorum.feed import Feed
-from raftlog.quorum.links import Links
 from raftlog.quorum.listener import Listener
-from raftlog.quorum.machine import StateMachine
-from raftlog.quorum.rpc import Answerer, OnRequest
-from raftlog.quorum.seams import Sizes
+from raftlog.quorum.observer_feed import ObserverFeed
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.raft_links import RaftLinks
+from raftlog.quorum.rpc import OnRequest, RpcServer
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog.quorum.state_machine import StateMachine
 
 log = get_logger("quorum")
 
@@ -37,7 +37,8 @@ class CannotListen(OSError):
 
 
 class Quorum:
-    """A voter. Set `on_request`, `on_kafka`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
+    """A voter. Set `on_request`, `on_kafka_client`, `on_peer_connected`, `on_peer_lost` and `on_failure` before
+    `start`.
 
     `voters` are all of them, this node included: id → (host, port) of its controller listener.
     """
@@ -53,14 +54,14 @@ class Quorum:
         cluster_id: Callable[[], str | None],
         machine: StateMachine,
         timing: Timing = Timing(),  # noqa: B008 (immutable)
-        compaction: Compaction = Compaction(),  # noqa: B008 (immutable)
-        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
+        compaction: SnapshotPolicy = SnapshotPolicy(),  # noqa: B008 (immutable)
+        sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
         assert node_id in voters
         self.node_id = node_id
         self.voters = dict(voters)
         self.on_request: OnRequest = _no_controller
-        self.on_kafka: TakeKafka | None = None
+        self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
         self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
         self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
@@ -70,14 +71,14 @@ class Quorum:
         self._machine = machine
         self._timing = timing
         self._sizes = sizes
-        self.compaction = compaction
+        self.snapshot_policy = compaction
         """When to take snapshots; heeded by `start`."""
-        self._heartbeats: dict[int, Accepted] = {}
+        self._heartbeats: dict[int, InboundChannel] = {}
         self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self._driver: Driver | None = None
-        self._links: Links | None = None
+        self._links: RaftLinks | None = None
         self._listener: Listener | None = None
-        self._feed: Feed | None = None
+        self._feed: ObserverFeed | None = None
 
     # -- life ----------------------------------------------------------------------------
 
@@ -93,33 +94,33 @@ class Quorum:
             directory=self._directory,
             machine=self._machine,
             timing=self._timing,
-            compaction=self.compaction,
+            compaction=self.snapshot_policy,
             sizes=self._sizes,
         )
-        links = Links(
+        links = RaftLinks(
             self._env,
             self.identity,
             peers,
             on_message=driver.received,
             on_up=driver.link_up,
             on_down=driver.link_down,
-            on_gone=driver.peer_gone,
-            on_writable=driver.send_more,
+            on_gone=driver.on_peer_process_dead,
+            on_writable=driver.resume_sending,
         )
-        feed = Feed(driver, self._env)
-        driver.send, driver.linked, driver.core.takes_more = links.send, links.up, links.takes_more
-        driver.on_advance, driver.on_failure = feed.advance, self._failed
+        feed = ObserverFeed(driver, self._env)
+        driver.send, driver.linked, driver.core.can_send = links.send, links.linked_peers, links.can_send
+        driver.on_advance, driver.on_failure = feed.on_commit, self._failed
         takers = {
-            "raft": links.adopt,
+            "raft": links.add_accepted,
             "rpc": self._take_rpc,
             "heartbeat": self._take_heartbeat,
-            "observe": feed.take,
+            "observe": feed.add_observer,
         }
         self._listener = Listener(
             self.identity,
             admit=self._admits,
             takers=takers,  # type: ignore[arg-type]
-            on_kafka=self.on_kafka,
+            on_kafka=self.on_kafka_client,
         )
         self._driver, self._links, self._feed = driver, links, feed
         try:
@@ -158,7 +159,7 @@ class Quorum:
         """Who leads, as far as this node knows."""
         return self._driver.leader_id if self._driver else None
 
-    def in_touch(self, leader_id: int) -> bool:
+    def is_connected_to_leader(self, leader_id: int) -> bool:
         """Whether that is this node, or linked: a dead leader's link breaks long before it is replaced."""
         if leader_id != self.leader_id or self._links is None:
             return False
@@ -184,15 +185,15 @@ class Quorum:
         """
         self.driver.append(data)
 
-    def withdraw(self) -> None:
+    def stop_candidacy(self) -> None:
         """Stand for leader no more: this node is ending."""
         if self._driver is not None:
-            self._driver.withdraw()
+            self._driver.stop_candidacy()
 
     async def hand_over(self) -> None:
         """Withdraw, and lead no more: let the most caught-up follower lead, or, in the end, whoever is elected."""
-        self.withdraw()
-        if self._driver is None or not self._driver.withdrawn:
+        self.stop_candidacy()
+        if self._driver is None or not self._driver.candidacy_stopped:
             return  # it never started, or votes alone
         if not await self.transfer_leadership():
             self._driver.resign()
@@ -202,7 +203,7 @@ class Quorum:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self.driver.core.is_leader and loop.time() < deadline:
-            self.driver.transfer()
+            self.driver.transfer_leadership()
             await asyncio.sleep(0.02)
         return not self.driver.core.is_leader
 
@@ -223,7 +224,7 @@ class Quorum:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
         if voter == self.node_id:
             return QuorumReplica(voter, core.journal.last_index, now_ms, now_ms)
-        match, answered_at = core.match_index(voter), core.answered_at(voter)
+        match, answered_at = core.match_index(voter), core.last_response_at(voter)
         if not core.is_leader or answered_at is None:
             return QuorumReplica(voter, -1)
         answered_ms = now_ms - int((asyncio.get_running_loop().time() - answered_at) * 1000)
@@ -242,16 +243,16 @@ class Quorum:
     def _admits(self, hello: Hello) -> str | None:
         assert self._links is not None
         if hello.kind == "raft":
-            return self._links.admits(hello.node_id)
+            return self._links.refusal_reason(hello.node_id)
         return None
 
-    def _take_rpc(self, channel: Accepted) -> None:
-        Answerer(channel, on_request=self._dispatch, leader=self._leader)
+    def _take_rpc(self, channel: InboundChannel) -> None:
+        RpcServer(channel, on_request=self._dispatch, leader=self._leader)
 
     async def _dispatch(self, payload: bytes, peer: int) -> bytes:
         return await self.on_request(payload, peer)
 
-    def _take_heartbeat(self, channel: Accepted) -> None:
+    def _take_heartbeat(self, channel: InboundChannel) -> None:
         """A heartbeat connection: that it is there says as much as what it carries."""
         broker_id = channel.peer_id
 
@@ -262,7 +263,7 @@ class Quorum:
 
         self._heartbeats[broker_id] = channel
         self.on_peer_connected(broker_id)
-        Answerer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
+        RpcServer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
 
     def _failed(self, error: BaseException) -> None:
         """The disk or the state machine failed: say nothing more to anyone, so that the others elect."""

@@ -23,7 +23,7 @@ log = get_logger("quorum")
 OnRequest = Callable[[bytes, int], Awaitable[bytes]]
 """(payload, id of the node that asks) → payload of the answer. A KafkaError travels as its code and message."""
 
-MAX_UNANSWERED: Final = 1_000
+MAX_IN_FLIGHT_REQUESTS: Final = 1_000
 """Requests of one connection being worked on."""
 
 MAX_REQUEST_BYTES: Final = MAX_FRAME_BYTES - 1024
@@ -39,7 +39,7 @@ class ConnectionLost(Exception):
     """The channel broke while an answer was due: whether the request was carried out is not known."""
 
 
-class NotHere(Exception):
+class NotActiveController(Exception):
     """The node asked is not the active controller; `leader_id` is who it believes is."""
 
     def __init__(self, leader_id: int | None) -> None:
@@ -47,7 +47,7 @@ class NotHere(Exception):
         self.leader_id = leader_id
 
 
-class Caller:
+class RpcClient:
     """The asking end of a channel."""
 
     def __init__(self, channel: Channel) -> None:
@@ -58,12 +58,12 @@ class Caller:
 
     @property
     def usable(self) -> bool:
-        return self._channel.opened and self._channel.closed_because is None
+        return self._channel.opened and self._channel.close_reason is None
 
     async def call(self, payload: bytes) -> bytes:
-        """Raises NotHere, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
+        """Raises NotActiveController, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
         if not self.usable:
-            raise ConnectionLost(self._channel.closed_because)
+            raise ConnectionLost(self._channel.close_reason)
         if len(payload) > MAX_REQUEST_BYTES:
             raise InvalidRequest(
                 f"{len(payload)} bytes for the controller are over the limit of {MAX_REQUEST_BYTES}"
@@ -76,7 +76,7 @@ class Caller:
         try:
             return await future  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if self._channel.heard_at < asked_at:
+            if self._channel.last_received_at < asked_at:
                 self._channel.close("no answer")  # perhaps nobody is there: dial anew next time
             raise
         finally:
@@ -97,7 +97,7 @@ class Caller:
         if code == _OK:
             future.set_result(rest)
         elif code == NotController.code:
-            future.set_exception(NotHere(None if leader == _UNKNOWN else leader))
+            future.set_exception(NotActiveController(None if leader == _UNKNOWN else leader))
         else:
             future.set_exception(from_code(code, rest.decode(errors="replace") or None))
 
@@ -108,7 +108,7 @@ class Caller:
         self._waiting.clear()
 
 
-class Answerer:
+class RpcServer:
     """The answering end of a channel. `leader()` is (leads here, who leads). What is under way outlives the channel."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Answerer:
         leads, _ = self._leader()
         if not leads:
             self._answer_error(number, NotController())
-        elif len(self._tasks) >= MAX_UNANSWERED:
+        elif len(self._tasks) >= MAX_IN_FLIGHT_REQUESTS:
             self._answer_error(number, RequestTimedOut("too many requests wait on this connection"))
         else:
             work = self._work(number, frame[_REQUEST.size :])

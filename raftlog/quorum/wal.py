@@ -42,7 +42,7 @@ class DamagedJournal(Exception):
     """The metadata log on this disk cannot be trusted; this voter must not start on it."""
 
 
-class Replay(NamedTuple):
+class ReplayedState(NamedTuple):
     """What a file said. `good_bytes`: where the last whole record ends; the rest is torn and to be cut."""
 
     node_id: int
@@ -83,7 +83,7 @@ def group_record(position: int) -> bytes:
     return _record(GROUP, _U64.pack(position))
 
 
-def file_image(
+def encode_file(
     node_id: int, *, entries: Iterable[Entry], term: int, voted_for: int | None, commit_index: int
 ) -> bytes:
     """Return the bytes of a whole file that holds exactly this state."""
@@ -154,7 +154,7 @@ class _State:
             raise ValueError(f"kind {kind} is unknown")
 
 
-def replay(data: bytes) -> Replay:
+def replay(data: bytes) -> ReplayedState:
     """Read a file's bytes; a torn tail is left out. Raises DamagedJournal for anything a torn write cannot explain."""
     state = _State()
     good_bytes = 0
@@ -171,7 +171,9 @@ def replay(data: bytes) -> Replay:
         raise DamagedJournal(f"byte {good_bytes} is damaged but what was written later, at {later}, is whole")
     if state.node_id is None:
         raise DamagedJournal("it does not begin with whose it is")
-    return Replay(state.node_id, state.entries, state.term, state.voted_for, state.commit_index, good_bytes)
+    return ReplayedState(
+        state.node_id, state.entries, state.term, state.voted_for, state.commit_index, good_bytes
+    )
 
 
 class Wal:
@@ -190,7 +192,7 @@ class Wal:
     def exists(self) -> bool:
         return self._disk.exists(self._path)
 
-    def load(self) -> tuple[Replay, int]:
+    def load(self) -> tuple[ReplayedState, int]:
         """Read the file, cut a torn tail and make what remains durable; returns (state, bytes cut).
 
         It is written anew: after a sync that failed, the kernel shows what the disk never got, and takes it for clean.

@@ -45,8 +45,8 @@ __all__ = [
     "STAMP_BYTES",
     "BatchHeader",
     "Buffer",
-    "EndMarker",
-    "ProducerStamp",
+    "EndTransactionMarker",
+    "ProducerIdAndSequence",
     "Record",
     "build_batch",
     "build_end_marker",
@@ -81,7 +81,7 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class ProducerStamp(NamedTuple):
+class ProducerIdAndSequence(NamedTuple):
     """Who wrote a batch, and the sequence of its first record (KIP-98)."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -89,14 +89,14 @@ class ProducerStamp(NamedTuple):
     base_sequence: int = NO_SEQUENCE
 
 
-class EndMarker(NamedTuple):
+class EndTransactionMarker(NamedTuple):
     """The one record of a control batch that ends a transaction."""
 
     commit: bool
     coordinator_epoch: int
 
 
-NO_PRODUCER: Final = ProducerStamp()
+NO_PRODUCER: Final = ProducerIdAndSequence()
 
 
 def new_record(key: bytes | None, value: bytes | None, *, timestamp: int, headers: Headers = ()) -> Record:
@@ -110,7 +110,7 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_EPOCH,
     codec: int = NONE,
-    producer: ProducerStamp = NO_PRODUCER,
+    producer: ProducerIdAndSequence = NO_PRODUCER,
     attributes: int = 0,
 ) -> bytes:
     """Return one batch of at least one record, numbered from `base_offset` on; the records' own offsets are not read.
@@ -228,19 +228,19 @@ def _decode_name(name: bytes) -> str:
 
 
 def build_end_marker(
-    producer_id: int, producer_epoch: int, *, marker: EndMarker, now_ms: int = NO_TIMESTAMP
+    producer_id: int, producer_epoch: int, *, marker: EndTransactionMarker, now_ms: int = NO_TIMESTAMP
 ) -> bytes:
     """Return the control batch that commits or aborts a producer's transaction (KIP-98)."""
     key = _CONTROL_KEY.pack(0, _COMMIT if marker.commit else _ABORT)
     value = _END_MARKER_VALUE.pack(0, marker.coordinator_epoch)
     return build_batch(
         [new_record(key, value, timestamp=now_ms)],
-        producer=ProducerStamp(producer_id, producer_epoch, NO_SEQUENCE),
+        producer=ProducerIdAndSequence(producer_id, producer_epoch, NO_SEQUENCE),
         attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
     )
 
 
-def read_end_marker(batch: Buffer) -> EndMarker | None:
+def read_end_marker(batch: Buffer) -> EndTransactionMarker | None:
     """Return what a control batch says about its transaction; None if it has no record, or one of another type."""
     record = next(iter_records(batch), None)
     if record is None:
@@ -252,4 +252,4 @@ def read_end_marker(batch: Buffer) -> EndMarker | None:
         _, coordinator_epoch = _END_MARKER_VALUE.unpack_from(record.value or b"")
     except StructError as error:
         raise CorruptMessage("a control record is cut off") from error
-    return EndMarker(kind == _COMMIT, coordinator_epoch)
+    return EndTransactionMarker(kind == _COMMIT, coordinator_epoch)

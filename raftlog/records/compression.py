@@ -35,7 +35,7 @@ XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 GZIP_WINDOW: Final = 31
-PIECE_BYTES: Final = 128 * 1024
+OUTPUT_CHUNK_BYTES: Final = 128 * 1024
 """Plain bytes that come at once."""
 INPUT_BYTES: Final = 64 * 1024
 """Compressed bytes that a codec is given at once: what it has not used yet is copied with each piece."""
@@ -44,18 +44,20 @@ SNAPPY_EXPANSION: Final = 22
 _I32 = Struct(">i")
 
 
-class TooLarge(CorruptMessage):
+class DecompressedTooLarge(CorruptMessage):
     """The plain bytes are more than the caller's limit."""
 
 
 def decompress(codec: int, compressed: Buffer, *, max_bytes: int) -> bytes:
-    """Return the plain bytes. CorruptMessage when they are malformed, TooLarge when they are more than `max_bytes`."""
+    """Return the plain bytes. CorruptMessage when they are malformed, DecompressedTooLarge when they are more than
+    `max_bytes`.
+    """
     if codec == NONE and len(compressed) <= max_bytes:
         return bytes(compressed)
-    return b"".join(plain_pieces(codec, compressed, max_bytes=max_bytes))
+    return b"".join(iter_decompressed(codec, compressed, max_bytes=max_bytes))
 
 
-def plain_pieces(codec: int, compressed: Buffer, *, max_bytes: int) -> Iterator[bytes]:
+def iter_decompressed(codec: int, compressed: Buffer, *, max_bytes: int) -> Iterator[bytes]:
     """Yield the plain bytes in order, in pieces, so that never all of them are in memory. Errors as `decompress`.
 
     A piece has PIECE_BYTES at most; of snappy it is a block, with 22 times its compressed size at most.
@@ -81,8 +83,8 @@ def compress(codec: int, plain: Buffer) -> bytes:
     return encoder(bytes(plain))
 
 
-def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"the batch decompresses to more than {max_bytes} bytes")
+def _too_large(max_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"the batch decompresses to more than {max_bytes} bytes")
 
 
 def _slices(compressed: memoryview) -> Iterator[memoryview]:
@@ -91,7 +93,8 @@ def _slices(compressed: memoryview) -> Iterator[memoryview]:
 
 def _plain(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
     return (
-        bytes(compressed[start : start + PIECE_BYTES]) for start in range(0, len(compressed), PIECE_BYTES)
+        bytes(compressed[start : start + OUTPUT_CHUNK_BYTES])
+        for start in range(0, len(compressed), OUTPUT_CHUNK_BYTES)
     )
 
 
@@ -103,11 +106,11 @@ def _gunzip(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
             rest: Buffer = part
             while rest:
                 begun = True
-                yield member.decompress(rest, PIECE_BYTES)
+                yield member.decompress(rest, OUTPUT_CHUNK_BYTES)
                 rest = member.unconsumed_tail
                 if member.eof:
                     rest, member, begun = member.unused_data, zlib.decompressobj(GZIP_WINDOW), False
-        while begun and not member.eof and (piece := member.decompress(b"", PIECE_BYTES)):
+        while begun and not member.eof and (piece := member.decompress(b"", OUTPUT_CHUNK_BYTES)):
             yield piece  # what the last piece had no room for
     except zlib.error as error:
         raise CorruptMessage(f"gzip: {error}") from error
@@ -168,9 +171,9 @@ def _unlz4(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
     frame = LZ4FrameDecompressor()
     try:
         for part in _slices(compressed):
-            yield frame.decompress(part, max_length=PIECE_BYTES)
+            yield frame.decompress(part, max_length=OUTPUT_CHUNK_BYTES)
             while not (frame.needs_input or frame.eof):
-                yield frame.decompress(b"", max_length=PIECE_BYTES)
+                yield frame.decompress(b"", max_length=OUTPUT_CHUNK_BYTES)
             if frame.eof:
                 return
     except RuntimeError as error:
@@ -189,7 +192,7 @@ def _unzstd(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
 
     try:
         with ZstdDecompressor().stream_reader(compressed, read_across_frames=True) as reader:
-            while piece := reader.read(PIECE_BYTES):
+            while piece := reader.read(OUTPUT_CHUNK_BYTES):
                 yield piece
     except ZstdError as error:
         raise CorruptMessage(f"zstd: {error}") from error

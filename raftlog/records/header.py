@@ -41,7 +41,7 @@ DELETE_HORIZON_BIT: Final = 0x40
 HIGHEST_CODEC: Final = 4
 ZSTD: Final = 4
 MAX_SEQUENCE: Final = 2**31 - 1
-FEWEST_RECORD_BYTES: Final = 7
+MIN_RECORD_BYTES: Final = 7
 """A record's least: one byte each for length, attributes, two deltas, lengths of key and value, number of headers."""
 
 _NOT_FROM_PRODUCERS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
@@ -79,7 +79,7 @@ class BatchHeader(NamedTuple):
         return self.attributes & CODEC_MASK
 
     @property
-    def log_append_time(self) -> bool:
+    def is_log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
@@ -191,7 +191,7 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
         or header.attributes & _NOT_FROM_PRODUCERS
         or header.attributes & CODEC_MASK >= ZSTD
         or (
-            header.record_count * FEWEST_RECORD_BYTES > size - HEADER_BYTES
+            header.record_count * MIN_RECORD_BYTES > size - HEADER_BYTES
             and not header.attributes & CODEC_MASK
         )
         or (header.producer_id >= 0 and header.base_sequence < 0)
@@ -217,7 +217,7 @@ def _refuse_produced(header: BatchHeader, size: int, max_message_bytes: int, *, 
     _refuse_attributes(header, zstd=zstd)
     if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
         raise InvalidRecord(f"{header.record_count} records, but last offset {header.last_offset_delta}")
-    if not header.codec and header.record_count * FEWEST_RECORD_BYTES > size - HEADER_BYTES:
+    if not header.codec and header.record_count * MIN_RECORD_BYTES > size - HEADER_BYTES:
         raise InvalidRecord(f"{size - HEADER_BYTES} bytes cannot hold {header.record_count} records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(f"producer {header.producer_id} gives no sequence")

@@ -17,90 +17,94 @@ from typing import Any, Final, NamedTuple
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 from raftlog.base.types import NO_TIMESTAMP
-from raftlog.records.compression import NONE, TooLarge, decompress, plain_pieces
-from raftlog.records.header import FEWEST_RECORD_BYTES, HEADER_BYTES, BatchHeader, Buffer
+from raftlog.records.compression import NONE, DecompressedTooLarge, decompress, iter_decompressed
+from raftlog.records.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, Buffer
 from raftlog.records.varint import read_varint
 
-PLAIN_FACTOR: Final = 64
+MAX_DECOMPRESSION_RATIO: Final = 64
 """A batch that is walked decompresses to so many times max.message.bytes at most."""
-PLAIN_BYTES: Final = 64 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 """And to no more than this, unless twice max.message.bytes is more."""
-MOST_RECORDS: Final = 1_000_000
+MAX_RECORDS: Final = 1_000_000
 """Records of a batch that is walked: about a second of work, in turns. librdkafka's batch.num.messages ends there."""
-ERRORS_TOLD: Final = 1_000
+MAX_RECORD_ERRORS: Final = 1_000
 """Records of a refused batch that are named, each with its reason (KIP-467)."""
-RECORDS_AT_ONCE: Final = 200
-BYTES_AT_ONCE: Final = 128 * 1024
+RECORDS_PER_STEP: Final = 200
+BYTES_PER_STEP: Final = 128 * 1024
 """What is looked at in one go: well below a millisecond."""
 
 LONGEST_LENGTH_BYTES: Final = 5
 """A record's length field has no more."""
 _EARLIEST_MS, _LATEST_MS = -(2**63), 2**63 - 1
 
-Step = Callable[[], Any] | None
-Steps = Generator[Step, Any, None]
+OffloadCall = Callable[[], Any] | None
+OffloadSteps = Generator[OffloadCall, Any, None]
 """Yields a call to make away from the loop, whose result is sent back, or None: a place to let others have a turn."""
 
 
-class TakesLong(Exception):
-    """The batch is one to walk in turns: nothing is decided, see `walk`."""
+class NeedsStepwiseValidation(Exception):
+    """The batch is one to walk in turns: nothing is decided, see `validate_records`."""
 
 
-class RecordLaws(NamedTuple):
+class RecordRules(NamedTuple):
     """What a topic asks of the records of a batch. `earliest_ms` and `latest_ms` are inclusive."""
 
     needs_keys: bool
     earliest_ms: int
     latest_ms: int
-    most_plain_bytes: int
+    max_decompressed_bytes: int
 
     @classmethod
-    def of(cls, config: TopicConfig, now_ms: int) -> RecordLaws:
+    def of(cls, config: TopicConfig, now_ms: int) -> RecordRules:
         """Return a topic's laws at a moment: timestamps are judged unless the broker sets them (LogAppendTime)."""
         earliest_ms, latest_ms = _EARLIEST_MS, _LATEST_MS
         if config.message_timestamp_type != "LogAppendTime":
             earliest_ms = max(earliest_ms, now_ms - config.message_timestamp_before_max_ms)
             latest_ms = min(latest_ms, now_ms + config.message_timestamp_after_max_ms)
         needs_keys = "compact" in config.cleanup_policy
-        return cls(needs_keys, earliest_ms, latest_ms, most_plain_bytes(config.max_message_bytes))
+        return cls(needs_keys, earliest_ms, latest_ms, max_decompressed_bytes(config.max_message_bytes))
 
 
-def most_plain_bytes(max_message_bytes: int) -> int:
+def max_decompressed_bytes(max_message_bytes: int) -> int:
     """Return what a batch of a topic with that max.message.bytes may decompress to where it is walked."""
-    return min(PLAIN_FACTOR * max_message_bytes, max(PLAIN_BYTES, 2 * max_message_bytes))
+    return min(
+        MAX_DECOMPRESSION_RATIO * max_message_bytes, max(MAX_DECOMPRESSED_BYTES, 2 * max_message_bytes)
+    )
 
 
-def claims_much(header: BatchHeader) -> bool:
+def claims_more_records_than_bytes(header: BatchHeader) -> bool:
     """Whether a batch claims more records than it has bytes, which only compression can explain."""
     return header.record_count > header.length - HEADER_BYTES
 
 
-def check_records(header: BatchHeader, batch: Buffer, laws: RecordLaws) -> None:
-    """Hold each record of a produced batch to the laws, if that takes but a moment. TakesLong; errors as `walk`."""
-    if header.record_count > RECORDS_AT_ONCE or header.length > BYTES_AT_ONCE:
-        raise TakesLong
+def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) -> None:
+    """Hold each record of a produced batch to the laws, if that takes but a moment. NeedsStepwiseValidation; errors
+    as `validate_records`.
+    """
+    if header.record_count > RECORDS_PER_STEP or header.length > BYTES_PER_STEP:
+        raise NeedsStepwiseValidation
     try:
-        plain = decompress(header.codec, _payload(header, batch), max_bytes=BYTES_AT_ONCE)
+        plain = decompress(header.codec, _payload(header, batch), max_bytes=BYTES_PER_STEP)
     except CorruptMessage as error:
-        raise TakesLong from error  # malformed, or larger than it looks
+        raise NeedsStepwiseValidation from error  # malformed, or larger than it looks
     records = _Records(header, laws)
     records.add(plain, is_last=True)
     records.advance()
     records.finish()
 
 
-def walk(header: BatchHeader, batch: Buffer, laws: RecordLaws) -> Steps:
+def validate_records(header: BatchHeader, batch: Buffer, laws: RecordRules) -> OffloadSteps:
     """Hold each record of a produced batch to the laws, step by step.
 
     InvalidRecord or InvalidTimestamp, with the records that are at fault (`record_errors`); InvalidRecord where the
     records are malformed, are not as many as the header says, or do not count from 0; MessageTooLarge.
     """
-    most_bytes = laws.most_plain_bytes
-    if header.record_count > MOST_RECORDS:
-        raise MessageTooLarge(f"a compressed batch has {MOST_RECORDS} records at most")
-    if header.record_count * FEWEST_RECORD_BYTES > most_bytes:
+    most_bytes = laws.max_decompressed_bytes
+    if header.record_count > MAX_RECORDS:
+        raise MessageTooLarge(f"a compressed batch has {MAX_RECORDS} records at most")
+    if header.record_count * MIN_RECORD_BYTES > most_bytes:
         raise InvalidRecord(f"{header.record_count} records, which {most_bytes} plain bytes cannot hold")
-    pieces = plain_pieces(header.codec, _payload(header, batch), max_bytes=most_bytes)
+    pieces = iter_decompressed(header.codec, _payload(header, batch), max_bytes=most_bytes)
     records = _Records(header, laws)
     is_last = False
     while not is_last:
@@ -123,7 +127,7 @@ def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
     """A batch that cannot be read will not be better when it is sent again, as CORRUPT_MESSAGE would have it."""
     try:
         return next(pieces, None)
-    except TooLarge as error:
+    except DecompressedTooLarge as error:
         raise MessageTooLarge(error.message) from error
     except CorruptMessage as error:
         raise InvalidRecord(error.message) from error
@@ -145,7 +149,7 @@ class _Records:
         "_times",
     )
 
-    def __init__(self, header: BatchHeader, laws: RecordLaws) -> None:
+    def __init__(self, header: BatchHeader, laws: RecordRules) -> None:
         self._header = header
         self._laws = laws
         base_ms = header.base_timestamp
@@ -169,7 +173,7 @@ class _Records:
         plain, count = self._plain, self._header.record_count
         least = 1 if self._is_last else LONGEST_LENGTH_BYTES
         try:
-            for _ in range(RECORDS_AT_ONCE):
+            for _ in range(RECORDS_PER_STEP):
                 left = len(plain) - self._position
                 if self._number == count and left:
                     raise CorruptMessage("is one more than the batch claims")
@@ -220,7 +224,7 @@ class _Records:
 
     def _refuse(self, reason: str) -> None:
         self._faults += 1
-        if len(self._errors) < ERRORS_TOLD:
+        if len(self._errors) < MAX_RECORD_ERRORS:
             self._errors.append((self._number, reason))
 
     def finish(self) -> None:

@@ -6,7 +6,7 @@ from raftlog.base.errors import CorruptMessage
 
 Buffer = bytes | bytearray | memoryview
 
-LONGEST_VARINT_BYTES = 10
+MAX_VARINT_BYTES = 10
 
 
 def write_varint(out: bytearray, value: int) -> None:
@@ -35,7 +35,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def _read_long_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     result = shift = 0
-    for index in range(position, min(position + LONGEST_VARINT_BYTES, len(buffer))):
+    for index in range(position, min(position + MAX_VARINT_BYTES, len(buffer))):
         byte = buffer[index]
         result |= (byte & 0x7F) << shift
         if byte < 0x80:

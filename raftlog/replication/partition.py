@@ -1,8 +1,8 @@
 """One replica of one partition on this broker: its log, its high watermark, and the role that the metadata gives it.
 
-It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its `Host`.
-Ordering law: a role change ends the old role first (whoever waits is told), then the new one begins, and fetches that
-are parked are woken so that they read their error.
+It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its
+`ReplicaHost`. Ordering law: a role change ends the old role first (whoever waits is told), then the new one begins,
+and fetches that are parked are woken so that they read their error.
 
 A damaged log is trusted again in three cases only: it holds all it once held; the leader took it into the ISR, which it
 had left; an unclean election chose it in this very epoch. Until then it counts for nothing and takes no records.
@@ -29,31 +29,31 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd, TopicPartition
+from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import IsrChange, IsrChanged
 from raftlog.records.header import read_header
-from raftlog.records.validation import TakesLong
-from raftlog.replication.following import Following
-from raftlog.replication.host import (
+from raftlog.records.validation import NeedsStepwiseValidation
+from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.leader_role import LeaderRole
+from raftlog.replication.replica_host import (
     CommitWaiter,
     FetchWaiter,
-    Host,
-    Marker,
     PartitionRead,
     ReplicaFetchWaiter,
+    ReplicaHost,
     ReplicaId,
+    TxnMarker,
 )
-from raftlog.replication.leading import Leading
-from raftlog.replication.role import Offline, Role, Search
+from raftlog.replication.role import OfflineRole, ReplicaRole, Search
 from raftlog.replication.traffic import Traffic
-from raftlog.storage.log import Appended, Log
+from raftlog.storage.log import Log, LogAppendInfo
 from raftlog.storage.producers import ActiveProducer
 from raftlog.storage.verification import Verification
 
-GIVEN_UP = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
+ISR_CHANGE_REJECTED = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
 """Answers to AlterPartition that say for sure: not done, and nobody else changed the partition."""
 
-OVERTAKEN = frozenset(
+ISR_CHANGE_STALE = frozenset(
     error.code
     for error in (
         FencedLeaderEpoch,
@@ -87,7 +87,7 @@ class Partition:
     )
 
     def __init__(
-        self, name: TopicPartition, topic_id: UUID, *, log: Log, host: Host, high_watermark: int = 0
+        self, name: TopicPartition, topic_id: UUID, *, log: Log, host: ReplicaHost, high_watermark: int = 0
     ) -> None:
         """`high_watermark` is the last checkpointed one; what the log no longer has is taken off."""
         self.topic, self.index = name
@@ -95,9 +95,9 @@ class Partition:
         self.log = log
         self.host = host
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
-        log.forget_replicated(self.high_watermark)  # it was known before, and may not move any more
+        log.on_high_watermark_updated(self.high_watermark)  # it was known before, and may not move any more
         self.partition_epoch = NO_EPOCH
-        self.role: Role | Leading | Following = Role(self)
+        self.role: ReplicaRole | LeaderRole | FollowerRole = ReplicaRole(self)
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self._progress_told = False
@@ -114,12 +114,12 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return type(self.role) is Leading
+        return type(self.role) is LeaderRole
 
     def in_sync(self, broker_id: int) -> bool | None:
         """Whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
         role = self.role
-        return broker_id in role.isr.committed if type(role) is Leading else None
+        return broker_id in role.isr.committed if type(role) is LeaderRole else None
 
     @property
     def leader_epoch(self) -> int:
@@ -151,14 +151,14 @@ class Partition:
 
     def configure(self, config: TopicConfig) -> None:
         self.log.config = config
-        self.role.reconsider()
+        self.role.reevaluate_isr()
 
     # -- roles --------------------------------------------------------------------------------------------------
 
     def reconcile(self, state: PartitionState) -> None:
         """Take the role that the metadata gives. Older states change nothing: an answer may outrun the image."""
         role = self.role
-        if type(role) is Offline:
+        if type(role) is OfflineRole:
             return
         if (state.leader_epoch, state.partition_epoch) > (self.leader_epoch, self.partition_epoch):
             self._weigh_damage(state)
@@ -190,13 +190,13 @@ class Partition:
             return
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         event = "damaged_log_accepted" if chosen else "damaged_log_repaired"
-        self.host.happened(event, self, offset=damage.offset, log_end_offset=self.log.log_end_offset)
+        self.host.log_event(event, self, offset=damage.offset, log_end_offset=self.log.log_end_offset)
 
     def _change_role(self, state: PartitionState) -> None:
         self.role.resign(NotLeaderOrFollower)
         self.partition_epoch = state.partition_epoch
-        role: Leading | Following
-        role = Leading(self, state) if state.leader == self.host.broker_id else Following(self, state)
+        role: LeaderRole | FollowerRole
+        role = LeaderRole(self, state) if state.leader == self.host.broker_id else FollowerRole(self, state)
         self.role = role
         try:
             role.begin()
@@ -208,25 +208,25 @@ class Partition:
     def go_offline(self, error: type[KafkaError] = KafkaStorageError) -> None:
         """The disk failed (or, with another error, the replica is no more): serve nothing from now on."""
         role = self.role
-        if type(role) is Offline:
+        if type(role) is OfflineRole:
             return
-        self.role = Offline(self, error)
+        self.role = OfflineRole(self, error)
         role.resign(error)
         self.high_watermark_moved()
         self.log_end_moved()
 
-    def retire(self, *, elsewhere: bool = False) -> None:
+    def stop_replica(self, *, elsewhere: bool = False) -> None:
         """The topic was deleted or, if it goes on `elsewhere`, this broker no longer holds a replica."""
         self.go_offline(NotLeaderOrFollower if elsewhere else UnknownTopicOrPartition)
 
-    def reconsider(self) -> None:
+    def reevaluate_isr(self) -> None:
         """Brokers came, went or changed: an idle follower may now join the ISR."""
-        self.role.reconsider()
+        self.role.reevaluate_isr()
 
-    def shrink_laggards(self) -> None:
+    def maybe_shrink_isr(self) -> None:
         """Leader: propose to drop ISR members that lag; also lets the high watermark go on without a stalled joiner."""
-        if type(self.role) is Leading:
-            self.role.shrink_laggards()
+        if type(self.role) is LeaderRole:
+            self.role.maybe_shrink_isr()
 
     def storage_failed(self, error: OSError) -> KafkaStorageError:
         """Report the disk, and return what to tell the client."""
@@ -237,18 +237,18 @@ class Partition:
 
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Validate and append one produced batch; a duplicate gives the offsets of its original.
 
         NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, nothing appended);
-        KafkaStorageError; and what the batch and its producer may have wrong. TakesLong: nothing is decided, come again
-        once its records were walked (`is_walked`), see `records.validation`.
+        KafkaStorageError; and what the batch and its producer may have wrong. NeedsStepwiseValidation: nothing is
+        decided, come again once its records were walked (`is_walked`), see `records.validation`.
         """
         traffic = self.traffic
         traffic.produces += 1
         try:
             appended = self.role.append_produced(records, acks=acks, now_ms=now_ms, is_walked=is_walked)
-        except TakesLong:
+        except NeedsStepwiseValidation:
             traffic.produces -= 1
             raise
         except OSError as error:
@@ -269,21 +269,21 @@ class Partition:
         """
         return self.role.begin_verification(producer_id, epoch)
 
-    def refuse_unverified(self, records: memoryview, error: KafkaError) -> None:
+    def note_unverified_batch(self, records: memoryview, error: KafkaError) -> None:
         """A batch was not appended, since its transaction was not confirmed: what its producer sent after it waits."""
-        self.log.producers.refuse(read_header(records), error)
+        self.log.producers.note_refused_batch(read_header(records), error)
 
-    def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
+    def append_coordinator_batch(self, batch: bytes, *, now_ms: int) -> LogAppendInfo:
         """Append a batch that a coordinator on this broker writes in a producer's transaction, without a sequence.
 
         Wait for its commit. InvalidTxnState without a confirmed transaction; else as `append_produced`.
         """
         try:
-            return self.role.append_coordinated(batch, now_ms=now_ms)
+            return self.role.append_coordinator_batch(batch, now_ms=now_ms)
         except OSError as error:
             raise self.storage_failed(error) from error
 
-    def append_marker(self, marker: Marker, *, now_ms: int) -> int:
+    def append_marker(self, marker: TxnMarker, *, now_ms: int) -> int:
         """End a producer's transaction here; returns the offset to wait for (nothing is written a second time).
 
         NotLeaderOrFollower, NotEnoughReplicas, TransactionCoordinatorFenced, InvalidProducerEpoch (a newer one wrote),
@@ -341,11 +341,11 @@ class Partition:
                 cached=cached,
             )
         except KafkaError as error:
-            return PartitionRead(self.refusal(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+            return PartitionRead(self.read_error_for_client(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
         except OSError as error:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
 
-    def refusal(self, error: KafkaError) -> KafkaError:
+    def read_error_for_client(self, error: KafkaError) -> KafkaError:
         """What to tell a reader whose read failed: that the log is damaged is no fault of what was asked."""
         if not isinstance(error, CorruptMessage) or self.log.damage is None:
             return error
@@ -399,7 +399,7 @@ class Partition:
         """KIP-320: the asker's epoch must be this replica's; -1 does not ask."""
         if current_leader_epoch < 0 or current_leader_epoch == self.role.leader_epoch:
             return
-        if type(self.role) is Offline:
+        if type(self.role) is OfflineRole:
             raise self.role.error()
         raise FencedLeaderEpoch() if current_leader_epoch < self.role.leader_epoch else UnknownLeaderEpoch()
 
@@ -412,28 +412,28 @@ class Partition:
         """
         self.role.note_flushed(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
 
-    def isr_proposal(self) -> IsrChange | None:
+    def pending_isr_change(self) -> IsrChange | None:
         """Leader: the ISR change to send to the controller, or None. The same one until it is answered."""
-        return self.role.isr_proposal() if type(self.role) is Leading else None
+        return self.role.pending_isr_change() if type(self.role) is LeaderRole else None
 
-    def isr_answered(self, change: IsrChange, answer: IsrChanged) -> bool:
+    def complete_isr_change(self, change: IsrChange, answer: IsrChangeResult) -> bool:
         """Take the controller's answer to `change`; True: ask again after a while.
 
         Where somebody else changed the partition first, the proposal stands (it counts) until the image tells.
         """
         role = self.role
         current = change.leader_epoch == role.leader_epoch and change.partition_epoch == self.partition_epoch
-        if type(role) is not Leading or not current:
+        if type(role) is not LeaderRole or not current:
             return False
         if answer.error_code == 0:
             if answer.leader_epoch == role.leader_epoch and answer.partition_epoch > self.partition_epoch:
                 self.partition_epoch = answer.partition_epoch
                 role.commit_isr(answer.isr)
             return False
-        if answer.error_code in GIVEN_UP:
-            role.withdraw()
+        if answer.error_code in ISR_CHANGE_REJECTED:
+            role.revert_isr_change()
             return False
-        return answer.error_code not in OVERTAKEN
+        return answer.error_code not in ISR_CHANGE_STALE
 
     # -- who waits for something to read ------------------------------------------------------------------------
 
@@ -454,7 +454,7 @@ class Partition:
         """Have those who wait for it woken, once in a loop iteration however often it moves."""
         if not self._progress_told and (self._consumers or self._replicas):
             self._progress_told = True
-            self.host.progressed(self)
+            self.host.wake_waiters(self)
 
     def log_end_moved(self) -> None:
         """Wake the followers' sessions: they only take note, and look once for all that moved in a loop iteration."""

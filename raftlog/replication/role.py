@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
 from raftlog.base.types import NO_EPOCH, EpochEnd
 from raftlog.metadata.image import PartitionState
-from raftlog.replication.host import CommitWaiter, Marker, PartitionRead, ReplicaId
+from raftlog.replication.replica_host import CommitWaiter, PartitionRead, ReplicaId, TxnMarker
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
-    from raftlog.storage.log import Appended
+    from raftlog.storage.log import LogAppendInfo
     from raftlog.storage.producers import ActiveProducer
     from raftlog.storage.verification import Verification
 
 Search = Callable[[], tuple[int, int, int] | None]
 
 
-class Role:
+class ReplicaRole:
     """A role that leads nothing: each request is refused with the role's error."""
 
     __slots__ = ("error", "leader_epoch", "partition")
@@ -31,16 +31,16 @@ class Role:
 
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
-    ) -> Appended:
+    ) -> LogAppendInfo:
         raise self.error()
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
         raise self.error()
 
-    def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
+    def append_coordinator_batch(self, batch: bytes, *, now_ms: int) -> LogAppendInfo:
         raise self.error()
 
-    def append_marker(self, marker: Marker, *, now_ms: int) -> int:
+    def append_marker(self, marker: TxnMarker, *, now_ms: int) -> int:
         raise self.error()
 
     def active_producers(self) -> list[ActiveProducer]:
@@ -99,11 +99,11 @@ class Role:
     def update(self, state: PartitionState) -> None:
         """Take over a newer partition state of the same leader epoch."""
 
-    def reconsider(self) -> None:
+    def reevaluate_isr(self) -> None:
         """Something outside changed (brokers, config, time): look again at the ISR and the high watermark."""
 
 
-class Offline(Role):
+class OfflineRole(ReplicaRole):
     """The replica's disk failed, or the replica was removed: nothing is read from or written to it any more."""
 
     __slots__ = ()

@@ -26,36 +26,36 @@ from raftlog.base.errors import CorruptMessage, UnsupportedCompressionType
 from raftlog.records.batch import read_end_marker
 from raftlog.records.compression import NONE, compress, decompress
 from raftlog.records.header import HEADER_BYTES, BatchHeader
-from raftlog.records.raw import (
-    MOST_CLEANED_BYTES,
+from raftlog.records.raw_records import (
+    MAX_CLEANED_BYTES,
     RawRecord,
-    batch_with,
     copy_record,
     delete_horizon,
-    emptied,
     iter_raw,
+    rebuild_batch,
+    without_records,
 )
-from raftlog.storage.cleanable import Cleanable, grouped
-from raftlog.storage.cleaned import CleanedSegment
+from raftlog.storage.batch_reader import LogBatch, LogBatchReader, LogChanged, OffloadSteps
+from raftlog.storage.cleaned_segment import CleanedSegment
+from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
+from raftlog.storage.log_to_clean import LogToClean, group_segments
 from raftlog.storage.offset_map import OffsetMap
-from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.segment import Segment
-from raftlog.storage.source import Batch, Overtaken, Source, Steps
 
 if TYPE_CHECKING:
     from raftlog.storage.log import Log
 
-RECORDS_AT_ONCE: Final = 100
+RECORDS_PER_STEP: Final = 100
 """Records between two places where others may have their turn: well below a millisecond."""
 
 
 NO_DELTA: Final = -(2**63)
 
-SOUND_TIMES: Final = range(-(2**62), 2**62)
+REBASABLE_TIMESTAMPS: Final = range(-(2**62), 2**62)
 """Timestamps that can be told relative to any delete horizon. Others were made up by a producer."""
 
 
-class Left(NamedTuple):
+class RetainedRecords(NamedTuple):
     """What is left of a batch. `deletes`: some of it are tombstones."""
 
     records: int
@@ -69,7 +69,7 @@ class Cleaning:
     def __init__(
         self,
         log: Log,
-        bounds: Cleanable,
+        bounds: LogToClean,
         *,
         now_ms: int,
         latest_ms: int,
@@ -87,8 +87,8 @@ class Cleaning:
         self._may_forget = may_forget
         self._map = OffsetMap(map_bytes, bounds.first_dirty)
         self._aborted = log.aborted_before(bounds.end)
-        self._cuts = log.cuts
-        self._source = Source(log, bounds.segments)
+        self._cuts = log.truncation_count
+        self._source = LogBatchReader(log, bounds.segments)
         self.bytes_before = self.bytes_after = 0
         self.records_before = self.records_after = 0
         self.is_complete = False
@@ -104,36 +104,36 @@ class Cleaning:
         return self._source.offset
 
     @property
-    def is_overtaken(self) -> bool:
+    def is_log_changed(self) -> bool:
         """Whether the log was cut or dropped what is read: an error then is none of the disk's."""
-        return self._source.is_overtaken
+        return self._source.is_log_changed
 
-    def steps(self) -> Steps[None]:
+    def steps(self) -> OffloadSteps[None]:
         """Clean. Raises CorruptMessage where the log is damaged, OSError; the log is then as it was, or partly done."""
         try:
             yield from self._clean()
-        except Overtaken:
+        except LogChanged:
             return
 
-    def _clean(self) -> Steps[None]:
+    def _clean(self) -> OffloadSteps[None]:
         yield from self._gather_keys()
         segments = tuple(each for each in self._bounds.segments if each.base_offset < self._map.end_offset)
-        outcomes = Outcomes(self._aborted)
-        for group in grouped(segments, self._log.config):
+        outcomes = CleanedTransactionMetadata(self._aborted)
+        for group in group_segments(segments, self._log.config):
             if not (yield from self._clean_group(group, outcomes)):
                 return
         yield from self._map.released()
-        if self._log.cuts == self._cuts:
+        if self._log.truncation_count == self._cuts:
             self._log.cleaned_until = self._map.end_offset
             self.is_complete = True
 
     # -- the keys ------------------------------------------------------------------------------------------------
 
-    def _gather_keys(self) -> Steps[None]:
+    def _gather_keys(self) -> OffloadSteps[None]:
         """Fill the map from the dirty part, until it is full: the rest waits for the next cleaning."""
-        bounds, outcomes = self._bounds, Outcomes(self._aborted)
+        bounds, outcomes = self._bounds, CleanedTransactionMetadata(self._aborted)
         dirty = [each for each in bounds.segments if each.end_offset > bounds.first_dirty]
-        self._source = source = Source(self._log, dirty)
+        self._source = source = LogBatchReader(self._log, dirty)
         while (batch := (yield from source.next())) is not None:
             header = batch.header
             if header.end_offset <= bounds.first_dirty:
@@ -146,7 +146,7 @@ class Cleaning:
             yield None
         self._map.end_offset = bounds.end
 
-    def _gather_batch(self, header: BatchHeader, plain: bytes) -> Steps[bool]:
+    def _gather_batch(self, header: BatchHeader, plain: bytes) -> OffloadSteps[bool]:
         """Take in a batch's keys; False if the map had no room for all."""
         for number, record in enumerate(iter_raw(plain, header.record_count), 1):
             offset = header.base_offset + record.offset_delta
@@ -155,23 +155,27 @@ class Cleaning:
                     self._map.end_offset = offset
                     return False
                 self._map.put(record.key, offset)
-            if number % RECORDS_AT_ONCE == 0:
+            if number % RECORDS_PER_STEP == 0:
                 yield None
         return True
 
     # -- the segments --------------------------------------------------------------------------------------------
 
-    def _clean_group(self, group: tuple[Segment, ...], outcomes: Outcomes) -> Steps[bool]:
+    def _clean_group(
+        self, group: tuple[Segment, ...], outcomes: CleanedTransactionMetadata
+    ) -> OffloadSteps[bool]:
         """Write a group anew and put that in its place; False if the log was cut meanwhile."""
         log = self._log
         target = CleanedSegment(log.disk, log.directory, group, config=log.config)
         replaced = False
         try:
-            self._source = source = Source(log, group)
+            self._source = source = LogBatchReader(log, group)
             while (batch := (yield from source.next())) is not None:
-                if log.cuts != self._cuts:
+                if log.truncation_count != self._cuts:
                     return False
-                kept = yield from self._filter(batch, outcomes, is_last=batch.header.end_offset == target.due)
+                kept = yield from self._filter(
+                    batch, outcomes, is_last=batch.header.end_offset == target.expected_end_offset
+                )
                 if kept is not None:
                     target.add(kept)
                 yield None
@@ -187,13 +191,15 @@ class Cleaning:
         return replaced
 
     def _replace(self, group: tuple[Segment, ...], cleaned: Segment) -> bool:
-        self._log.note_gaps()
+        self._log.write_gaps_mark()
         try:
-            return self._log.cuts == self._cuts and self._log.replace(group, cleaned)
+            return self._log.truncation_count == self._cuts and self._log.replace_segments(group, cleaned)
         except OSError as error:  # whatever it was: names may be half changed
             raise OSError(EIO, "segments could not be replaced", cleaned.path) from error
 
-    def _filter(self, batch: Batch, outcomes: Outcomes, *, is_last: bool) -> Steps[bytes | memoryview | None]:
+    def _filter(
+        self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool
+    ) -> OffloadSteps[bytes | memoryview | None]:
         """Return what is left of a batch, None if nothing is."""
         header = batch.header
         self.records_before += header.record_count
@@ -201,35 +207,37 @@ class Cleaning:
             kept = self._filter_marker(batch, outcomes, is_last=is_last)
         else:
             kept = yield from self._filter_data(batch, is_aborted=outcomes.is_aborted(header))
-            if kept is None and (is_last or self._log.rests_on(header)):
-                kept = emptied(header)
+            if kept is None and (is_last or self._log.must_retain_batch(header)):
+                kept = without_records(header)
         return kept
 
-    def _filter_marker(self, batch: Batch, outcomes: Outcomes, *, is_last: bool) -> bytes | memoryview | None:
+    def _filter_marker(
+        self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool
+    ) -> bytes | memoryview | None:
         """A marker is kept whole or not at all: an empty one would say nothing of its producer's epoch."""
         header = batch.header
         is_marker = read_end_marker(batch.whole) is not None
-        ends_nothing = outcomes.ends_nothing(header)
+        ends_nothing = outcomes.is_empty_transaction_marker(header)
         self.records_after += header.record_count
         if not is_marker or not ends_nothing:
             return batch.whole
         horizon_ms = delete_horizon(header)
         if horizon_ms is None:
             return self._with_horizon(batch)
-        if is_last or self._log.rests_on(header) or not self._is_over(horizon_ms):
+        if is_last or self._log.must_retain_batch(header) or not self._is_over(horizon_ms):
             return batch.whole
         self.records_after -= header.record_count
         return None
 
-    def _with_horizon(self, marker: Batch) -> bytes:
+    def _with_horizon(self, marker: LogBatch) -> bytes:
         header, plain = marker.header, bytes(marker.whole[HEADER_BYTES:])
         horizon_ms, out = self._new_horizon(), bytearray()
         for record in iter_raw(plain, header.record_count):
             copy_record(out, header, plain, record, horizon_ms=horizon_ms)
         count, newest = header.record_count, header.max_timestamp - header.base_timestamp
-        return batch_with(header, bytes(out), count=count, newest_delta=newest, horizon_ms=horizon_ms)
+        return rebuild_batch(header, bytes(out), count=count, newest_delta=newest, horizon_ms=horizon_ms)
 
-    def _filter_data(self, batch: Batch, *, is_aborted: bool) -> Steps[bytes | memoryview | None]:
+    def _filter_data(self, batch: LogBatch, *, is_aborted: bool) -> OffloadSteps[bytes | memoryview | None]:
         header = batch.header
         if is_aborted or not header.record_count:
             return None
@@ -248,7 +256,7 @@ class Cleaning:
             return batch.whole
         return (yield from self._rebuild(header, plain, left, self._new_horizon() if sets_horizon else None))
 
-    def _count(self, header: BatchHeader, plain: bytes) -> Steps[Left]:
+    def _count(self, header: BatchHeader, plain: bytes) -> OffloadSteps[RetainedRecords]:
         """Find out what is left of a batch, without keeping it: a batch may have very many records."""
         count, newest, deletes = 0, NO_DELTA, False
         horizon_ms = delete_horizon(header)
@@ -257,24 +265,24 @@ class Cleaning:
                 count += 1
                 newest = max(newest, record.timestamp_delta)
                 deletes = deletes or not record.has_value
-            if number % RECORDS_AT_ONCE == 0:
+            if number % RECORDS_PER_STEP == 0:
                 yield None
-        return Left(count, newest, deletes)
+        return RetainedRecords(count, newest, deletes)
 
     def _rebuild(
-        self, header: BatchHeader, plain: bytes, left: Left, new_horizon_ms: int | None
-    ) -> Steps[bytes]:
+        self, header: BatchHeader, plain: bytes, left: RetainedRecords, new_horizon_ms: int | None
+    ) -> OffloadSteps[bytes]:
         out = bytearray()
         horizon_ms = delete_horizon(header)
         for number, record in enumerate(iter_raw(plain, header.record_count), 1):
             if self._is_wanted(record, header.base_offset, horizon_ms):
                 copy_record(out, header, plain, record, horizon_ms=new_horizon_ms)
-            if number % RECORDS_AT_ONCE == 0:
+            if number % RECORDS_PER_STEP == 0:
                 yield None
         payload = bytes(out)
         if header.codec != NONE:
             payload = yield partial(compress, header.codec, payload)
-        return batch_with(
+        return rebuild_batch(
             header, payload, count=left.records, newest_delta=left.newest_delta, horizon_ms=new_horizon_ms
         )
 
@@ -288,10 +296,10 @@ class Cleaning:
         return self._may_forget and self._now_ms >= horizon_ms
 
     def _new_horizon(self) -> int:
-        return min(self._latest_ms + self._log.config.delete_retention_ms, SOUND_TIMES[-1])
+        return min(self._latest_ms + self._log.config.delete_retention_ms, REBASABLE_TIMESTAMPS[-1])
 
 
-def _plain(batch: Batch) -> Steps[bytes | None]:
+def _plain(batch: LogBatch) -> OffloadSteps[bytes | None]:
     """Return a batch's plain bytes; None if its records are malformed, as a producer may send them: such a batch stays.
 
     So does one with offsets or timestamps that no batch made anew could hold. Decompressing may take long, as what
@@ -306,11 +314,11 @@ def _plain(batch: Batch) -> Steps[bytes | None]:
         for number, record in enumerate(iter_raw(plain or b"", header.record_count), 1):
             if not (
                 last_delta < record.offset_delta <= header.last_offset_delta
-                and header.base_timestamp + record.timestamp_delta in SOUND_TIMES
+                and header.base_timestamp + record.timestamp_delta in REBASABLE_TIMESTAMPS
             ):
                 return None
             last_delta = record.offset_delta
-            if number % RECORDS_AT_ONCE == 0:
+            if number % RECORDS_PER_STEP == 0:
                 yield None
     except CorruptMessage:
         return None
@@ -319,6 +327,6 @@ def _plain(batch: Batch) -> Steps[bytes | None]:
 
 def _decompressed(codec: int, payload: memoryview) -> bytes | None:
     try:
-        return decompress(codec, payload, max_bytes=MOST_CLEANED_BYTES)
+        return decompress(codec, payload, max_bytes=MAX_CLEANED_BYTES)
     except (CorruptMessage, UnsupportedCompressionType):
         return None

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, check_crc, read_header
-from raftlog.storage.layout import DAMAGE_MARK
-from raftlog.storage.segment import WALK_BYTES, Segment
+from raftlog.storage.partition_files import DAMAGE_MARK
+from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
 
 SECTOR_BYTES: Final = 512
 """What a device writes whole or not at all; a sector that was never written reads as zeros."""
@@ -27,13 +27,13 @@ class Damage(NamedTuple):
     until_offset: int
 
 
-def merge(old: Damage | None, new: Damage) -> Damage:
+def merge_damage(old: Damage | None, new: Damage) -> Damage:
     if old is None:
         return new
     return Damage(min(old.offset, new.offset), max(old.until_offset, new.until_offset))
 
 
-class Window:
+class SegmentScanner:
     """A forward-moving view of a segment's bytes, a megabyte or a batch at a time."""
 
     __slots__ = ("_chunk", "_segment", "_start")
@@ -43,7 +43,7 @@ class Window:
         self._chunk = b""
         self._start = 0
 
-    def sound(self, position: int) -> BatchHeader | None:
+    def valid_header_at(self, position: int) -> BatchHeader | None:
         """Return the header of the batch at `position` if all of it is there and its CRC holds."""
         try:
             header = read_header(self._view(position, HEADER_BYTES), position - self._start)
@@ -56,29 +56,29 @@ class Window:
 
     def _view(self, position: int, length: int) -> bytes:
         if position < self._start or position + length > self._start + len(self._chunk):
-            wanted = min(max(length, WALK_BYTES), self._segment.size - position)
+            wanted = min(max(length, SEQUENTIAL_READ_BYTES), self._segment.size - position)
             self._chunk, self._start = self._segment.file.pread(wanted, position), position
         return self._chunk
 
 
-def next_sound(segment: Segment, position: int, offset: int) -> int | None:
+def find_next_valid_batch(segment: Segment, position: int, offset: int) -> int | None:
     """Return the position of the first sound batch after a bad one, found by the looks of its header."""
-    window = Window(segment)
+    window = SegmentScanner(segment)
     high_bytes = re.escape((offset >> 32).to_bytes(4, "big"))
     # All of it in the lookahead: matches may overlap, as a batch often ends with zeros and an offset begins with them.
     pattern = re.compile(b"(?=" + high_bytes + b".{12}" + bytes([MAGIC]) + b")", re.DOTALL)
     position += 1
     while position < segment.size:
-        chunk = segment.file.pread(WALK_BYTES + HEADER_BYTES, position)
+        chunk = segment.file.pread(SEQUENTIAL_READ_BYTES + HEADER_BYTES, position)
         for match in pattern.finditer(chunk):
-            header = window.sound(position + match.start())
+            header = window.valid_header_at(position + match.start())
             if header is not None and header.base_offset > offset:
                 return position + match.start()
-        position += WALK_BYTES
+        position += SEQUENTIAL_READ_BYTES
     return None
 
 
-def has_hole(segment: Segment, position: int, stop: int, offset: int) -> bool:
+def is_torn_write(segment: Segment, position: int, stop: int, offset: int) -> bool:
     """Say whether the bad batch at `position`, with sound ones or the file's end at `stop`, was never written whole.
 
     Its start is missing, or its part of some sector. Zeros prove that only where this batch would have others, so a
@@ -101,7 +101,7 @@ def has_hole(segment: Segment, position: int, stop: int, offset: int) -> bool:
     return False
 
 
-def ends_early(segment: Segment, position: int) -> bool:
+def is_cut_off(segment: Segment, position: int) -> bool:
     """Say whether the file ends before the batch at `position` does, by the batch's own length.
 
     Not so if the CRC holds up to the file's end: then the length, which the CRC does not cover, has rotted.
@@ -125,16 +125,16 @@ def first_bad_offset(segment: Segment, offset: int) -> int:
 
     The segment's end offset if all are: then its index was at fault.
     """
-    window = Window(segment)
+    window = SegmentScanner(segment)
     position, bad = 0, segment.base_offset
     before_hole = bad
     entry = segment.index.entry_before(offset)
     if entry is not None:
-        header = window.sound(entry[1])
+        header = window.valid_header_at(entry[1])
         if header is not None and header.last_offset == entry[0]:
             position, bad = entry[1], header.base_offset
             before_hole = bad
-    while position < segment.size and (header := window.sound(position)) is not None:
+    while position < segment.size and (header := window.valid_header_at(position)) is not None:
         if not segment.follows(header, bad) or header.end_offset > segment.end_offset:
             # which of two that overlap is where it belongs nobody knows, if the first comes after a hole
             return before_hole if header.base_offset < bad else bad
@@ -152,19 +152,19 @@ def position_after(segment: Segment, offset: int) -> int:
     return found[0] + read_header(segment.file.pread(HEADER_BYTES, found[0])).length
 
 
-def mark(disk: Disk, directory: str, damage: Damage) -> None:
+def write_damage_mark(disk: Disk, directory: str, damage: Damage) -> None:
     """Make the mark of a damaged log durable."""
     disk.write_file(f"{directory}/{DAMAGE_MARK}", f"0\n{damage.offset} {damage.until_offset}\n".encode())
 
 
-def unmark(disk: Disk, directory: str) -> None:
+def remove_damage_mark(disk: Disk, directory: str) -> None:
     """Remove the mark, if there is one."""
     if disk.exists(f"{directory}/{DAMAGE_MARK}"):
         disk.remove(f"{directory}/{DAMAGE_MARK}")
         disk.sync_dir(directory)
 
 
-def read_mark(disk: Disk, directory: str) -> Damage | None:
+def read_damage_mark(disk: Disk, directory: str) -> Damage | None:
     path = f"{directory}/{DAMAGE_MARK}"
     if not disk.exists(path):
         return None
@@ -173,13 +173,13 @@ def read_mark(disk: Disk, directory: str) -> Damage | None:
     return Damage(int(offset), int(until_offset))
 
 
-def set_aside(disk: Disk, segment: Segment, position: int, offset: int) -> None:
+def quarantine_bytes(disk: Disk, segment: Segment, position: int, offset: int) -> None:
     """Copy a segment's bytes from a position on to `<offset>.damaged`: they may be the only ones left."""
     directory = segment.path.rpartition("/")[0]
     target = disk.open(f"{directory}/{offset:020d}.damaged", create=True)
     try:
-        for start in range(position, segment.size, WALK_BYTES):
-            chunk = segment.file.pread(min(WALK_BYTES, segment.size - start), start)
+        for start in range(position, segment.size, SEQUENTIAL_READ_BYTES):
+            chunk = segment.file.pread(min(SEQUENTIAL_READ_BYTES, segment.size - start), start)
             target.pwritev([chunk], start - position)
         target.sync()
     finally:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from raftlog.base.disk import Disk, File
-from raftlog.storage.layout import PARTITION_METADATA
+from raftlog.storage.partition_files import PARTITION_METADATA
 from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from raftlog.storage.recovery import Contents
+    from raftlog.storage.recovery import LoadedLog
 
 
 class FlushTicket:
@@ -32,7 +32,7 @@ class FlushTicket:
 
     def run(self) -> None:
         """Sync all of it. OSError propagates."""
-        run_all((self,))
+        sync_all((self,))
 
     def sync_files(self) -> None:
         """Sync the files. OSError propagates."""
@@ -56,7 +56,7 @@ class FlushTicket:
             file.close()
 
 
-def run_all(tickets: Iterable[FlushTicket]) -> None:
+def sync_all(tickets: Iterable[FlushTicket]) -> None:
     """Sync the tickets of several logs, and a folder that they share once. OSError propagates."""
     directories: dict[str, FlushTicket] = {}
     for ticket in tickets:
@@ -67,7 +67,7 @@ def run_all(tickets: Iterable[FlushTicket]) -> None:
         ticket.sync_directory(directory)
 
 
-class Unflushed:
+class FlushState:
     """The part of a log that a power loss would take, and how far it is safe."""
 
     __slots__ = ("_closing", "_disk", "_rolled", "_ticket", "directories", "flushed_end_offset", "paths")
@@ -84,7 +84,7 @@ class Unflushed:
         self._closing: list[File] = []
 
     @classmethod
-    def recovered(cls, disk: Disk, directory: str, contents: Contents) -> Unflushed:
+    def recovered(cls, disk: Disk, directory: str, contents: LoadedLog) -> FlushState:
         """Return what of a log that was just opened may not be on the disk."""
         flushed = min(contents.recovery_point, contents.segments[-1].end_offset)
         unflushed = cls(disk, flushed, contents.unsynced_directories)

@@ -26,22 +26,22 @@ from raftlog.records.header import (
     stamp_append_time,
 )
 from raftlog.storage import damage as damages
-from raftlog.storage import recovery, retention, snapshots, swap, timestamps
-from raftlog.storage.appended import Appended
-from raftlog.storage.flush import FlushTicket, Unflushed
+from raftlog.storage import producer_snapshots, recovery, retention, swap, timestamps
+from raftlog.storage.append_info import LogAppendInfo
+from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
+from raftlog.storage.flush import FlushState, FlushTicket
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
+from raftlog.storage.partition_files import EPOCH_CHECKPOINT, TRUNCATION_MARK
 from raftlog.storage.producers import AbortedTransaction
-from raftlog.storage.reading import read_batches
-from raftlog.storage.recovery import Contents
-from raftlog.storage.replicated import Gaps, has_gap, sound_batches
-from raftlog.storage.retention import Condemned
+from raftlog.storage.recovery import LoadedLog
+from raftlog.storage.retention import PendingFileDeletes
 from raftlog.storage.segment import Segment, segment_of
+from raftlog.storage.segment_reads import read_batches
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
-__all__ = ["Appended", "Log"]
+__all__ = ["Log", "LogAppendInfo"]
 
 _BASE_OFFSET: Final = attrgetter("base_offset")
 _new_tuple = tuple.__new__
@@ -50,29 +50,29 @@ _new_tuple = tuple.__new__
 class Log:
     """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
 
-    def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: Contents) -> None:
+    def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: LoadedLog) -> None:
         self.disk = disk
         self.directory = directory
         self._segments = contents.segments
         self._active = contents.segments[-1]
         self._epochs = contents.epochs
         self.producers = contents.producers
-        self.aborted = contents.aborted
+        self.transaction_index = contents.aborted
         self.damage: damages.Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
         self._uncut_from: int | None = None
-        """Where damage that a reader found begins, until `cut_damage`; what recovery found is cut already."""
+        """Where damage that a reader found begins, until `truncate_damage`; what recovery found is cut already."""
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = self._segments[0].base_offset
         self.log_end_offset = self._active.end_offset
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
-        self._unflushed = Unflushed.recovered(disk, directory, contents)
+        self._unflushed = FlushState.recovered(disk, directory, contents)
         self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
-        self.cuts = 0  # how often the log's end went back
+        self.truncation_count = 0  # how often the log's end went back
         self._snapshot_offset = contents.snapshot_offset
         self._checkpoints_to_unmark = 2 if contents.truncated else 0
         """The mark of a truncation is needed until the recovery point that follows it was written."""
-        self._condemned = Condemned(disk)
+        self._condemned = PendingFileDeletes(disk)
         self.config = config
 
     @classmethod
@@ -118,7 +118,7 @@ class Log:
 
     def _configure_active(self) -> None:
         self._active.epochs = self._epochs
-        self._active.gaps = self._segments[0].gaps
+        self._active.may_have_gaps = self._segments[0].may_have_gaps
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
@@ -147,7 +147,7 @@ class Log:
 
     def append_as_leader(
         self, header: BatchHeader, batch: Buffer, *, leader_epoch: int, now_ms: int
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Give a validated batch the next offsets and write it; `batch` may be reused once this returns.
 
         A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
@@ -157,10 +157,10 @@ class Log:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
         producer_id = header.producer_id
         if producer_id >= 0:
-            original = self.producers.admit(header)
+            original = self.producers.check_sequence(header)
             if original is not None:
                 time_ms = original.timestamp if self._stamps_time else NO_TIMESTAMP
-                return Appended(
+                return LogAppendInfo(
                     original.base_offset, original.last_offset + 1, time_ms, self.log_start_offset, True
                 )
         base_offset = self.log_end_offset
@@ -193,7 +193,9 @@ class Log:
                 segment = self._active
             segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
         except OSError as error:
-            self.producers.refuse(header, KafkaStorageError(f"the disk refused it: {error.strerror}"))
+            self.producers.note_refused_batch(
+                header, KafkaStorageError(f"the disk refused it: {error.strerror}")
+            )
             raise
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
@@ -203,30 +205,30 @@ class Log:
                 self._end_transaction(header, batch, base_offset)
             else:
                 self.producers.record(header, base_offset, timestamp)
-        return _new_tuple(Appended, (base_offset, end_offset, append_time, self.log_start_offset, False))
+        return _new_tuple(LogAppendInfo, (base_offset, end_offset, append_time, self.log_start_offset, False))
 
     def _end_transaction(self, header: BatchHeader, batch: Buffer, base_offset: int) -> None:
         marker = read_end_marker(batch)
         ended = None if marker is None else self.producers.end_transaction(header, marker, base_offset)
         if ended is not None:
-            self.aborted.add(ended)
+            self.transaction_index.add(ended)
 
-    def append_as_follower(self, records: Buffer, *, gaps: Gaps = Gaps.NONE) -> int:
+    def append_as_follower(self, records: Buffer, *, gaps: GapPolicy = GapPolicy.NONE) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
         A batch cut off at the end is left out, and what comes after a hole that is not to be believed. CorruptMessage,
         with nothing of that batch or after it written, where a CRC fails, an offset does not follow the log's end, or
         a leader epoch goes back. `gaps`: which batches may be missing, taken out of the leader's log by compaction.
         """
-        self.cut_damage()
+        self.truncate_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
         refused: CorruptMessage | None = None
         end_offset, epoch = self.log_end_offset, self._epochs.latest
-        if not self._active.gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
-            self.note_gaps()
-        batches = sound_batches(view, end_offset=end_offset, epoch=epoch, gaps=gaps)
+        if not self._active.may_have_gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
+            self.write_gaps_mark()
+        batches = iter_valid_batches(view, end_offset=end_offset, epoch=epoch, gaps=gaps)
         try:
             for position, header in batches:
                 size = self._active.size + position - run_start
@@ -248,7 +250,7 @@ class Log:
     def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
         if not headers:
             return
-        self._active.append_run(run, headers)
+        self._active.append_batches(run, headers)
         self.log_end_offset = headers[-1].end_offset
         position = 0
         for header in headers:
@@ -266,7 +268,7 @@ class Log:
         old = self._active
         assert old.size, "an empty segment is never left behind"
         old.save_indexes(final=True)
-        self.aborted.save(self.disk, old)
+        self.transaction_index.save(self.disk, old)
         self._save_producers()
         new = Segment(self.disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
         self._unflushed.rolled(old)
@@ -279,10 +281,10 @@ class Log:
         """Write a snapshot for the log's end; only those at a segment's start outlive the next one."""
         old, offset = self._snapshot_offset, self.log_end_offset
         if offset not in (old, self._segments[0].base_offset):
-            snapshots.save(self.disk, self.directory, self.producers, offset)
+            producer_snapshots.save(self.disk, self.directory, self.producers, offset)
             self._snapshot_offset = offset
             if old >= 0 and all(segment.base_offset != old for segment in self._segments):
-                snapshots.remove(self.disk, self.directory, old)
+                producer_snapshots.remove(self.disk, self.directory, old)
 
     def read(
         self,
@@ -313,7 +315,9 @@ class Log:
         if offset < segment.base_offset:
             segment = segment_of(self._segments, offset)
         try:
-            bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
+            bounds = segment.find_read_range(
+                offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
+            )
             if bounds is None:
                 return None
             return read_batches(segment, offset, bounds, cached=cached, checked=checked)
@@ -333,14 +337,14 @@ class Log:
             return False
         if self._uncut_from is None or bad < self._uncut_from:
             self._uncut_from = bad
-            self.damage = damages.merge(self.damage, damages.Damage(bad, self.log_end_offset))
+            self.damage = damages.merge_damage(self.damage, damages.Damage(bad, self.log_end_offset))
         return True
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
         """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
-        self.cut_damage()
+        self.truncate_damage()
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return offset
@@ -364,7 +368,7 @@ class Log:
         """
         self._announce_cut(offset)
         self._epochs.clear()
-        recovery.forget_epochs(self.disk, self.directory)
+        recovery.remove_epoch_checkpoint(self.disk, self.directory)
         self._drop_segments(0, len(self._segments))
         segment = Segment(self.disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self.disk.sync_dir(self.directory)
@@ -390,25 +394,25 @@ class Log:
         self._unflushed.directories.add(self.directory)
         # From the outside in, so that a crash half-way leaves one stretch of offsets.
         for segment in dropped if first == 0 < len(self._segments) else reversed(dropped):
-            paths = segment.rename_away(suffix)
+            paths = segment.rename_for_deletion(suffix)
             if suffix == ".deleted":
                 self._condemned.add(paths)
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
         self.cleaned_until = min(self.cleaned_until, end_offset)
-        self.cuts += 1
+        self.truncation_count += 1
         self._unflushed.truncate(end_offset)
         self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
-        snapshots.remove_after(self.disk, self.directory, end_offset)
-        self.aborted.truncate(end_offset)
-        self.aborted.save(self.disk, self._segments[-1])
-        if end_offset > self._segments[0].base_offset and self.producers.roll_back(end_offset):
+        producer_snapshots.remove_after(self.disk, self.directory, end_offset)
+        self.transaction_index.truncate(end_offset)
+        self.transaction_index.save(self.disk, self._segments[-1])
+        if end_offset > self._segments[0].base_offset and self.producers.try_truncate(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return
-        self.producers, self._snapshot_offset = snapshots.load(
-            self.disk, self.directory, self._segments, aborted=self.aborted
+        self.producers, self._snapshot_offset = producer_snapshots.load(
+            self.disk, self.directory, self._segments, aborted=self.transaction_index
         )
 
     def advance_log_start(self, offset: int) -> None:
@@ -419,12 +423,12 @@ class Log:
             self.log_start_offset = offset
             self._epochs.advance_start(offset)
 
-    def retain(self, now_ms: int, *, end_limit: int) -> int:
+    def delete_old_segments(self, now_ms: int, *, end_limit: int) -> int:
         """Drop the oldest segments that are too old, too much, or before the log start; returns how many.
 
         Only what lies below `end_limit` (the high watermark) goes. A wholly expired log rolls first (as Kafka's does).
         """
-        count = retention.deletable(
+        count = retention.count_deletable_segments(
             self._segments,
             self._config,
             now_ms=now_ms,
@@ -436,48 +440,48 @@ class Log:
         self._drop_segments(0, count)
         if count:
             self.advance_log_start(self._segments[0].base_offset)
-            self.aborted.drop_before(self._segments[0].base_offset)
+            self.transaction_index.drop_before(self._segments[0].base_offset)
         for segment in self._segments[:-1]:
             segment.unload_indexes()
         return count
 
-    def reap(self, now_ms: int) -> int:
+    def delete_due_files(self, now_ms: int) -> int:
         """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
-        return self._condemned.reap(now_ms, delay_ms=self._config.file_delete_delay_ms)
+        return self._condemned.delete_due(now_ms, delay_ms=self._config.file_delete_delay_ms)
 
-    def replace(self, group: Sequence[Segment], cleaned: Segment) -> bool:
+    def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
         """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
 
-        `note_gaps` first. OSError leaves a log that must go offline.
+        `write_gaps_mark` first. OSError leaves a log that must go offline.
         """
         first = bisect_left(self._segments, group[0].base_offset, key=_BASE_OFFSET)
         stop = first + len(group)
         if self.damage is not None or stop >= len(self._segments) or self._segments[first:stop] != [*group]:
             return False
         cleaned.epochs = self._epochs
-        self._condemned.replaced(swap.exchange(self.disk, self.directory, group, cleaned))
+        self._condemned.replaced(swap.swap_in(self.disk, self.directory, group, cleaned))
         self._segments = [*self._segments[:first], cleaned, *self._segments[stop:]]
-        self.aborted.cleaned(cleaned.base_offset, cleaned.end_offset)
+        self.transaction_index.cleaned(cleaned.base_offset, cleaned.end_offset)
         self._unflushed.directories.add(self.directory)
         return True
 
-    def note_gaps(self) -> None:
+    def write_gaps_mark(self) -> None:
         """The first hole is about to be made: say so on the disk. OSError changes nothing."""
-        if not self._active.gaps:
-            recovery.note_gaps(self.disk, self.directory, self._segments)
+        if not self._active.may_have_gaps:
+            recovery.write_gaps_mark(self.disk, self.directory, self._segments)
             self._unflushed.directories.add(self.directory)
 
     def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records before an offset."""
-        return self.aborted.overlapping(0, end_offset)
+        return self.transaction_index.overlapping(0, end_offset)
 
-    def rests_on(self, header: BatchHeader) -> bool:
+    def must_retain_batch(self, header: BatchHeader) -> bool:
         """Whether the log would know less of producers or leader epochs if that batch were not in it, even empty."""
-        return self._epochs.begins_at(header.base_offset) or self.producers.rests_on(header)
+        return self._epochs.begins_at(header.base_offset) or self.producers.must_retain_batch(header)
 
     # -- damage --------------------------------------------------------------------------------------------------
 
-    def cut_damage(self) -> None:
+    def truncate_damage(self) -> None:
         """Set damage that a reader found aside (`.damaged` files) and cut it off, so that a follower can refetch it.
 
         Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
@@ -487,22 +491,22 @@ class Log:
         if offset is None:
             return
         assert self.damage is not None
-        damages.mark(self.disk, self.directory, self.damage)
+        damages.write_damage_mark(self.disk, self.directory, self.damage)
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
         self._drop_segments(keep, len(self._segments), suffix=".damaged")
         self.disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         position = damages.position_after(self._active, offset)
-        damages.set_aside(self.disk, self._active, position, offset)
+        damages.quarantine_bytes(self.disk, self._active, position, offset)
         self._active.truncate(position, offset)
         self._configure_active()
         self._forget_beyond(offset)
 
     def accept_damage(self) -> None:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""
-        self.cut_damage()
+        self.truncate_damage()
         self.damage = None
-        damages.unmark(self.disk, self.directory)
+        damages.remove_damage_mark(self.disk, self.directory)
 
     # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
 
@@ -514,22 +518,22 @@ class Log:
         """Return the leader epoch of the record at `offset`, -1 if unknown."""
         return self._epochs.epoch_at(offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
+    def offset_for_timestamp(self, timestamp: int) -> timestamps.TimestampAndOffset | None:
         """Return the first record at or after a time, from the log start on. Reads and may decompress a batch."""
-        return timestamps.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+        return timestamps.find_by_timestamp(self._segments, timestamp, self.log_start_offset)
 
-    def max_timestamp(self) -> timestamps.Found | None:
+    def max_timestamp(self) -> timestamps.TimestampAndOffset | None:
         """Return the record with the largest timestamp (ListOffsets -3). Reads and may decompress a batch."""
-        return timestamps.latest(self._segments, self.log_start_offset)
+        return timestamps.find_max_timestamp(self._segments, self.log_start_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
         """Where read_committed ends: the oldest transaction that is open or whose marker is not committed."""
         return self.producers.first_unstable_offset
 
-    def forget_replicated(self, high_watermark: int) -> None:
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
-        self.producers.forget_replicated(high_watermark)
+        self.producers.on_high_watermark_updated(high_watermark)
 
     def expire_producers(self, now_ms: int, *, idle_ms: int) -> int:
         """Forget producers idle for `idle_ms` by these calls' times (producer.id.expiration.ms); returns how many."""
@@ -562,7 +566,7 @@ class Log:
     def checkpoint(self) -> int:
         """Write indexes, epochs (waits for the disk if they changed) and producers; returns the new recovery point."""
         self._active.save_indexes()
-        self.aborted.save(self.disk, self._active)
+        self.transaction_index.save(self.disk, self._active)
         if self._epochs.changed:
             self.disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._epochs.changed = False

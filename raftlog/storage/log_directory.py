@@ -14,7 +14,7 @@ from uuid import UUID
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH, TopicPartition
-from raftlog.storage.layout import decode_uuid, encode_uuid
+from raftlog.storage.partition_files import decode_uuid, encode_uuid
 
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
@@ -23,7 +23,7 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 DELETED_SUFFIX: Final = "-delete"
-LONGEST_NAME: Final = 255
+MAX_FILE_NAME_BYTES: Final = 255
 """Bytes of a file's name on the usual file systems; topics' names are ASCII."""
 
 Offsets = Mapping[TopicPartition, int]
@@ -48,7 +48,7 @@ class LogDirectory:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
         self.log_starts = self._read_offsets(LOG_STARTS)
         self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
-        self.cleaned = self._read_offsets(CLEANER_OFFSETS)
+        self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS)
         """What the checkpoints said at the start; later writes do not change it."""
 
     @classmethod
@@ -81,7 +81,7 @@ class LogDirectory:
         return directory
 
     @property
-    def was_clean(self) -> bool:
+    def was_clean_shutdown(self) -> bool:
         """Whether the last stop was a clean one, so that logs need no check."""
         return self.clean_broker_epoch is not None
 
@@ -89,7 +89,7 @@ class LogDirectory:
     def cluster_id(self) -> str | None:
         return self._properties.get("cluster.id")
 
-    def adopt_cluster_id(self, cluster_id: str) -> None:
+    def write_cluster_id(self, cluster_id: str) -> None:
         """Write down the cluster that this folder belongs to from now on. ForeignLogDirectory if it has another."""
         if self._properties.setdefault("cluster.id", cluster_id) != cluster_id:
             raise ForeignLogDirectory(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
@@ -117,7 +117,7 @@ class LogDirectory:
                 found.append(TopicPartition(topic, int(number)))
         return found
 
-    def doom(self, path: str, unique: str) -> str:
+    def rename_for_deletion(self, path: str, unique: str) -> str:
         """Rename a closed log's folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
         The name is cut if the whole would be longer than a file system takes: topics' names have up to 249 characters.
@@ -125,7 +125,7 @@ class LogDirectory:
         """
         folder, _, name = path.rpartition("/")
         suffix = f".{unique}{DELETED_SUFFIX}"
-        target = f"{folder}/{name[: LONGEST_NAME - len(suffix)]}{suffix}"
+        target = f"{folder}/{name[: MAX_FILE_NAME_BYTES - len(suffix)]}{suffix}"
         self._disk.rename(path, target)
         return target
 
@@ -162,14 +162,14 @@ class LogDirectory:
         """Write up to where each compacted log has been cleaned."""
         self._write_offsets(CLEANER_OFFSETS, offsets, sync=sync)
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    def remove_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
         """Strike partitions from all checkpoints, durably: what stands there is of former logs of these names."""
         gone = set(partitions)
         read = {
             RECOVERY_POINTS: self.recovery_points,
             LOG_STARTS: self.log_starts,
             HIGH_WATERMARKS: self.high_watermarks,
-            CLEANER_OFFSETS: self.cleaned,
+            CLEANER_OFFSETS: self.cleaner_offsets,
         }
         for name, known in read.items():
             written = self._read_offsets(name)
@@ -195,7 +195,7 @@ class LogDirectory:
 
     # -- the clean-shutdown marker -------------------------------------------------------------------------------
 
-    def mark_clean(self, broker_epoch: int = NO_EPOCH) -> None:
+    def write_clean_shutdown_file(self, broker_epoch: int = NO_EPOCH) -> None:
         """Say that every log was closed cleanly; the last thing written."""
         marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self._disk.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", marker.encode())

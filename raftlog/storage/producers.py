@@ -1,7 +1,8 @@
 """What a log knows of idempotent producers: the last five batches of each (KIP-98, KIP-360), and open transactions.
 
-Pure state: it is told of every batch in order. `admit` judges without changing anything; `record` is the only writer.
-Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the log's end brings back the others.
+Pure state: it is told of every batch in order. `check_sequence` judges without changing anything; `record` is the
+only writer. Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the log's end brings back
+the others.
 
 The number of producers is bounded, since anybody can make ids up. A further one pushes out the one without an open
 transaction that wrote least recently. "Recently" is counted in offsets, so all replicas forget the same producers, and
@@ -29,23 +30,23 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
-from raftlog.records.batch import EndMarker
+from raftlog.records.batch import EndTransactionMarker
 from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from raftlog.storage.verification import Verification, Verifications
 
-BATCHES_KEPT: Final = 5
+NUM_BATCHES_TO_RETAIN: Final = 5
 """Batches per producer that a retry is recognised by: what a client may have in flight."""
 
-PRODUCERS_KEPT: Final = 5_000
+MAX_IDLE_PRODUCERS: Final = 5_000
 """Producers of a partition that are known beside those with an open transaction: about 2 MB, and 3 ms to encode.
 
 It must be the same on all brokers, so it is no setting.
 """
 
-REFUSALS_KEPT: Final = 1000
+MAX_REFUSED_BATCHES: Final = 1000
 """Producers whose refused batch is remembered."""
 
-BUMPING_VERSION: Final = 2
+TV_2: Final = 2
 """The transaction.version since which every end of a transaction bumps its producer's epoch (KIP-890)."""
 
 _SNAPSHOT_HEAD = Struct(">hIi")
@@ -54,7 +55,7 @@ _SNAPSHOT_VERSION: Final = 1
 _CRC_END: Final = 6
 
 
-class ProducedBatch(NamedTuple):
+class BatchMetadata(NamedTuple):
     """A batch that is in the log."""
 
     base_sequence: int
@@ -64,16 +65,16 @@ class ProducedBatch(NamedTuple):
     timestamp: int
 
     @classmethod
-    def of(cls, header: BatchHeader) -> ProducedBatch:
+    def of(cls, header: BatchHeader) -> BatchMetadata:
         """Return the batch that a header in the log describes."""
         end, offset = header.last_sequence, header.base_offset
         return cls(header.base_sequence, end, offset, header.last_offset, header.max_timestamp)
 
 
-_NO_BATCH: Final = ProducedBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, NO_OFFSET, NO_TIMESTAMP)
+_NO_BATCH: Final = BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, NO_OFFSET, NO_TIMESTAMP)
 
 
-class Producer:
+class ProducerStateEntry:
     """One producer id's memory."""
 
     __slots__ = (
@@ -83,15 +84,15 @@ class Producer:
         "epoch",
         "last_timestamp",
         "marker_offset",
-        "open_since",
+        "txn_first_offset",
     )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.batches: tuple[ProducedBatch, ...] = ()
+        self.batches: tuple[BatchMetadata, ...] = ()
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = NO_EPOCH
-        self.open_since = NO_OFFSET
+        self.txn_first_offset = NO_OFFSET
         """First offset of the open transaction, -1 without one."""
         self.marker_offset = NO_OFFSET
         """Where its last marker lies; -1: there is none, or a snapshot, which does not tell, was read since."""
@@ -121,13 +122,13 @@ class ActiveProducer(NamedTuple):
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int
-    open_since: int
+    txn_first_offset: int
 
 
 class ProducerState:
     """All producers of one partition."""
 
-    most_kept: ClassVar[int] = PRODUCERS_KEPT
+    default_max_idle_producers: ClassVar[int] = MAX_IDLE_PRODUCERS
     """Stories of the simulator have all replicas remember fewer."""
 
     __slots__ = (
@@ -147,14 +148,14 @@ class ProducerState:
         """Whose batch was not appended: producer id → (epoch, base sequence, why). Soft: only a leader needs it."""
         self.verifications = Verifications()
         """Soft: which transactions may begin here."""
-        self._idle: dict[int, Producer] = {}
+        self._idle: dict[int, ProducerStateEntry] = {}
         """Producers without an open transaction, the longest silent first."""
-        self._open: dict[int, Producer] = {}
+        self._open: dict[int, ProducerStateEntry] = {}
         """Producers with an open transaction, the oldest transaction first."""
         self._ended: list[tuple[int, int]] = []
         self._looks: deque[tuple[int, int]] = deque()
         """When `expire` looked, and after which offset nothing had been written by then. Soft."""
-        self._most = self.most_kept
+        self._most = self.default_max_idle_producers
         self._pushed_out_at = NO_OFFSET
         """The newest offset at which a further producer pushed another one out."""
         self.markers_known_from = 0
@@ -166,13 +167,13 @@ class ProducerState:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._idle or producer_id in self._open
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
         return self._idle.get(producer_id) or self._open.get(producer_id)
 
-    def _all(self) -> Iterator[tuple[int, Producer]]:
+    def _all(self) -> Iterator[tuple[int, ProducerStateEntry]]:
         return chain(self._idle.items(), self._open.items())
 
-    def limit(self, most: int) -> int:
+    def set_max_idle_producers(self, most: int) -> int:
         """Remember so many producers without an open transaction from now on; returns how many were forgotten.
 
         PRODUCERS_KEPT is all that replicas agree on: less is for brokers whose partitions have too many together.
@@ -183,14 +184,14 @@ class ProducerState:
             del self._idle[producer_id]
         return len(gone)
 
-    def _keep(self, producer_id: int, producer: Producer) -> None:
+    def _keep(self, producer_id: int, producer: ProducerStateEntry) -> None:
         """Put a producer without an open transaction behind all others; the longest silent may have to go."""
         self._idle[producer_id] = producer
         if len(self._idle) > self._most:
             del self._idle[next(iter(self._idle))]
             self._pushed_out_at = producer.active_at
 
-    def rests_on(self, header: BatchHeader) -> bool:
+    def must_retain_batch(self, header: BatchHeader) -> bool:
         """Whether this state is brought back from that batch: one that is remembered, or where none is the last marker.
 
         Batches without sequences are not remembered: the offsets that a producer commits rest on a marker.
@@ -212,7 +213,7 @@ class ProducerState:
                 producer.last_sequence,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
-                producer.open_since,
+                producer.txn_first_offset,
             )
             for producer_id, producer in self._all()
         ]
@@ -222,7 +223,7 @@ class ProducerState:
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this very epoch is open."""
         producer = self.get(producer_id)
-        return producer is not None and producer.open_since != NO_OFFSET and producer.epoch == epoch
+        return producer is not None and producer.txn_first_offset != NO_OFFSET and producer.epoch == epoch
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
         """Return what the transaction's coordinator has to confirm before its first batch here; None: nothing.
@@ -244,7 +245,7 @@ class ProducerState:
         producer_id, epoch = header.producer_id, header.producer_epoch
         if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
             return
-        if self.admit(header) is None:
+        if self.check_sequence(header) is None:
             self.verifications.check_epoch(producer_id, epoch)
             raise InvalidTxnState("the partition is not part of the producer's transaction")
 
@@ -264,37 +265,37 @@ class ProducerState:
             raise TransactionCoordinatorFenced(
                 f"a coordinator of epoch {producer.coordinator_epoch} wrote already, not {coordinator_epoch}"
             )
-        is_open = producer.open_since != NO_OFFSET
+        is_open = producer.txn_first_offset != NO_OFFSET
         if is_open and epoch < producer.epoch:
             raise InvalidTxnState(f"a marker of epoch {epoch}, a transaction of {producer.epoch} is open")
-        if epoch < producer.epoch or (
-            is_open and epoch == producer.epoch and transaction_version >= BUMPING_VERSION
-        ):
+        if epoch < producer.epoch or (is_open and epoch == producer.epoch and transaction_version >= TV_2):
             raise InvalidProducerEpoch(f"a marker of epoch {epoch}, the producer has {producer.epoch}")
         return is_open or epoch > producer.epoch or coordinator_epoch > producer.coordinator_epoch
 
-    def check_unchanged(self, producer_id: int, offset: int, last_sequence: int, last_timestamp: int) -> None:
+    def check_open_transaction(
+        self, producer_id: int, offset: int, last_sequence: int, last_timestamp: int
+    ) -> None:
         """Raise InvalidTxnState unless a producer's transaction is open since that very offset, and it wrote no more.
 
         What it has written since is part of another transaction, which somebody coordinates: it would be lost to that.
         """
         producer = self.get(producer_id)
-        if producer is None or producer.open_since != offset:
+        if producer is None or producer.txn_first_offset != offset:
             raise InvalidTxnState(f"no transaction of producer {producer_id} is open since offset {offset}")
         if (producer.last_sequence, producer.last_timestamp) != (last_sequence, last_timestamp):
             raise InvalidTxnState(f"producer {producer_id} has written since")
 
-    def forget_confirmed(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
+    def end_verifications(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
         """A marker came, whether or not it has to be written: what was confirmed of what it ends is over."""
-        next_epoch = epoch if transaction_version >= BUMPING_VERSION else epoch + 1
+        next_epoch = epoch if transaction_version >= TV_2 else epoch + 1
         self.verifications.end_below(producer_id, next_epoch)
 
-    def admit(self, header: BatchHeader) -> ProducedBatch | None:
+    def check_sequence(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.
 
         Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
         start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
-        What was sent after a batch that was refused (`refuse`) is refused with the same error.
+        What was sent after a batch that was refused (`note_refused_batch`) is refused with the same error.
         """
         if self._refused:
             self._check_refused(header)
@@ -304,7 +305,7 @@ class ProducerState:
         sequence = header.base_sequence
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(f"epoch {header.producer_epoch} is older than {producer.epoch}")
-        if producer.open_since >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+        if producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_BIT:
             # Of a newer epoch too: it would fence the marker that ends the transaction, which then stayed open.
             raise InvalidTxnState("a producer with an open transaction writes in it")
         if header.producer_epoch > producer.epoch:
@@ -327,7 +328,7 @@ class ProducerState:
                 return batch
         raise OutOfOrderSequenceNumber(f"sequence {sequence} does not follow {last_sequence}")
 
-    def refuse(self, header: BatchHeader, error: KafkaError) -> None:
+    def note_refused_batch(self, header: BatchHeader, error: KafkaError) -> None:
         """Remember a batch that was not appended, until it comes again: what follows it is not out of order.
 
         Told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and sends again all that is in flight, to other
@@ -335,7 +336,7 @@ class ProducerState:
         for its first.
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
-            if len(self._refused) >= REFUSALS_KEPT:
+            if len(self._refused) >= MAX_REFUSED_BATCHES:
                 del self._refused[next(iter(self._refused))]
             refusal = (header.producer_epoch, header.base_sequence, error)
             self._refused.setdefault(header.producer_id, refusal)
@@ -361,7 +362,7 @@ class ProducerState:
         epoch = header.producer_epoch
         producer = self._idle.pop(producer_id, None) or self._open.get(producer_id)
         if producer is None:
-            producer = Producer(epoch)
+            producer = ProducerStateEntry(epoch)
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches = ()
@@ -369,29 +370,36 @@ class ProducerState:
         producer.active_at = last_offset = base_offset + delta
         if sequence >= 0:
             fields = (sequence, (sequence + delta) & MAX_SEQUENCE, base_offset, last_offset, timestamp)
-            producer.batches = (*producer.batches[1 - BATCHES_KEPT :], tuple.__new__(ProducedBatch, fields))
+            producer.batches = (
+                *producer.batches[1 - NUM_BATCHES_TO_RETAIN :],
+                tuple.__new__(BatchMetadata, fields),
+            )
         producer.last_timestamp = timestamp
-        if producer.open_since == NO_OFFSET:
+        if producer.txn_first_offset == NO_OFFSET:
             if header.attributes & TRANSACTIONAL_BIT:
-                producer.open_since = base_offset
+                producer.txn_first_offset = base_offset
                 self._open[producer_id] = producer
                 self.verifications.end(producer_id)
             else:
                 self._keep(producer_id, producer)
 
     def end_transaction(
-        self, header: BatchHeader, marker: EndMarker, offset: int
+        self, header: BatchHeader, marker: EndTransactionMarker, offset: int
     ) -> AbortedTransaction | None:
         """Take in the marker at `offset`; returns the transaction if it aborted one."""
         producer_id, epoch = header.producer_id, header.producer_epoch
-        producer = self._open.pop(producer_id, None) or self._idle.pop(producer_id, None) or Producer(epoch)
+        producer = (
+            self._open.pop(producer_id, None)
+            or self._idle.pop(producer_id, None)
+            or ProducerStateEntry(epoch)
+        )
         if producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches = ()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.marker_offset = producer.active_at = offset
         producer.last_timestamp = header.max_timestamp
-        first_offset, producer.open_since = producer.open_since, NO_OFFSET
+        first_offset, producer.txn_first_offset = producer.txn_first_offset, NO_OFFSET
         self._keep(producer_id, producer)
         if first_offset == NO_OFFSET:
             return None
@@ -399,16 +407,16 @@ class ProducerState:
         if marker.commit:
             return None
         oldest = next(iter(self._open.values()), None)
-        unstable = offset + 1 if oldest is None else oldest.open_since
+        unstable = offset + 1 if oldest is None else oldest.txn_first_offset
         return AbortedTransaction(producer_id, first_offset, offset, unstable)
 
-    def recall(self, producer_id: int, batches: list[ProducedBatch]) -> None:
+    def restore_batches(self, producer_id: int, batches: list[BatchMetadata]) -> None:
         """Put back batches that a snapshot left out, if they lead up to the last one known."""
         producer = self.get(producer_id)
         if producer is not None and producer.batches and batches[-1][:4] == producer.batches[-1][:4]:
-            producer.batches = tuple(batches[-BATCHES_KEPT:])
+            producer.batches = tuple(batches[-NUM_BATCHES_TO_RETAIN:])
 
-    def roll_back(self, end_offset: int) -> bool:
+    def try_truncate(self, end_offset: int) -> bool:
         """Forget the batches at or after `end_offset`. False, with nothing changed, if only the log can tell the rest:
         what a producer was before all the batches that are remembered of it, or a transaction, or who was pushed out.
         """
@@ -436,13 +444,13 @@ class ProducerState:
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended by a marker not yet known to be committed."""
         first = next(iter(self._open.values()), None)
-        oldest = None if first is None else first.open_since
+        oldest = None if first is None else first.txn_first_offset
         for first_offset, _ in self._ended:
             if oldest is None or first_offset < oldest:
                 oldest = first_offset
         return oldest
 
-    def forget_replicated(self, high_watermark: int) -> None:
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Say which markers are committed: those before `high_watermark`."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
@@ -476,7 +484,7 @@ class ProducerState:
                 last_offset - base_offset,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
-                producer.open_since,
+                producer.txn_first_offset,
             )
         crc = crc32c(memoryview(entries)[_CRC_END:])
         entries[2:_CRC_END] = crc.to_bytes(4, "big")
@@ -501,26 +509,26 @@ class ProducerState:
             active_at = max(active_at, fields[3])
             state._restore(*fields).active_at = active_at
         state._open = dict(sorted(state._open.items(), key=_by_opening))
-        state.limit(cls.most_kept)
+        state.set_max_idle_producers(cls.default_max_idle_producers)
         return state
 
-    def _restore(self, producer_id: int, epoch: int, *rest: int) -> Producer:
+    def _restore(self, producer_id: int, epoch: int, *rest: int) -> ProducerStateEntry:
         last_sequence, last_offset, delta, timestamp, coordinator_epoch, open_since = rest
-        producer = Producer(epoch)
+        producer = ProducerStateEntry(epoch)
         if last_sequence != NO_SEQUENCE:
             base_sequence = (last_sequence - delta) & MAX_SEQUENCE
-            batch = ProducedBatch(base_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+            batch = BatchMetadata(base_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
             producer.batches = (batch,)
         producer.last_timestamp = timestamp
         producer.coordinator_epoch = coordinator_epoch
-        producer.open_since = open_since
+        producer.txn_first_offset = open_since
         (self._idle if open_since == NO_OFFSET else self._open)[producer_id] = producer
         return producer
 
 
-def _by_activity(entry: tuple[int, Producer]) -> int:
+def _by_activity(entry: tuple[int, ProducerStateEntry]) -> int:
     return entry[1].active_at
 
 
-def _by_opening(entry: tuple[int, Producer]) -> int:
-    return entry[1].open_since
+def _by_opening(entry: tuple[int, ProducerStateEntry]) -> int:
+    return entry[1].txn_first_offset

@@ -17,21 +17,21 @@ from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.records.header import BatchHeader
-from raftlog.storage import snapshots, swap
+from raftlog.storage import producer_snapshots, swap
 from raftlog.storage.damage import (
     Damage,
-    Window,
-    ends_early,
-    has_hole,
-    mark,
-    merge,
-    next_sound,
-    read_mark,
-    set_aside,
+    SegmentScanner,
+    find_next_valid_batch,
+    is_cut_off,
+    is_torn_write,
+    merge_damage,
+    quarantine_bytes,
+    read_damage_mark,
+    write_damage_mark,
 )
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.layout import (
+from raftlog.storage.partition_files import (
     EPOCH_CHECKPOINT,
     GAPS_MARK,
     LEFTOVER_SUFFIXES,
@@ -39,29 +39,29 @@ from raftlog.storage.layout import (
     TRUNCATION_MARK,
     decode_partition_metadata,
     encode_partition_metadata,
-    numbered,
+    offsets_in_names,
 )
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.segment import Segment
-from raftlog.storage.transactions import AbortedTransactions
+from raftlog.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
 _log = get_logger("storage")
 
-MOST_OFFSET: Final = 2**63 - 1
+MAX_OFFSET: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
-class Contents:
+class LoadedLog:
     """What a partition's folder holds after recovery."""
 
     segments: list[Segment]
     recovery_point: int
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerState = field(default_factory=ProducerState)
-    aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
+    aborted: TransactionIndex = field(default_factory=TransactionIndex)
     snapshot_offset: int = -1
     damage: Damage | None = None
     topic_id: UUID | None = None
@@ -77,24 +77,24 @@ def load(
     recovery_point: int | None,
     topic_id: UUID | None,
     now_ms: int,
-) -> Contents:
+) -> LoadedLog:
     """Return the contents of a partition's folder, made if missing; `recovery_point` None trusts a clean stop.
 
     Raises InconsistentTopicId if the folder is another topic's.
     """
     disk.mkdir(directory)
-    swap.finish(disk, directory)
+    swap.complete_swaps(disk, directory)
     names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
-    bases = numbered(names, ".log")
+    bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
     ]
     gaps = disk.exists(f"{directory}/{GAPS_MARK}")
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
-        segment.gaps = gaps
-    contents = Contents(segments, 0, topic_id=topic_id, damage=read_mark(disk, directory))
+        segment.may_have_gaps = gaps
+    contents = LoadedLog(segments, 0, topic_id=topic_id, damage=read_damage_mark(disk, directory))
     if recovery_point is not None or not bases:
         # A killed process may have left unsynced bytes, names and truncations behind.
         contents.segments[-1].dirty = True
@@ -105,7 +105,7 @@ def load(
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
     # all that was flushed up to the recovery point was in the checkpoint before that was written
-    known_until = MOST_OFFSET if recovery_point is None else recovery_point
+    known_until = MAX_OFFSET if recovery_point is None else recovery_point
     recovery = _Recovery(disk, directory, contents, witness=contents.epochs.copy(), known_until=known_until)
     recovery.run(recovery_point)
     try:
@@ -119,17 +119,17 @@ def load(
     return contents
 
 
-def _complete(disk: Disk, directory: str, contents: Contents, *, rebuild_epochs: bool) -> None:
+def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs: bool) -> None:
     """Bring back what stands beside the records. CorruptMessage if they are not all sound after all."""
     end_offset = contents.segments[-1].end_offset
     contents.epochs.truncate(end_offset)
-    snapshots.remove_after(disk, directory, end_offset)
+    producer_snapshots.remove_after(disk, directory, end_offset)
     if rebuild_epochs:
         _rebuild_epochs(contents)
-    contents.aborted = AbortedTransactions()
+    contents.aborted = TransactionIndex()
     contents.aborted.load(disk, contents.segments, end_offset)
     contents.aborted.save(disk, contents.segments[-1])  # without the markers of a tail that is gone
-    contents.producers, contents.snapshot_offset = snapshots.load(
+    contents.producers, contents.snapshot_offset = producer_snapshots.load(
         disk, directory, contents.segments, aborted=contents.aborted
     )
 
@@ -142,14 +142,14 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
     return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
 
 
-def note_gaps(disk: Disk, directory: str, segments: list[Segment]) -> None:
+def write_gaps_mark(disk: Disk, directory: str, segments: list[Segment]) -> None:
     """Write down that the log has holes, before its first one: a start knows nothing of the topic's policy.
 
     Durable with the folder's names.
     """
     disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n", sync=False)
     for segment in segments:
-        segment.gaps = True
+        segment.may_have_gaps = True
 
 
 def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
@@ -176,7 +176,7 @@ def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs) -> bool:
     return True
 
 
-def forget_epochs(disk: Disk, directory: str) -> None:
+def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
     """Remove the file of leader epochs durably, if there is one."""
     if disk.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
         disk.remove(f"{directory}/{EPOCH_CHECKPOINT}")
@@ -193,10 +193,10 @@ def _read_truncation(disk: Disk, directory: str) -> int | None:
     return int(disk.read_file(path).split(b"\n")[1]) if disk.exists(path) else None
 
 
-def _rebuild_epochs(contents: Contents) -> None:
+def _rebuild_epochs(contents: LoadedLog) -> None:
     contents.epochs.clear()
     for segment in contents.segments:
-        for _, header in segment.headers(0):
+        for _, header in segment.iter_headers(0):
             if header.leader_epoch < contents.epochs.latest:
                 raise CorruptMessage(f"leader epoch goes back at offset {header.base_offset}")
             contents.epochs.note_batch(header.leader_epoch, header.base_offset, due=segment.base_offset)
@@ -207,7 +207,7 @@ class _Recovery:
     """One walk over what must be checked. `witness` knows the epochs of all batches before `known_until`."""
 
     def __init__(
-        self, disk: Disk, directory: str, contents: Contents, *, witness: LeaderEpochs, known_until: int
+        self, disk: Disk, directory: str, contents: LoadedLog, *, witness: LeaderEpochs, known_until: int
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -233,7 +233,7 @@ class _Recovery:
             position, offset = self._walk(segment, *begin)
             segment.verified = (begin[0], position)
             if recovery_point is not None:
-                segment.write_again(begin[0], position)
+                segment.rewrite(begin[0], position)
             if number + 1 < len(segments):
                 segment.save_indexes(final=True)
                 segment.file.sync()
@@ -257,7 +257,7 @@ class _Recovery:
         if entry is None:
             return 0, segment.base_offset
         last_offset, position = entry
-        header = Window(segment).sound(position)
+        header = SegmentScanner(segment).valid_header_at(position)
         if header is None or header.last_offset != last_offset:
             return 0, segment.base_offset
         return position, header.base_offset
@@ -268,16 +268,16 @@ class _Recovery:
         Where an epoch goes back after a single batch of a new one, that batch may be the rotten one: both are bad.
         """
         epochs = self._contents.epochs
-        window = Window(segment)
+        window = SegmentScanner(segment)
         lone: tuple[int, int] | None = None
         before = epochs.latest
         while position < segment.size:
-            header = window.sound(position)
+            header = window.valid_header_at(position)
             if header is None:
                 break
             if not self._follows(segment, header, offset):
                 return lone if lone and before <= header.leader_epoch < epochs.latest else (position, offset)
-            segment.absorb(position, header)
+            segment.index_batch(position, header)
             is_new = header.leader_epoch > epochs.latest
             lone = (position, offset) if is_new and self._epoch_of(header) == NO_EPOCH else None
             before = epochs.latest if is_new else before
@@ -303,14 +303,14 @@ class _Recovery:
         cut_bytes = segment.size - position + sum(each.size for each in later)
         damaged = until is not None
         if until is not None:
-            self._contents.damage = merge(self._contents.damage, Damage(offset, until))
-            mark(self._disk, self._directory, self._contents.damage)
-            set_aside(self._disk, segment, position, offset)
+            self._contents.damage = merge_damage(self._contents.damage, Damage(offset, until))
+            write_damage_mark(self._disk, self._directory, self._contents.damage)
+            quarantine_bytes(self._disk, segment, position, offset)
         say, event = (_log.error, "log_damage_set_aside") if damaged else (_log.warning, "log_tail_cut")
         say(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
         for each in reversed(later):
             each.close()
-            paths = each.rename_away(".damaged" if damaged else ".deleted")
+            paths = each.rename_for_deletion(".damaged" if damaged else ".deleted")
             if not damaged:
                 for path in paths:
                     self._disk.remove(path)
@@ -326,17 +326,21 @@ class _Recovery:
         self, segment: Segment, later: list[Segment], position: int, offset: int
     ) -> int | None:
         """Return the end of what may have been acknowledged after a bad batch; None if it is a torn tail."""
-        following = next_sound(segment, position, offset)
-        sound_later = [each for each in later if each.size and Window(each).sound(0) is not None]
+        following = find_next_valid_batch(segment, position, offset)
+        sound_later = [
+            each for each in later if each.size and SegmentScanner(each).valid_header_at(0) is not None
+        ]
         if following is None and not sound_later:
             return None
         stop = segment.size if following is None else following
-        if has_hole(segment, position, stop, offset) or (following is None and ends_early(segment, position)):
+        if is_torn_write(segment, position, stop, offset) or (
+            following is None and is_cut_off(segment, position)
+        ):
             return None
         end = offset
         last, begin = (sound_later[-1], 0) if sound_later else (segment, stop)
-        window = Window(last)
-        while begin < last.size and (header := window.sound(begin)) is not None:
+        window = SegmentScanner(last)
+        while begin < last.size and (header := window.valid_header_at(begin)) is not None:
             begin, end = begin + header.length, header.end_offset
         return end
 
@@ -344,6 +348,6 @@ class _Recovery:
         """Find out when flushed records are missing though what is there is sound."""
         end_offset = self._segments[-1].end_offset
         if recovery_point is not None and end_offset < recovery_point:
-            self._contents.damage = merge(self._contents.damage, Damage(end_offset, recovery_point))
-            mark(self._disk, self._directory, self._contents.damage)
+            self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, recovery_point))
+            write_damage_mark(self._disk, self._directory, self._contents.damage)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
 
-def deletable(
+def count_deletable_segments(
     segments: list[Segment], config: TopicConfig, *, now_ms: int, log_start_offset: int, end_limit: int
 ) -> int:
     """Return how many of the oldest segments may go; all of them only if the last one holds expired records.
@@ -63,7 +63,7 @@ def _newest_ms(segment: Segment, now_ms: int) -> int:
     return segment.created_ms
 
 
-class Condemned:
+class PendingFileDeletes:
     """Files renamed away, that go after file.delete.delay.ms: a slow reader may still use them."""
 
     __slots__ = ("_disk", "_files", "_open")
@@ -82,7 +82,7 @@ class Condemned:
         self.add([*files])
         self._open.update({path: file for path, file in files.items() if file is not None})
 
-    def reap(self, now_ms: int, *, delay_ms: int) -> int:
+    def delete_due(self, now_ms: int, *, delay_ms: int) -> int:
         """Remove the files whose delay is over; returns how many."""
         since = [(now_ms if at == NO_TIMESTAMP else at, path) for at, path in self._files]
         due = [path for at, path in since if now_ms - at >= delay_ms]

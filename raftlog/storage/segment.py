@@ -26,9 +26,9 @@ from raftlog.storage.indexes import (
     TimeIndex,
 )
 
-SCAN_BYTES: Final = 8 * 1024
+LOOKUP_READ_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
-WALK_BYTES: Final = 1024 * 1024
+SEQUENTIAL_READ_BYTES: Final = 1024 * 1024
 REWRITE_BYTES: Final = 1024 * 1024
 REMEMBERED_POSITIONS: Final = 16
 """Batch boundaries kept per segment: where each of this many readers will go on."""
@@ -65,11 +65,11 @@ class Segment:
         "file",
         "first_timestamp",
         "full",
-        "gaps",
         "index",
         "index_interval_bytes",
         "max_timestamp",
         "max_timestamp_offset",
+        "may_have_gaps",
         "path",
         "roll_after_ms",
         "roll_ms",
@@ -106,7 +106,7 @@ class Segment:
         self.roll_ms = 0
         self.roll_after_ms = NEVER_MS
         """A batch with a later timestamp belongs in the next segment."""
-        self.gaps = False
+        self.may_have_gaps = False
         """Whether compaction may have taken batches out, so that offsets need not follow each other."""
         self.epochs: LeaderEpochs | None = None
         """Which epoch each batch is of, as the log knows it beside its bytes; None until that is known for sure."""
@@ -159,7 +159,7 @@ class Segment:
         if self._index_room <= 0:
             self.full = True
 
-    def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
+    def append_batches(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Write batches that follow one another, as the leader stamped them. OSError leaves the segment as it was."""
         position = self.size
         try:
@@ -169,7 +169,7 @@ class Segment:
             raise
         self.dirty = True
         for header in headers:
-            self.absorb(position, header)
+            self.index_batch(position, header)
             position += header.length
         self.size = position
         self.end_offset = headers[-1].end_offset
@@ -204,20 +204,20 @@ class Segment:
         position = self.index.position_for(offset)
         expected = self.base_offset if position == 0 else NO_OFFSET
         while position < size:
-            chunk = self.look(position, size, cached=cached)
+            chunk = self.read_chunk(position, size, cached=cached)
             if chunk is None:
                 return None
             at = 0
             while at + HEADER_BYTES <= len(chunk):
                 base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
-                if expected not in (NO_OFFSET, base_offset) and not self.gaps:
+                if expected not in (NO_OFFSET, base_offset) and not self.may_have_gaps:
                     raise CorruptMessage(f"the batch at offset {base_offset} does not follow {expected}")
                 expected = base_offset + delta + 1
                 if expected > offset:
                     return position + at, base_offset
                 at += self.checked_length(batch_length, position + at)
             position += at
-        if self.gaps and cached:  # that is on the loop: nothing was appended meanwhile
+        if self.may_have_gaps and cached:  # that is on the loop: nothing was appended meanwhile
             raise CorruptMessage(
                 f"no batch of {self.path}.log holds {offset}, though it ends at {end_offset}"
             )
@@ -236,7 +236,7 @@ class Segment:
             return None
         position = max(self.index.position_at_most(limit), start)
         while True:
-            chunk = self.look(position, size, cached=cached)
+            chunk = self.read_chunk(position, size, cached=cached)
             if chunk is None:
                 return None
             at = 0
@@ -250,7 +250,7 @@ class Segment:
                 at = following
             position += at
 
-    def bounds(
+    def find_read_range(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool, cached: bool
     ) -> tuple[int, int, int] | None:
         """Return (start, stop, next offset) of the whole batches from `offset` to below `end_offset`.
@@ -279,9 +279,9 @@ class Segment:
             stop, following = found
         return start, stop, following
 
-    def look(self, position: int, size: int, *, cached: bool) -> Buffer | None:
+    def read_chunk(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         """Return some bytes from a position on, a header at least; None if `cached` and they are not in memory."""
-        wanted = min(SCAN_BYTES, size - position)
+        wanted = min(LOOKUP_READ_BYTES, size - position)
         if not cached:
             chunk: Buffer | None = self.file.pread(wanted, position)
         else:
@@ -301,20 +301,23 @@ class Segment:
             raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
         return length
 
-    def remember(self, offset: int, position: int) -> None:
+    def remember_boundary(self, offset: int, position: int) -> None:
         """Keep where the batch with this base offset starts, for the reader who comes next."""
         boundaries = self.boundaries
         if offset not in boundaries and len(boundaries) >= REMEMBERED_POSITIONS:
             boundaries.pop(next(iter(boundaries)), None)
         boundaries[offset] = position
 
-    def headers(self, position: int, stop: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    def iter_headers(self, position: int, stop: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from a boundary on, up to position `stop`. May wait for the disk."""
         stop = self.size if stop is None else stop
         chunk, start = b"", position
         while position < stop:
             if position + HEADER_BYTES > start + len(chunk):
-                chunk, start = self.file.pread(min(WALK_BYTES, stop - position), position), position
+                chunk, start = (
+                    self.file.pread(min(SEQUENTIAL_READ_BYTES, stop - position), position),
+                    position,
+                )
             header = read_header(chunk, position - start)
             if position + header.length > stop:
                 raise CorruptMessage(f"the batch at offset {header.base_offset} is cut off")
@@ -323,7 +326,9 @@ class Segment:
 
     def follows(self, header: BatchHeader, offset: int) -> bool:
         """Say whether a batch may come next at `offset`: base offset and leader epoch lie outside the CRC."""
-        if header.base_offset != offset and not (self.gaps and offset < header.base_offset < self.end_offset):
+        if header.base_offset != offset and not (
+            self.may_have_gaps and offset < header.base_offset < self.end_offset
+        ):
             return False
         return self._is_of_its_epoch(header)
 
@@ -355,7 +360,7 @@ class Segment:
         """Say whether the last entry points to a batch that ends with its offset: it may be older than the log."""
         last = index.last()
         if last is None:
-            return self.size <= SCAN_BYTES or self._disk.exists(self.path + ".index")
+            return self.size <= LOOKUP_READ_BYTES or self._disk.exists(self.path + ".index")
         offset, position = last
         header = self.file.pread(HEADER_BYTES, position)
         if len(header) < HEADER_BYTES:
@@ -385,7 +390,7 @@ class Segment:
         if last is not None:
             self.max_timestamp, self.max_timestamp_offset = last
         if self.size:
-            _, header = next(self.headers(0))
+            _, header = next(self.iter_headers(0))
             self.first_timestamp = header.max_timestamp
 
     def _read_index(self, suffix: str, *, cached: bool) -> bytes | None:
@@ -407,18 +412,18 @@ class Segment:
         anew.max_timestamp = anew.first_timestamp = NO_TIMESTAMP
         anew._bytes_since_index = 0
         offset = self.base_offset
-        for position, header in self.headers(0):
+        for position, header in self.iter_headers(0):
             if not self.follows(header, offset):
                 raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
             offset = header.end_offset
-            anew.absorb(position, header)
+            anew.index_batch(position, header)
         self.index, self.time_index, self._saved = anew.index, anew.time_index, (0, 0)
         self.max_timestamp, self.max_timestamp_offset = anew.max_timestamp, anew.max_timestamp_offset
         self.first_timestamp, self._bytes_since_index = anew.first_timestamp, anew._bytes_since_index
         self._index_room, self.full, self.roll_after_ms = anew._index_room, anew.full, anew.roll_after_ms
         self._indexed = self._time_indexed = True
 
-    def absorb(self, position: int, header: BatchHeader) -> None:
+    def index_batch(self, position: int, header: BatchHeader) -> None:
         """Count a batch that lies in the file already: timestamps and indexes."""
         last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self.max_timestamp:
@@ -442,7 +447,7 @@ class Segment:
         self._extend(".timeindex", times, times_saved * TIME_ENTRY_BYTES, sync=sync)
         self._saved = (len(self.index), len(self.time_index))
 
-    def side_files(self) -> dict[str, bytes]:
+    def index_file_contents(self) -> dict[str, bytes]:
         """Return the whole contents of the index files by suffix, and count them as written: the caller does that."""
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         self._saved = (len(self.index), len(self.time_index))
@@ -484,7 +489,7 @@ class Segment:
         self.file.sync()
         self.dirty = False
         self.save_indexes(sync=True)
-        self.restore_tail()
+        self.recompute_tail()
 
     def cut_point(self, offset: int) -> tuple[int, int]:
         """Return (position, end offset) of what is left once every batch that reaches `offset` or beyond is cut.
@@ -494,15 +499,15 @@ class Segment:
         found = self.locate(offset, cached=False)
         assert found is not None
         position, end_offset = found
-        if self.gaps:
+        if self.may_have_gaps:
             end_offset = self.base_offset
             if position:
-                for _, header in self.headers(self.index.position_at_most(position - 1), position):
+                for _, header in self.iter_headers(self.index.position_at_most(position - 1), position):
                     end_offset = header.end_offset
         return position, end_offset
 
     def start_recovery(self, position: int, offset: int) -> None:
-        """Forget what the indexes say of batches at or after a boundary, to `absorb` them again."""
+        """Forget what the indexes say of batches at or after a boundary, to `index_batch` them again."""
         if position == 0:
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
             self._saved = (0, 0)
@@ -516,7 +521,7 @@ class Segment:
         )
         self._bytes_since_index = 0
 
-    def write_again(self, start: int, end: int) -> None:
+    def rewrite(self, start: int, end: int) -> None:
         """Write the bytes between two positions once more, so that the next sync takes them to the disk.
 
         After a sync that failed, the kernel shows what the disk never got and takes it for clean.
@@ -525,14 +530,14 @@ class Segment:
             self.file.pwritev([self.file.pread(min(REWRITE_BYTES, end - position), position)], position)
         self.dirty = True
 
-    def restore_tail(self) -> None:
+    def recompute_tail(self) -> None:
         """Find the largest timestamp and the distance to the last index entry again, from the last entry on."""
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last() or (
             NO_TIMESTAMP,
             self.base_offset,
         )
         self._bytes_since_index = 0
-        for position, header in self.headers(self.index.position_at_most(self.size)):
+        for position, header in self.iter_headers(self.index.position_at_most(self.size)):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta
@@ -544,7 +549,7 @@ class Segment:
     def index_paths(self) -> tuple[str, str]:
         return self.path + ".index", self.path + ".timeindex"
 
-    def rename_away(self, suffix: str) -> list[str]:
+    def rename_for_deletion(self, suffix: str) -> list[str]:
         """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
         for kind in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):

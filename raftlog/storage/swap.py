@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from raftlog.base.disk import Disk, File
-from raftlog.storage import snapshots
-from raftlog.storage.damage import Window
-from raftlog.storage.layout import numbered
+from raftlog.storage import producer_snapshots
+from raftlog.storage.damage import SegmentScanner
+from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.segment import Segment, segment_path
 
 CLEANED: Final = ".cleaned"
@@ -24,7 +24,7 @@ _KINDS: Final = (*_SIDE_KINDS, ".txnindex", ".log")
 
 
 def begin(disk: Disk, directory: str, base_offset: int) -> Segment:
-    """Return an empty segment, to be filled and `seal`ed before `exchange`."""
+    """Return an empty segment, to be filled and `seal`ed before `swap_in`."""
     return Segment(disk, directory, base_offset=base_offset, create=True, now_ms=-1, suffix=CLEANED)
 
 
@@ -32,7 +32,7 @@ def seal(disk: Disk, segment: Segment) -> None:
     """Make a filled segment and its indexes durable. Waits for the disk."""
     segment.file.sync()
     segment.dirty = False
-    for kind, contents in segment.side_files().items():
+    for kind, contents in segment.index_file_contents().items():
         disk.write_file(segment.path + kind + SWAP, contents)
 
 
@@ -44,9 +44,7 @@ def discard(disk: Disk, segment: Segment) -> None:
             disk.remove(path)
 
 
-def exchange(
-    disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segment
-) -> dict[str, File | None]:
+def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segment) -> dict[str, File | None]:
     """Give a sealed segment the names of the group; returns the group's files by their new paths.
 
     Who reads them goes on. A transaction that a snapshot knows to be open may have lost its marker to compaction, so
@@ -57,7 +55,7 @@ def exchange(
     suffix = _free_suffix(disk, group)
     files: dict[str, File | None] = {}
     for segment in group:
-        files.update(dict.fromkeys(segment.rename_away(suffix)))
+        files.update(dict.fromkeys(segment.rename_for_deletion(suffix)))
         segment.file.path = segment.path + ".log" + suffix
         files[segment.file.path] = segment.file
     _take_names(disk, cleaned.path)
@@ -80,21 +78,21 @@ def _take_names(disk: Disk, stem: str) -> None:
 
 
 def _forget_snapshots(disk: Disk, directory: str, start_offset: int, end_offset: int) -> None:
-    for offset in numbered(disk.listdir(directory), ".snapshot"):
+    for offset in offsets_in_names(disk.listdir(directory), ".snapshot"):
         if start_offset <= offset < end_offset:
-            snapshots.remove(disk, directory, offset)
+            producer_snapshots.remove(disk, directory, offset)
 
 
-def finish(disk: Disk, directory: str) -> None:
+def complete_swaps(disk: Disk, directory: str) -> None:
     """Finish the exchanges that a crash interrupted, before a log is opened."""
     names = disk.listdir(directory)
-    for base_offset in numbered(names, ".log" + SWAP):
+    for base_offset in offsets_in_names(names, ".log" + SWAP):
         stem = segment_path(directory, base_offset)
         end_offset, is_sound = _read_through(disk, directory, base_offset)
         if not is_sound and disk.exists(stem + ".log"):
             continue  # the first of the old ones is the first to go: all of them are still there
         _forget_snapshots(disk, directory, base_offset, end_offset)
-        for old in numbered(names, ".log"):
+        for old in offsets_in_names(names, ".log"):
             if base_offset <= old < end_offset:
                 _remove(disk, segment_path(directory, old))
         _take_names(disk, stem)
@@ -110,8 +108,8 @@ def _remove(disk: Disk, stem: str) -> None:
 def _read_through(disk: Disk, directory: str, base_offset: int) -> tuple[int, bool]:
     """Return where a cleaned segment ends, as its last batch is always kept, and whether it is sound up to there."""
     segment = Segment(disk, directory, base_offset=base_offset, create=False, now_ms=-1, suffix=SWAP)
-    window, position, end_offset = Window(segment), 0, base_offset
-    while position < segment.size and (header := window.sound(position)) is not None:
+    window, position, end_offset = SegmentScanner(segment), 0, base_offset
+    while position < segment.size and (header := window.valid_header_at(position)) is not None:
         position, end_offset = position + header.length, header.end_offset
     segment.close()
     return end_offset, 0 < position == segment.size

@@ -15,7 +15,7 @@ from raftlog.base.types import NO_TIMESTAMP
 from raftlog.records.batch import HEADER_BYTES, check_crc
 from raftlog.records.compression import decompress
 from raftlog.records.header import LOG_APPEND_TIME_BIT, BatchHeader
-from raftlog.records.raw import iter_raw
+from raftlog.records.raw_records import iter_raw
 from raftlog.storage.segment import Segment
 
 PLAIN_MAX_BYTES: Final = 64 * 1024 * 1024
@@ -25,7 +25,7 @@ RECORDS_MAX: Final = 1_000_000
 """Records of a batch that is searched, two seconds of work; CorruptMessage for more."""
 
 
-class Found(NamedTuple):
+class TimestampAndOffset(NamedTuple):
     """A record found by its time."""
 
     offset: int
@@ -33,7 +33,9 @@ class Found(NamedTuple):
     leader_epoch: int
 
 
-def first_at_or_after(segments: list[Segment], timestamp: int, start_offset: int) -> Found | None:
+def find_by_timestamp(
+    segments: list[Segment], timestamp: int, start_offset: int
+) -> TimestampAndOffset | None:
     """Return the first record from `start_offset` on whose timestamp is at least `timestamp` (KIP-33)."""
     for segment in segments:
         segment.load_time_index()
@@ -41,30 +43,30 @@ def first_at_or_after(segments: list[Segment], timestamp: int, start_offset: int
             continue
         begin = segment.locate(max(segment.time_index.offset_for(timestamp), start_offset), cached=False)
         assert begin is not None
-        for position, header in segment.headers(begin[0]):
+        for position, header in segment.iter_headers(begin[0]):
             if header.max_timestamp < timestamp:
                 continue
             for offset, found_at in _times(segment, position, header):
                 if found_at >= timestamp and offset >= start_offset:
-                    return Found(offset, found_at, header.leader_epoch)
+                    return TimestampAndOffset(offset, found_at, header.leader_epoch)
     return None
 
 
-def latest(segments: list[Segment], start_offset: int) -> Found | None:
+def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampAndOffset | None:
     """Return the first record with the largest timestamp at or after `start_offset` (KIP-734)."""
-    newest: Found | None = None
+    newest: TimestampAndOffset | None = None
     for segment in segments:
         segment.load_time_index()
         if segment.end_offset <= start_offset or (newest and segment.max_timestamp <= newest.timestamp):
             continue
-        whole = segment.base_offset >= start_offset and not segment.gaps
+        whole = segment.base_offset >= start_offset and not segment.may_have_gaps
         found = segment.locate(segment.max_timestamp_offset if whole else start_offset, cached=False)
         assert found is not None
-        for position, header in segment.headers(found[0]):
+        for position, header in segment.iter_headers(found[0]):
             if newest is None or header.max_timestamp > newest.timestamp:
                 for offset, found_at in _times(segment, position, header):
                     if offset >= start_offset and (newest is None or found_at > newest.timestamp):
-                        newest = Found(offset, found_at, header.leader_epoch)
+                        newest = TimestampAndOffset(offset, found_at, header.leader_epoch)
             if whole:
                 break  # the time index names the batch
     return newest

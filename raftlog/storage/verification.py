@@ -15,7 +15,7 @@ from typing import Final
 
 from raftlog.base.errors import InvalidProducerEpoch
 
-VERIFICATIONS_KEPT: Final = 10_000
+MAX_VERIFICATIONS: Final = 10_000
 """Producers whose first batch is awaited; beyond that the oldest has to ask again."""
 
 
@@ -60,7 +60,7 @@ class Verifications:
         found = self._asked.get(producer_id)
         if found is None or found.epoch < epoch:
             self.end(producer_id)
-            if len(self._asked) >= VERIFICATIONS_KEPT:
+            if len(self._asked) >= MAX_VERIFICATIONS:
                 self.end(next(iter(self._asked)))
             self._asked[producer_id] = found = Verification(epoch)
         return found

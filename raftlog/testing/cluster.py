@@ -20,14 +20,14 @@ from types import TracebackType
 from typing import Self
 
 from raftlog.base.faults import ClockJump
-from raftlog.proof.disks import harm
-from raftlog.proof.disks.power_cut import Loss, at_risk, cut_power
-from raftlog.proof.node_faults import faults_of
-from raftlog.proof.place import DiskTrouble
-from raftlog.proof.progress import Stalled, patient, wait_until
+from raftlog.faults import harm
+from raftlog.faults.node_faults import faults_of
+from raftlog.faults.power_cut import Loss, at_risk, cut_power
+from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
 from raftlog.testing.node_process import NodeProcess
 from raftlog.testing.probe import ClusterView, PartitionView, find_controller, view_cluster, view_topic
+from raftlog.testing.progress import Stalled, patient, wait_until
 
 CONNECT_TIMEOUT_S = 10.0
 

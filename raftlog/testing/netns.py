@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from raftlog.proof.progress import patient
+from raftlog.testing.progress import patient
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from raftlog.base.faults import NodeFault
-from raftlog.proof import node_faults
-from raftlog.proof.node_faults import Command
-from raftlog.proof.progress import patient, signs_of_process, wait_until
+from raftlog.faults import node_faults
+from raftlog.faults.node_faults import Command
 from raftlog.testing.hosts import Hosts
 from raftlog.testing.ports import LOOPBACK
+from raftlog.testing.progress import patient, signs_of_process, wait_until
 
 ANSWER_TIMEOUT_S: Final = 30.0
 LOG_TAIL_LINES: Final = 30

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from raftlog.proof.progress import patient
+from raftlog.testing.progress import patient
 
 ANSWER_S: Final = 10.0
 """So long a node may take for its answer; what is known to be paused is better not asked."""

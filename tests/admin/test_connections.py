@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.broker.admission import CONNECTION_BYTES
+from raftlog.broker.network.admission import CONNECTION_BYTES
 from raftlog.cli import exits, ready
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.certificate import make_certificate, needs_openssl

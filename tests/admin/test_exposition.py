@@ -35,7 +35,12 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
-from raftlog.broker.telemetry import MOST_SERIES_OF_CLIENT, ClientAttributes, ClientTelemetry, Push
+from raftlog.broker.client_telemetry import (
+    MOST_SERIES_OF_CLIENT,
+    ClientAttributes,
+    ClientTelemetry,
+    Push,
+)
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from tests.broker.fakes import TOPIC_ID
 from tests.protocol.otlp_bytes import gauge, metrics_data, point

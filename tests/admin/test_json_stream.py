@@ -17,7 +17,7 @@ from raftlog.admin.json_stream import AT_ONCE, Objects, rounds
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
 from raftlog.base.memory import Account
-from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from raftlog_chaos.simulator.loop import Run, SimLoop, simulate
 from tests.kit.examples import examples
 
 

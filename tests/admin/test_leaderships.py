@@ -8,14 +8,14 @@ import pytest
 
 from raftlog.admin.leaderships import drain, drains, transfer_leadership, undrain
 from raftlog.base.errors import BrokerIdNotRegistered, EligibleLeadersNotAvailable, from_code
-from raftlog.metadata.requests import BrokerDrain, ErrorReply
-from tests.controller.world import World
+from raftlog.metadata.controller_api import BrokerDrain, ErrorReply
+from tests.controller.controller_cluster import ControllerCluster
 
 
 class Ask:
     """A node's `submit`, with a controller behind it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ControllerCluster) -> None:
         self.world = world
 
     async def __call__(self, request: Any, *, timeout: float | None = None) -> Any:
@@ -26,14 +26,14 @@ class Ask:
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> ControllerCluster:
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3), (1, 3, 2))
     return world
 
 
-async def test_drain_and_back(world: World) -> None:
+async def test_drain_and_back(world: ControllerCluster) -> None:
     """The answer tells what is left; the image tells it to everybody."""
     world.alter("t", (1,), partition=1)
     assert await drain(Ask(world), 1) == BrokerDrain(1, True, 1)
@@ -44,7 +44,7 @@ async def test_drain_and_back(world: World) -> None:
         await drain(Ask(world), 9)
 
 
-async def test_transfer_to_a_replica_by_name(world: World) -> None:
+async def test_transfer_to_a_replica_by_name(world: ControllerCluster) -> None:
     """What the controller refuses is raised with its words."""
     await transfer_leadership(Ask(world), "t", 0, 3)
     assert world.partition("t").leader == 3

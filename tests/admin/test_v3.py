@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from raftlog.admin.v3.groups import read_assignment
-from raftlog.proof.progress import patient
 from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.progress import patient
 from tests.admin.conftest import Api
 from tests.kit.waits import until
 

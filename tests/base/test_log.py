@@ -44,8 +44,8 @@ def test_a_module_is_a_room_without_the_packages_name():
     """Every event of a raftlog node is raftlog's."""
     stream = io.StringIO()
     configure_log(stream=stream)
-    get_logger("raftlog.broker.logs").info("logs_recovered")
-    assert json.loads(stream.getvalue())["room"] == "broker.logs"
+    get_logger("raftlog.broker.replicas.log_directories").info("logs_recovered")
+    assert json.loads(stream.getvalue())["room"] == "broker.replicas.log_directories"
 
 
 def test_events_below_the_level_are_not_written():
@@ -134,7 +134,7 @@ def test_a_room_that_is_made_louder_or_quieter_is_so_at_once():
     """Loggers that are in use already follow, and those of other rooms do not (KIP-412)."""
     stream = io.StringIO()
     configure_log(level="info", stream=stream)
-    fetcher, quorum = get_logger("raftlog.broker.fetcher"), get_logger("quorum")
+    fetcher, quorum = get_logger("raftlog.broker.replicas.fetcher"), get_logger("quorum")
     for each in (fetcher, quorum):
         each.debug("before")
     LOGGERS.change("raftlog.broker", "DEBUG")

@@ -19,17 +19,17 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import EpochEnd
-from raftlog.broker.arrivals import Arrivals
-from raftlog.broker.connection import Connection
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.server import BrokerServer
-from raftlog.broker.throttle import Quota
+from raftlog.broker.network.arrivals import Arrivals
+from raftlog.broker.network.connection import Connection
+from raftlog.broker.network.server import BrokerServer
+from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.metadata.controller_api import ProducerIdBlock
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
-from raftlog.metadata.requests import ProducerIdBlock
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
-from raftlog.protocol.shapes import request_shapes
-from raftlog.replication.host import PartitionRead
+from raftlog.protocol.message_builders import request_builders
+from raftlog.replication.replica_host import PartitionRead
 from raftlog.replication.traffic import Traffic
 from tests.kit.waits import PATIENCE_S
 
@@ -49,7 +49,7 @@ def batch(records: int = 1, size: int = 0, fill: int = 0x61) -> bytes:
     return bytes(HEADER_BYTES - 4) + _COUNT.pack(records) + bytes([fill]) * size
 
 
-class Appended:
+class FakeAppendInfo:
     def __init__(self, base_offset: int, end_offset: int) -> None:
         self.base_offset = base_offset
         self.end_offset = end_offset
@@ -117,7 +117,7 @@ class FakePartition:
         self.traffic = Traffic()
         self.refused: list[bytes] = []
 
-    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> FakeAppendInfo:
         if self.error is not None:
             raise self.error
         data = bytes(records)
@@ -129,7 +129,7 @@ class FakePartition:
             session.wake(self)
         if self.auto_commit:
             self.commit()
-        return Appended(base, self.log_end_offset)
+        return FakeAppendInfo(base, self.log_end_offset)
 
     def await_commit(self, end_offset: int, waiter: Any) -> None:
         if end_offset <= self.high_watermark:
@@ -185,7 +185,7 @@ class FakePartition:
     def storage_failed(self, error: OSError) -> None:
         self.reported.append(error)
 
-    def refuse_unverified(self, records: memoryview, error: KafkaError) -> None:
+    def note_unverified_batch(self, records: memoryview, error: KafkaError) -> None:
         self.refused.append(bytes(records))
 
     def park(self, waiter: Any) -> None:
@@ -304,7 +304,7 @@ class FakeTransport(asyncio.Transport):
         self.closed = True
 
 
-class Held:
+class DeferredOffload:
     """An `Offload` whose calls run when the test says so."""
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ def image(partitions: int = 4, leader: int = 1) -> MetadataImage:
     )
 
 
-class World:
+class FakePartitionServer:
     """A broker server over fake partitions; needs a running loop."""
 
     def __init__(
@@ -359,7 +359,7 @@ class World:
         self.partitions = partitions or (FakePartition(),)
         self.partition = self.partitions[0]
         self.image = image()
-        self.offload = Held()
+        self.offload = DeferredOffload()
         self.blocks = 0
         config.setdefault("cluster_secret", b"secret")
         self.broker = BrokerContext(
@@ -380,11 +380,11 @@ class World:
         self.blocks += 1
         return ProducerIdBlock(1000 * self.blocks, 1000)
 
-    def connect(self) -> Pipe:
-        return Pipe(self.server)
+    def connect(self) -> FakeClient:
+        return FakeClient(self.server)
 
 
-class Pipe:
+class FakeClient:
     """A client at the other end of a `Connection`, without sockets."""
 
     def __init__(self, server: BrokerServer) -> None:
@@ -445,7 +445,7 @@ def request(
 
 
 def api_versions(correlation_id: int, version: int = 3) -> bytes:
-    make = request_shapes(18, version)
+    make = request_builders(18, version)
     message = make.ApiVersionsRequest(client_software_name="t", client_software_version="1")
     return request(18, version, correlation_id, message)
 
@@ -459,7 +459,7 @@ def produce(
     topic: str | UUID = TOPIC,
     transactional_id: str | None = None,
 ) -> bytes:
-    make = request_shapes(0, version)
+    make = request_builders(0, version)
     data = make.TopicProduceData(
         name=topic if isinstance(topic, str) else "",
         topic_id=topic if isinstance(topic, UUID) else None,
@@ -487,7 +487,7 @@ def fetch(
     topic: str | UUID = TOPIC,
 ) -> bytes:
     """`wanted`: (partition, offset); `session`: (id, epoch); `replica`: (broker id, broker epoch)."""
-    make = request_shapes(1, version)
+    make = request_builders(1, version)
     name = topic if isinstance(topic, str) else ""
     topic_id = topic if isinstance(topic, UUID) else None
     partitions = tuple(

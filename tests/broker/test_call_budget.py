@@ -23,8 +23,8 @@ from raftlog.broker.handlers import find_handler
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.partition import Partition
 from raftlog.storage.log import Log
-from tests.broker.fakes import TOPIC, TOPIC_ID, Pipe, World, fetch, produce
-from tests.replication.kit import NOW_MS, FakeHost, batch, registrations
+from tests.broker.fakes import TOPIC, TOPIC_ID, FakeClient, FakePartitionServer, fetch, produce
+from tests.replication.replica_cluster import NOW_MS, FakeHost, batch, registrations
 
 PRODUCED_PARTITION = 25
 FETCHED_PARTITION = 20
@@ -40,10 +40,10 @@ def host() -> FakeHost:
 
 
 @pytest.fixture
-async def pipe(host: FakeHost, tmp_path: Path) -> Pipe:
+async def pipe(host: FakeHost, tmp_path: Path) -> FakeClient:
     """Eight partitions that this broker leads alone."""
     partitions = [lead(host, tmp_path, index) for index in range(PARTITIONS)]
-    world = World(*partitions)  # type: ignore[arg-type]
+    world = FakePartitionServer(*partitions)  # type: ignore[arg-type]
     world.broker.env.wall_clock_ms = lambda: NOW_MS
     return world.connect()
 
@@ -79,7 +79,7 @@ def count_calls(call: Callable[[], Any]) -> Counter[str]:
     return calls
 
 
-def feeding(pipe: Pipe, frame: bytes) -> Callable[[], None]:
+def feeding(pipe: FakeClient, frame: bytes) -> Callable[[], None]:
     """Only what the broker does for a frame that arrives in one piece."""
 
     def feed() -> None:
@@ -101,7 +101,7 @@ def frames(make: Callable[[int], bytes]) -> tuple[bytes, bytes]:
     return make(1), make(PARTITIONS)
 
 
-async def test_a_produced_partition_costs_at_most_its_budget(pipe: Pipe, host: FakeHost) -> None:
+async def test_a_produced_partition_costs_at_most_its_budget(pipe: FakeClient, host: FakeHost) -> None:
     """acks=-1, to the response: append, wait, flush, commit."""
     records = bytes(batch("a" * 100))
 
@@ -129,7 +129,7 @@ def commit(host: FakeHost) -> None:
         partition.note_flushed(partition.log.log_end_offset)
 
 
-async def test_a_fetched_partition_costs_at_most_its_budget(pipe: Pipe, host: FakeHost) -> None:
+async def test_a_fetched_partition_costs_at_most_its_budget(pipe: FakeClient, host: FakeHost) -> None:
     """Without a session, each partition with records; with a session, each that moved."""
     for index in range(PARTITIONS):
         for _ in range(3):

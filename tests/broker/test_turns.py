@@ -12,8 +12,8 @@ from raftlog.broker.context import RequestContext
 from raftlog.broker.turns import BYTES_AT_ONCE, CALLS_AT_ONCE, PARTS_TOGETHER, Queue, encoded, together
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_response
-from raftlog.protocol.shapes import response_shapes
-from tests.broker.turn_count import turns_beside
+from raftlog.protocol.message_builders import response_builders
+from tests.broker.loop_turns import count_loop_turns
 
 
 async def test_queued_calls_come_in_their_order_some_in_each_turn() -> None:
@@ -60,7 +60,7 @@ async def test_parts_are_begun_together_and_no_more_than_may_wait() -> None:
 
 async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:
     """A hundred thousand offsets took a tenth of a second in one turn. What is little takes none."""
-    make, key, version = response_shapes(9, 8), ApiKey.OFFSET_FETCH, 8
+    make, key, version = response_builders(9, 8), ApiKey.OFFSET_FETCH, 8
     for count in (1, 20_000):
         rows = tuple(
             make.OffsetFetchResponsePartitions(partition_index=each, committed_offset=each)
@@ -72,7 +72,7 @@ async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:
         )
         request = RequestContext(key, version, 7, None, "PLAINTEXT", "")
         account = Account("answers", 1 << 20)
-        frame, turns = await turns_beside(encoded(Env(), request, answer, account=account))
+        frame, turns = await count_loop_turns(encoded(Env(), request, answer, account=account))
         assert frame == encode_response(key, version, 7, answer)
         assert turns >= len(frame) // BYTES_AT_ONCE
         assert turns or count == 1

@@ -8,10 +8,10 @@ from pathlib import Path
 from raftlog.cli.attack import last_words
 from raftlog.cli.attack_report import AttackReport, as_json, as_markdown, figures
 from raftlog.cli.exits import FAILED, OK, USAGE
-from raftlog.proof.attacks.book import read_book
-from raftlog.proof.attacks.verdict import MIB, conclude
+from raftlog_chaos.attacks.book import read_book
+from raftlog_chaos.attacks.verdict import MIB, conclude
+from tests.chaos.attacks.kit import LIMITS, an_attack, calm, with_node
 from tests.cli.live import invoke
-from tests.proof.attacks.kit import LIMITS, an_attack, calm, with_node
 
 
 def test_attacks_are_listed_with_what_they_claim():

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from raftlog.cli import check
 from raftlog.cli.app import app
-from raftlog.proof.history import Header, HistoryFile
-from tests.proof.checkers.model import history
-from tests.proof.checkers.tale import Tale
+from raftlog_chaos.history import Header, HistoryFile
+from tests.chaos.checkers.model import history
+from tests.chaos.checkers.tale import Tale
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ try:
     main()
 except SystemExit as end:
     assert end.code == 0
-assert "raftlog.proof" not in sys.modules and "msgspec" not in sys.modules
+assert "raftlog_chaos" not in sys.modules and "msgspec" not in sys.modules
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert '"f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]' in result.stdout

@@ -13,9 +13,9 @@ from raftlog.cli import exits
 from raftlog.cli import sim as body
 from raftlog.cli.app import app
 from raftlog.cli.sim import seeds_of
-from raftlog.proof.simulator import SimLoop
-from raftlog.proof.stories import STORIES
-from raftlog.proof.stories.report import Report
+from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator import SimLoop
 
 
 async def fails_at_three(loop: SimLoop, seconds: float) -> Report:
@@ -85,9 +85,9 @@ def test_a_sweep_ends_with_a_summary() -> None:
 
 def test_a_long_sweep_in_which_a_fault_never_struck_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would prove nothing about that fault; a short one only tells, and so does one of another story."""
-    monkeypatch.setattr("raftlog.proof.sweep.STRICT_SEEDS", 3)
+    monkeypatch.setattr("raftlog_chaos.sweep.STRICT_SEEDS", 3)
     assert sim("--seeds", "4..9").exit_code == 0
-    monkeypatch.setattr("raftlog.proof.sweep.STRICT_STORY", "three")
+    monkeypatch.setattr("raftlog_chaos.sweep.STRICT_STORY", "three")
     assert sim("--seeds", "4..5").exit_code == 0
     result = sim("--seeds", "4..6")
     assert result.exit_code == exits.FAILED

@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import scandals, told
-from tests.clients.stock import Stock
+from tests.clients.nodes import told, violations
+from tests.clients.stock import StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -36,17 +36,17 @@ def shared_cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def three(shared_cluster: Cluster) -> Iterator[Cluster]:
     """Three nodes that all modules share; at the end of each module their logs are looked through."""
-    before = len(scandals(shared_cluster))
+    before = len(violations(shared_cluster))
     yield shared_cluster
     assert shared_cluster.running_ids() == set(shared_cluster.nodes)
-    found = scandals(shared_cluster)[before:]
+    found = violations(shared_cluster)[before:]
     assert not found, told(found)
 
 
 @pytest.fixture(params=[Confluent, KafkaPython, Aiokafka], ids=lambda each: each.name)
-def stock(request: pytest.FixtureRequest, three: Cluster) -> Iterator[Stock]:
+def stock(request: pytest.FixtureRequest, three: Cluster) -> Iterator[StockClient]:
     """Each of the three libraries, at the shared cluster."""
-    client: Stock = request.param(three.bootstrap_servers)
+    client: StockClient = request.param(three.bootstrap_servers)
     yield client
     client.close()
 

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from raftlog.proof.progress import Stalled
+from raftlog.testing.progress import Stalled
 from tests.kit.waits import PATIENCE_S, ended, until
 
 MOST_COMPLAINTS = 5
 
 
-class Kind(NamedTuple):
+class MemberKind(NamedTuple):
     """A library and how its members assign: the words that follow bootstrap, topic and group. `command` starts it."""
 
     name: str
@@ -32,21 +32,21 @@ class Kind(NamedTuple):
         return f"{self.name}-{self.assignor}"
 
 
-def python_kind(library: str, assignor: str = "roundrobin") -> Kind:
+def python_kind(library: str, assignor: str = "roundrobin") -> MemberKind:
     program = Path(__file__).with_name("member.py")
-    return Kind(library, (sys.executable, str(program), library), assignor)
+    return MemberKind(library, (sys.executable, str(program), library), assignor)
 
 
 class MemberProcess:
-    """A consumer. `values` are those of the records that it read, `partitions` its own now, `given_up` in order."""
+    """A consumer. `values` are those of the records that it read, `partitions` its own now, `revoked` in order."""
 
     def __init__(
-        self, kind: Kind, bootstrap: str, topic: str, group: str, *, instance_id: str | None = None
+        self, kind: MemberKind, bootstrap: str, topic: str, group: str, *, instance_id: str | None = None
     ) -> None:
         self.kind = kind
         self.values: list[bytes] = []
         self.partitions: frozenset[int] = frozenset()
-        self.given_up: list[int] = []
+        self.revoked: list[int] = []
         self.fenced: list[bytes] = []
         """Each time that it heard to be no member any more: only who stood still may."""
         self.stood_still = False
@@ -77,7 +77,7 @@ class MemberProcess:
                 self.partitions = frozenset(map(int, rest.split()))
             elif word == b"gave":
                 gave = [int(each) for each in rest.split()]
-                self.given_up += gave
+                self.revoked += gave
                 self.partitions -= set(gave)
             else:
                 if word == b"fenced":
@@ -112,7 +112,7 @@ class MemberProcess:
         self._reader.join(PATIENCE_S)
 
 
-class Party:
+class GroupMembers:
     """The members of one group, the dead ones too."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, *, partitions: int) -> None:
@@ -125,7 +125,7 @@ class Party:
     def __repr__(self) -> str:
         return f"{self.group}: {self.everybody}"
 
-    def join(self, *kinds: Kind, instance_id: str | None = None) -> None:
+    def join(self, *kinds: MemberKind, instance_id: str | None = None) -> None:
         """Start members; with an instance id one that is static (KIP-345)."""
         for kind in kinds:
             self.members.append(MemberProcess(kind, *self._where, instance_id=instance_id))
@@ -182,9 +182,11 @@ class Party:
 
 
 @contextmanager
-def party(bootstrap: str, topic: str, group: str, *kinds: Kind, partitions: int) -> Iterator[Party]:
+def group_members(
+    bootstrap: str, topic: str, group: str, *kinds: MemberKind, partitions: int
+) -> Iterator[GroupMembers]:
     """A group whose members are gone at the end."""
-    found = Party(bootstrap, topic, group, partitions=partitions)
+    found = GroupMembers(bootstrap, topic, group, partitions=partitions)
     try:
         found.join(*kinds)
         yield found

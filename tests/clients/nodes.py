@@ -10,17 +10,17 @@ from typing import Any
 
 from raftlog.records.header import BatchHeader, iter_headers
 from raftlog.testing.cluster import Cluster
-from tests.clients.wire import Closed, PartitionView, view_topic
+from tests.clients.raw_client import ConnectionClosed, PartitionView, view_topic
 
 
 @contextmanager
-def watched(
+def run_checked(
     nodes: int, *, errors: Callable[[dict[str, Any]], bool] | None = None, **layout: Any
 ) -> Iterator[Cluster]:
     """Run a cluster, and fail at its end if a node logged a traceback, or an error that `errors` does not expect."""
     with Cluster(nodes, **layout) as cluster:
         yield cluster
-        found = scandals(cluster, errors)
+        found = violations(cluster, errors)
         assert not found, told(found)
 
 
@@ -37,7 +37,7 @@ def events(cluster: Cluster, node_id: int) -> list[dict[str, Any]]:
     return found
 
 
-def scandals(
+def violations(
     cluster: Cluster, expected: Callable[[dict[str, Any]], bool] | None = None
 ) -> list[dict[str, Any]]:
     """Return the logged events that tell of a bug, or need a person and were not expected."""
@@ -76,7 +76,7 @@ def view(cluster: Cluster, topic: str, partition: int = 0) -> PartitionView | No
     for node_id in sorted(cluster.running_ids()):
         try:
             partitions = view_topic(cluster.nodes[node_id].address, topic)
-        except (OSError, Closed):
+        except (OSError, ConnectionClosed):
             continue
         if partitions is not None:
             return partitions[partition]
@@ -104,14 +104,14 @@ def wait_isr(cluster: Cluster, topic: str, isr: Iterable[int], partition: int = 
     def reached() -> bool:
         try:
             views = [view_topic(cluster.nodes[node_id].address, topic) for node_id in cluster.running_ids()]
-        except (OSError, Closed):
+        except (OSError, ConnectionClosed):
             return False  # one that has just been started
         return all(each is not None and each[partition].isr == frozenset(isr) for each in views)
 
     cluster.wait_until(reached, f"the ISR of {topic}-{partition} is {sorted(isr)}")
 
 
-def mend(cluster: Cluster, *topics: str) -> None:
+def restore_nodes(cluster: Cluster, *topics: str) -> None:
     """Start what does not run, resume what is paused, and wait until every replica of these topics is in sync."""
     for node_id, node in cluster.nodes.items():
         if node.paused:

@@ -1,6 +1,6 @@
 """What a stock client can do, said once for all of them, so that every claim is tried with each.
 
-A library's own exceptions become `Refused` with Kafka's error code.
+A library's own exceptions become `ClientRefused` with Kafka's error code.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tests.clients.wire import view_topic
+from tests.clients.raw_client import view_topic
 from tests.kit.waits import until
 
 
-class Refused(Exception):
+class ClientRefused(Exception):
     """The cluster (or the library in its name) said no; `code` is Kafka's number."""
 
     def __init__(self, code: int, message: str = "") -> None:
@@ -22,7 +22,7 @@ class Refused(Exception):
         self.message = message
 
 
-Leg = tuple[int, int]
+ReadRange = tuple[int, int]
 
 
 class Record(NamedTuple):
@@ -35,14 +35,14 @@ class Record(NamedTuple):
     timestamp_ms: int
 
 
-class Place(NamedTuple):
+class RecordMetadata(NamedTuple):
     """Where a produced record came to lie."""
 
     partition: int
     offset: int
 
 
-class Described(NamedTuple):
+class ClusterDescription(NamedTuple):
     """A cluster as a client sees it."""
 
     cluster_id: str
@@ -61,7 +61,7 @@ def nothing() -> None:
     """Do nothing."""
 
 
-class Stock(ABC):
+class StockClient(ABC):
     """One library against one cluster. `close` ends what it opened."""
 
     name: str
@@ -132,19 +132,19 @@ class Stock(ABC):
         compression: str | None = None,
         acks: int | str = "all",
         acked: Callable[[], None] = nothing,
-    ) -> list[Place]:
+    ) -> list[RecordMetadata]:
         """Produce, idempotently where acks is all, wait for every acknowledgement; places in the order of values.
 
         `acked` is called for each record that is acknowledged, in the library's own thread. Raises Refused.
         """
 
     @abstractmethod
-    def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
+    def read_ranges(self, topic: str, partition: int, legs: Sequence[ReadRange]) -> list[list[Record]]:
         """Assign, and for each (start, count) seek to `start` and read on until `count` records came."""
 
     def read(self, topic: str, partition: int, start: int, count: int) -> list[Record]:
         """Read `count` records from `start` on."""
-        return self.read_legs(topic, partition, [(start, count)])[0]
+        return self.read_ranges(topic, partition, [(start, count)])[0]
 
     @abstractmethod
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
@@ -169,7 +169,7 @@ class Stock(ABC):
         """List the groups of all brokers."""
 
     @abstractmethod
-    def describe(self) -> Described:
+    def describe(self) -> ClusterDescription:
         """Describe the cluster."""
 
 

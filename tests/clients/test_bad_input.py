@@ -17,23 +17,23 @@ from raftlog.records.compression import GZIP, LZ4, compress
 from raftlog.records.header import CRC_START
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import events
-from tests.clients.stock import Refused
-from tests.clients.wire import (
+from tests.clients.raw_client import (
     API_VERSIONS,
     FETCH,
     METADATA,
     PRODUCE,
-    Closed,
+    ConnectionClosed,
+    RawClient,
     Reader,
-    Wire,
     frame,
     produce_body,
     produced,
     string,
     view_topic,
 )
+from tests.clients.stock import ClientRefused
 from tests.clients.with_confluent import Confluent
-from tests.records.forged import claiming, with_payload
+from tests.records.forged_batches import claiming, with_payload
 
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -83,7 +83,7 @@ def canary(three: Cluster, home: tuple[str, str]) -> Iterator[None]:
     topic, address = home
     processes = [psutil.Process(node.pid) for node in three.nodes.values()]
     before = [process.memory_info().rss for process in processes]
-    with Wire(address) as bystander:
+    with RawClient(address) as bystander:
         _, first = produced(bystander.ask(PRODUCE, 3, produce_body(topic, ONE)))
         yield
         code, offset = produced(bystander.ask(PRODUCE, 3, produce_body(topic, ONE)))
@@ -115,7 +115,7 @@ FOREIGN = {
 @pytest.mark.parametrize("what", FOREIGN)
 def test_what_is_no_request_closes_its_connection(home: tuple[str, str], what: str) -> None:
     """Framing is lost or the API unknown: closed without an answer, at once."""
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         wire.send(FOREIGN[what])
         assert wire.is_closed()
 
@@ -134,12 +134,12 @@ def test_the_log_says_what_knocked_at_the_wrong_door(three: Cluster, home: tuple
 
 def test_a_frame_that_never_ends_is_let_go_with_its_connection(home: tuple[str, str]) -> None:
     """Half a frame and then nothing; memory follows what came, not what was announced."""
-    wires = [Wire(home[1]) for _ in range(40)]
+    wires = [RawClient(home[1]) for _ in range(40)]
     for wire in wires:
         wire.send(struct.pack(">i", REQUEST_MAX_BYTES) + frame(METADATA, 1)[4:])
     wires[0].finish()
     assert wires[0].is_closed()
-    with Wire(home[1]) as other:
+    with RawClient(home[1]) as other:
         assert other.ask(METADATA, 1, struct.pack(">i", 0)).int32() == 3
     for wire in wires:
         wire.__exit__(None, None, None)
@@ -147,7 +147,7 @@ def test_a_frame_that_never_ends_is_let_go_with_its_connection(home: tuple[str, 
 
 def test_answers_before_a_bad_frame_still_arrive(home: tuple[str, str]) -> None:
     """A good request and garbage behind it, in one segment: the answer, then the end."""
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         wire.send(frame(METADATA, 1, struct.pack(">i", 0)) + b"GET / HTTP/1.1\r\n\r\n")
         assert wire.receive()
         assert wire.is_closed()
@@ -155,7 +155,7 @@ def test_answers_before_a_bad_frame_still_arrive(home: tuple[str, str]) -> None:
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(home: tuple[str, str]) -> None:
     """A v0 body with error 35 and the list, so that newer clients find common ground (KIP-511)."""
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         answer = wire.ask(API_VERSIONS, 99, NO_TAGS)
         assert answer.int16() == UNSUPPORTED_VERSION
         ranges = {answer.int16(): (answer.int16(), answer.int16()) for _ in range(answer.int32())}
@@ -169,7 +169,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(home: tuple
 def test_old_produce_versions_are_advertised_but_refused(home: tuple[str, str], version: int) -> None:
     """Older librdkafka wants to see Produce v0; what uses it is told UNSUPPORTED_VERSION (KAFKA-18659)."""
     body = produce_body(home[0], ONE)[2:]  # without a transactional id
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         assert produced(wire.ask(PRODUCE, version, body))[0] == UNSUPPORTED_VERSION
 
 
@@ -180,11 +180,11 @@ def test_an_unsupported_version_is_refused_or_closes(
     home: tuple[str, str], api_key: int, version: int
 ) -> None:
     """UNSUPPORTED_VERSION where the API has a place for it, else the connection closes. Vote (52) is not built."""
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         wire.send(frame(api_key, version, bytes(40)))
         try:
             answer = wire.receive()
-        except Closed:
+        except ConnectionClosed:
             return
     assert struct.pack(">h", UNSUPPORTED_VERSION) in answer
 
@@ -229,7 +229,7 @@ def test_a_batch_that_lies_is_refused_and_the_connection_goes_on(home: tuple[str
     """The partition's own error code; the next batch on the same connection is taken."""
     records, expected = LIES[lie]
     topic, address = home
-    with Wire(address) as wire:
+    with RawClient(address) as wire:
         assert produced(wire.ask(PRODUCE, 3, produce_body(topic, records)))[0] == expected
         assert produced(wire.ask(PRODUCE, 3, produce_body(topic, ONE)))[0] == 0
 
@@ -237,7 +237,7 @@ def test_a_batch_that_lies_is_refused_and_the_connection_goes_on(home: tuple[str
 def test_a_batch_that_lies_leaves_no_trace_in_the_log(three: Cluster, home: tuple[str, str]) -> None:
     """What was refused takes no offset and is served to nobody."""
     topic, address = home
-    with Wire(address) as wire:
+    with RawClient(address) as wire:
         _, before = produced(wire.ask(PRODUCE, 3, produce_body(topic, ONE)))
         for records, _ in LIES.values():
             wire.ask(PRODUCE, 3, produce_body(topic, records))
@@ -248,7 +248,7 @@ def test_a_batch_that_lies_leaves_no_trace_in_the_log(three: Cluster, home: tupl
 def test_without_acknowledgement_a_refused_batch_closes_the_connection(home: tuple[str, str]) -> None:
     """acks=0: closing is the only sign that such a producer can see."""
     topic, address = home
-    with Wire(address) as wire:
+    with RawClient(address) as wire:
         wire.send(frame(PRODUCE, 3, produce_body(topic, LIES["two batches"][0], acks=0)))
         assert wire.is_closed()
 
@@ -256,7 +256,7 @@ def test_without_acknowledgement_a_refused_batch_closes_the_connection(home: tup
 def test_other_mistakes_of_a_produce_request_have_their_codes(home: tuple[str, str]) -> None:
     """INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION for a partition, a topic, and a name that cannot be."""
     topic, address = home
-    with Wire(address) as wire:
+    with RawClient(address) as wire:
         assert produced(wire.ask(PRODUCE, 3, produce_body(topic, ONE, acks=5)))[0] == INVALID_REQUIRED_ACKS
         for name, partition in ((topic, 99), (topic, -1), ("not-there", 0), ("not/legal", 0), ("", 0)):
             body = produce_body(name, ONE, partition=partition)
@@ -267,7 +267,7 @@ def test_other_mistakes_of_a_produce_request_have_their_codes(home: tuple[str, s
 def test_an_illegal_topic_name_is_refused_with_the_rule(three: Cluster, name: str) -> None:
     """INVALID_TOPIC_EXCEPTION, and a message from which one learns what is allowed."""
     client = Confluent(three.bootstrap_servers)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ClientRefused) as refused:
         client.create_topic(name, 1, 1)
     client.close()
     assert refused.value.code == INVALID_TOPIC
@@ -276,7 +276,7 @@ def test_an_illegal_topic_name_is_refused_with_the_rule(three: Cluster, name: st
 
 def test_an_illegal_topic_name_is_not_created_by_asking_for_it(home: tuple[str, str]) -> None:
     """Metadata with auto-creation: INVALID_TOPIC_EXCEPTION."""
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         answer = wire.ask(METADATA, 4, struct.pack(">i", 1) + string("not legal") + b"\x01")
     tail = struct.pack(">h", INVALID_TOPIC) + string("not legal")
     assert tail in answer.data
@@ -285,7 +285,7 @@ def test_an_illegal_topic_name_is_not_created_by_asking_for_it(home: tuple[str, 
 def test_more_replicas_than_brokers_are_refused(three: Cluster, topic: str) -> None:
     """INVALID_REPLICATION_FACTOR, with both numbers in the message, and no topic."""
     client = Confluent(three.bootstrap_servers)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ClientRefused) as refused:
         client.create_topic(topic, 1, 4)
     assert refused.value.code == INVALID_REPLICATION_FACTOR
     assert "4" in refused.value.message
@@ -306,24 +306,24 @@ GARBAGE = {
 @pytest.mark.parametrize("garbage", GARBAGE)
 def test_garbage_in_any_api_is_answered_or_closes(home: tuple[str, str], garbage: str) -> None:
     """Every advertised API in its lowest and highest version: no node dies, grows or hangs of it."""
-    with Wire(home[1]) as wire:
+    with RawClient(home[1]) as wire:
         answer = wire.ask(API_VERSIONS, 0)
     assert answer.int16() == 0
     ranges = [(answer.int16(), answer.int16(), answer.int16()) for _ in range(answer.int32())]
     assert len(ranges) >= 25
     for api_key, lowest, highest in ranges:
         for version in {lowest, highest}:
-            with Wire(home[1]) as wire:
+            with RawClient(home[1]) as wire:
                 wire.send(frame(api_key, version, GARBAGE[garbage]))
                 wire.send(frame(METADATA, 1, struct.pack(">i", 0)))
                 wire.finish()
                 _read_to_the_end(wire)
 
 
-def _read_to_the_end(wire: Wire) -> None:
+def _read_to_the_end(wire: RawClient) -> None:
     """Take what comes until the node closes, which it does since nothing more is sent. Raises TimeoutError."""
     try:
         while True:
             assert Reader(wire.receive()).int32() == 7
-    except Closed:
+    except ConnectionClosed:
         return

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from raftlog.testing.cluster import AdminCluster
-from tests.clients.nodes import scandals, told
+from tests.clients.nodes import told, violations
 from tests.kit.waits import PATIENCE_S, until
 
 PUSH_MS = 300
@@ -21,7 +21,7 @@ def one() -> Iterator[AdminCluster]:
     """A node with its admin API."""
     with AdminCluster(1) as cluster:
         yield cluster
-        found = scandals(cluster)
+        found = violations(cluster)
         assert not found, told(found)
 
 

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, Producer
 from kafka import KafkaProducer
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import batches_on_disk, events, folder, leader_of, view, watched
-from tests.clients.stock import Refused, Stock
+from tests.clients.nodes import batches_on_disk, events, folder, leader_of, run_checked, view
+from tests.clients.stock import ClientRefused, StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -34,11 +34,11 @@ ROUNDS = 40
 def cluster() -> Iterator[Cluster]:
     """Three nodes that clean several times a second."""
     settings = {"log.cleaner.backoff.ms": "200", "log.flush.offset.checkpoint.interval.ms": "200"}
-    with watched(3, settings=settings) as running:
+    with run_checked(3, settings=settings) as running:
         yield running
 
 
-def overwrite(client: Stock, topic: str, number: int) -> None:
+def overwrite(client: StockClient, topic: str, number: int) -> None:
     """Write every key again."""
     for key in range(KEYS):
         client.produce(topic, [b"%d " % number * 20], key=b"key %d" % key, partition=0)
@@ -62,7 +62,7 @@ def cleanings(cluster: Cluster, node_id: int, topic: str) -> list[dict[str, Any]
 
 @each_library
 def test_every_library_reads_the_newest_value_of_each_key(
-    cluster: Cluster, topic: str, library: type[Stock]
+    cluster: Cluster, topic: str, library: type[StockClient]
 ) -> None:
     """Over holes and emptied batches, from offset 0 on; all replicas are cleaned."""
     writer = Confluent(cluster.bootstrap_servers)
@@ -103,7 +103,7 @@ def test_a_deleted_key_goes_with_its_tombstone(cluster: Cluster, topic: str) -> 
     client.close()
 
 
-def overwrite_others(client: Stock, topic: str, number: int) -> None:
+def overwrite_others(client: StockClient, topic: str, number: int) -> None:
     for key in range(1, KEYS):
         client.produce(topic, [b"%d " % number * 400], key=b"key %d" % key, partition=0)
 
@@ -112,7 +112,7 @@ def test_a_record_without_a_key_is_refused(cluster: Cluster, topic: str) -> None
     """INVALID_RECORD, as Kafka; the topic takes the next one that has a key."""
     client = Confluent(cluster.bootstrap_servers)
     client.create_topic(topic, 1, 3, **CONFIGS)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ClientRefused) as refused:
         client.produce(topic, [b"value"], partition=0)
     assert refused.value.code == 87
     assert client.produce(topic, [b"value"], key=b"key", partition=0) == [(0, 0)]

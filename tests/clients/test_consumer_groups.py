@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
 
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
-from tests.clients.coordinators import Coordinators
+from tests.clients.coordinator_client import CoordinatorClient
 from tests.clients.test_groups import first_error, insist
 from tests.kit.marks import nightly
 from tests.kit.waits import PATIENCE_S, until, waiting
@@ -137,11 +137,11 @@ def test_members_share_and_each_record_is_read(cluster: Cluster) -> None:
         group.until(lambda: group.shares() == [2, 2])
 
 
-class Victim:
+class KilledConsumer:
     """A member in a process of its own, so that a kill is a kill; `partitions` is what it told last."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
-        program = str(Path(__file__).with_name("victim.py"))
+        program = str(Path(__file__).with_name("killed_consumer.py"))
         self.partitions = 0
         self._process = subprocess.Popen(
             [sys.executable, program, cluster.bootstrap_servers, "shared", group],
@@ -162,7 +162,7 @@ class Victim:
 
 def test_the_healthy_keep_theirs_when_one_is_killed(cluster: Cluster) -> None:
     """Who falls silent is out after its session; its partitions go to the others, and nothing is taken from them."""
-    victim = Victim(cluster, "dying")
+    victim = KilledConsumer(cluster, "dying")
     try:
         with Members(cluster, "dying") as group:
             group.add()
@@ -291,7 +291,7 @@ class Configs:
 
 def test_a_group_has_a_heartbeat_interval_and_a_session_timeout_of_its_own(cluster: Cluster) -> None:
     """Set before there is the group and changed while it runs: its coordinator goes by it at the next heartbeat."""
-    configs, coordinators = Configs(cluster, "tuned"), Coordinators(cluster)
+    configs, coordinators = Configs(cluster, "tuned"), CoordinatorClient(cluster)
 
     def beat(epoch: int, **fields: Any) -> int:
         who = {"group_id": "tuned", "member_id": "silent", "member_epoch": epoch, "topic_partitions": None}

@@ -17,11 +17,11 @@ from tests.clients.nodes import (
     events,
     folder,
     leader_of,
-    mend,
+    restore_nodes,
+    run_checked,
     wait_isr,
-    watched,
 )
-from tests.clients.stock import Record, Stock
+from tests.clients.stock import Record, StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -44,7 +44,7 @@ def is_told_of(event: dict[str, Any]) -> bool:
 def cluster() -> Iterator[Cluster]:
     """Three nodes; each test leaves all of them running. However long it takes, nothing counts as checked before."""
     settings = {"log.flush.offset.checkpoint.interval.ms": str(60 * 60 * 1000)}
-    with watched(3, errors=is_told_of, settings=settings) as running:
+    with run_checked(3, errors=is_told_of, settings=settings) as running:
         yield running
 
 
@@ -102,14 +102,14 @@ def repaired(cluster: Cluster, topic: str) -> None:
 
 @pytest.mark.parametrize("library", taste([Aiokafka], LIBRARIES), ids=lambda each: each.name)
 def test_leader_that_reads_rotten_bytes_hands_over_and_is_repaired(
-    cluster: Cluster, topic: str, library: type[Stock]
+    cluster: Cluster, topic: str, library: type[StockClient]
 ) -> None:
     """A clean start trusts its files until they are read: then whoever reads gets the right bytes, from another."""
     records = filled(cluster, topic, **SEGMENTED)
     victim = leader_of(cluster, topic)
     assert cluster.stop(victim) == 0
     rot(cluster, victim, topic, segment=1)
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
     lead(cluster, topic)
     until(lambda: leader_of(cluster, topic) == victim, f"node {victim} leads")
     client = library(cluster.bootstrap_servers)
@@ -133,7 +133,7 @@ def test_killed_node_whose_log_rotted_refetches_before_it_counts(
     cluster.kill(victim)
     wait_isr(cluster, topic, set(cluster.nodes) - {victim})
     rot(cluster, victim, topic, segment=segment)
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
     repaired(cluster, topic)
     assert "damaged_log_repaired" in said(cluster, victim, topic)
     lead(cluster, topic)
@@ -157,7 +157,7 @@ def test_damaged_node_that_comes_back_first_waits_for_the_other(cluster: Cluster
     for node_id in (victim, other):
         cluster.nodes[node_id].start()
     cluster.wait_until(lambda: leader_of(cluster, topic) == other, "the sound replica leads")
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
     client = Confluent(cluster.bootstrap_servers)
     assert client.read(topic, 0, 0, len(VALUES)) == records
     client.close()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import bytes_on_disk, events, mend, wait_isr, watched
-from tests.clients.stock import Stock
-from tests.clients.streaming import Stream
+from tests.clients.background_producer import BackgroundProducer
+from tests.clients.nodes import bytes_on_disk, events, restore_nodes, run_checked, wait_isr
+from tests.clients.stock import StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -23,7 +23,7 @@ each_library = pytest.mark.parametrize("library", taste([KafkaPython], LIBRARIES
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three nodes; each test leaves all of them running."""
-    with watched(3) as running:
+    with run_checked(3) as running:
         yield running
 
 
@@ -47,7 +47,7 @@ def test_records_commits_topics_and_configs_survive_the_death_of_all_nodes(
     records = [client.read(topic, partition, 0, len(values)) for partition in range(3)]
     client.close()
     kill_all(cluster)
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
     client = Confluent(cluster.bootstrap_servers)
     assert (client.describe().cluster_id, client.topics()[topic], client.configs(topic)) == before
     assert [client.read(topic, partition, 0, len(values)) for partition in range(3)] == records
@@ -59,15 +59,15 @@ def test_records_commits_topics_and_configs_survive_the_death_of_all_nodes(
 
 @each_library
 def test_a_producer_that_outlives_all_nodes_loses_and_doubles_nothing(
-    cluster: Cluster, topic: str, library: type[Stock]
+    cluster: Cluster, topic: str, library: type[StockClient]
 ) -> None:
     """All nodes die in the middle of its stream: every record is there once, in order, on every replica."""
     client = library(cluster.bootstrap_servers)
     client.create_topic(topic, 1, 3, min_insync_replicas="2")
-    with Stream(client, topic) as stream:
+    with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
         kill_all(cluster)
-        mend(cluster, topic)
+        restore_nodes(cluster, topic)
         stream.wait_acked(SOME)
     client.close()
     reader = Confluent(cluster.bootstrap_servers)
@@ -91,7 +91,7 @@ def test_deleted_topics_and_records_stay_deleted(cluster: Cluster, topic: str) -
     survivors.create_topic(topic, 1, 2)
     survivors.produce(topic, [b"new"])
     kill_all(cluster)
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
     assert client.bounds(topic, 0) == (0, 1)
     assert client.read(topic, 0, 0, 1)[0].value == b"new"
     cluster.wait_until(

@@ -8,9 +8,17 @@ from contextlib import ExitStack
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import bytes_on_disk, events, leader_of, mend, view, wait_isr, watched
-from tests.clients.stock import Stock
-from tests.clients.streaming import Stream
+from tests.clients.background_producer import BackgroundProducer
+from tests.clients.nodes import (
+    bytes_on_disk,
+    events,
+    leader_of,
+    restore_nodes,
+    run_checked,
+    view,
+    wait_isr,
+)
+from tests.clients.stock import StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -25,7 +33,7 @@ Harm = Callable[[Cluster, int], None]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three nodes; each test leaves all of them running."""
-    with watched(3) as running:
+    with run_checked(3) as running:
         yield running
 
 
@@ -36,17 +44,17 @@ def home(cluster: Cluster, topic: str) -> Iterator[str]:
     admin.create_topic(topic, 1, 3, min_insync_replicas="2")
     admin.close()
     yield topic
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
 
 
 @each_library
 def test_an_idempotent_producer_loses_and_doubles_nothing_when_its_leader_is_killed(
-    cluster: Cluster, home: str, library: type[Stock]
+    cluster: Cluster, home: str, library: type[StockClient]
 ) -> None:
     """acks=all, bootstrapped from the node that dies: each record once, in order; then the node rejoins the ISR."""
     victim = leader_of(cluster, home)
     client = library(cluster.nodes[victim].address)
-    with Stream(client, home) as stream:
+    with BackgroundProducer(client, home) as stream:
         stream.wait_acked(SOME)
         cluster.kill(victim)
         stream.wait_acked(SOME)
@@ -85,7 +93,7 @@ def test_less_than_all_acknowledgements_may_lose_records_but_nothing_else(
 ) -> None:
     """acks 0 and 1 under a leader kill: what is there was sent, in an order that was sent, and the end is there."""
     client = Confluent(cluster.bootstrap_servers)
-    with Stream(client, home, acks=acks) as stream:
+    with BackgroundProducer(client, home, acks=acks) as stream:
         stream.wait_acked(SOME)
         cluster.kill(leader_of(cluster, home))
         leader_of(cluster, home)
@@ -105,7 +113,7 @@ def test_a_paused_leader_is_replaced_and_takes_nothing_back_when_it_wakes(
     """SIGSTOP drops no connection: the session timeout fences it, and what it alone appended is truncated."""
     victim = leader_of(cluster, home)
     client = Confluent(cluster.bootstrap_servers)
-    with Stream(client, home) as stream:
+    with BackgroundProducer(client, home) as stream:
         stream.wait_acked(SOME)
         cluster.pause(victim)
         cluster.wait_until(
@@ -113,7 +121,7 @@ def test_a_paused_leader_is_replaced_and_takes_nothing_back_when_it_wakes(
         )
         cluster.resume(victim)
         stream.wait_acked(SOME)
-    mend(cluster, home)
+    restore_nodes(cluster, home)
     assert stream.read_back(client) == stream.values
     client.close()
 
@@ -125,7 +133,7 @@ def test_below_min_insync_replicas_nothing_is_acknowledged_and_nothing_lost(
     leader = leader_of(cluster, home)
     follower, controller = _followers(cluster, leader)
     client = Confluent(cluster.bootstrap_servers)
-    with Stream(client, home) as stream:
+    with BackgroundProducer(client, home) as stream:
         stream.wait_acked(SOME)
         cluster.kill(follower)
         wait_isr(cluster, home, {leader, controller})
@@ -135,7 +143,7 @@ def test_below_min_insync_replicas_nothing_is_acknowledged_and_nothing_lost(
         assert stream.acked < acked + SOME
         cluster.resume(controller)
         stream.wait_acked(SOME)
-    mend(cluster, home)
+    restore_nodes(cluster, home)
     assert stream.read_back(client) == stream.values
     client.close()
 
@@ -154,7 +162,7 @@ def test_stopping_one_node_after_the_other_is_not_noticed_by_clients(cluster: Cl
     with ExitStack() as stack:
         take = stack.enter_context(admin.reading(home, 0))
         streams = [
-            stack.enter_context(Stream(client, home, partition=partition))
+            stack.enter_context(BackgroundProducer(client, home, partition=partition))
             for partition, client in enumerate(clients)
         ]
         for node_id in cluster.nodes:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, MemberProcess, party, python_kind
+from tests.clients.members import MemberKind, MemberProcess, group_members, python_kind
 from tests.clients.with_confluent import Confluent
 from tests.kit.waits import PATIENCE_S, until
 
@@ -31,7 +31,9 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
             writer.produce(topic, values, partition=index)
             sent.update(values)
 
-    with party(three.bootstrap_servers, topic, f"all-of-{topic}", *KINDS, partitions=PARTITIONS) as group:
+    with group_members(
+        three.bootstrap_servers, topic, f"all-of-{topic}", *KINDS, partitions=PARTITIONS
+    ) as group:
         group.wait_shares([2, 2, 2])
         write(30)
         group.wait_read(sent)
@@ -55,7 +57,9 @@ PUT_OUT = "print('fenced by its coordinator', flush=True); import sys; sys.stdin
 @pytest.mark.parametrize("stood_still", [False, True])
 def test_a_member_that_was_put_out_of_its_group_has_failed_unless_it_stood_still(stood_still: bool) -> None:
     """A broker that says so to a member which beats is wrong, whatever the member makes of it."""
-    member = MemberProcess(Kind("told", (sys.executable, "-c", PUT_OUT)), "nowhere", "nothing", "nobody")
+    member = MemberProcess(
+        MemberKind("told", (sys.executable, "-c", PUT_OUT)), "nowhere", "nothing", "nobody"
+    )
     try:
         if stood_still:
             member.pause()

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import watched
-from tests.clients.stock import Stock
+from tests.clients.nodes import run_checked
+from tests.clients.stock import StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -47,19 +47,19 @@ DOCUMENTED_DEFAULTS = {
 """Apache Kafka 4.3, "Topic-Level Configs"."""
 
 
-def test_an_empty_partition_numbers_from_0_and_a_consumer_seeks_back(stock: Stock, topic: str) -> None:
+def test_an_empty_partition_numbers_from_0_and_a_consumer_seeks_back(stock: StockClient, topic: str) -> None:
     """Offsets 0, 1, 2; a consumer at the end seeks to 1 and reads on from there."""
     stock.create_topic(topic, 1, 3)
     assert stock.bounds(topic, 0) == (0, 0)
     places = [stock.produce(topic, [value])[0] for value in (b"first", b"second", b"third")]
     assert places == [(0, 0), (0, 1), (0, 2)]
-    whole, again = stock.read_legs(topic, 0, [(0, 3), (1, 2)])
+    whole, again = stock.read_ranges(topic, 0, [(0, 3), (1, 2)])
     assert [each.value for each in whole] == [b"first", b"second", b"third"]
     assert again == whole[1:]
 
 
 def test_the_same_read_gives_the_same_records_in_the_order_they_were_sent(
-    stock: Stock, three: Cluster, topic: str
+    stock: StockClient, three: Cluster, topic: str
 ) -> None:
     """Order holds within a partition and records never change, whichever library reads."""
     stock.create_topic(topic, 1, 3)
@@ -68,14 +68,14 @@ def test_the_same_read_gives_the_same_records_in_the_order_they_were_sent(
     stock.produce(topic, values[100:])
     readings = []
     for library in LIBRARIES:
-        reader: Stock = library(three.bootstrap_servers)
-        readings += reader.read_legs(topic, 0, [(0, len(values))] * 2)
+        reader: StockClient = library(three.bootstrap_servers)
+        readings += reader.read_ranges(topic, 0, [(0, len(values))] * 2)
         reader.close()
     assert [each.value for each in readings[0]] == values
     assert all(reading == readings[0] for reading in readings)
 
 
-def test_a_topic_without_numbers_gets_the_brokers_defaults(stock: Stock, topic: str) -> None:
+def test_a_topic_without_numbers_gets_the_brokers_defaults(stock: StockClient, topic: str) -> None:
     """CreateTopics with -1 (KIP-464), and a topic that comes to be because somebody produces to it."""
     names = [f"{topic}-auto"]
     stock.produce(names[0], [b"be"])
@@ -87,7 +87,7 @@ def test_a_topic_without_numbers_gets_the_brokers_defaults(stock: Stock, topic: 
         assert [sorted(replicas) for replicas in stock.topics()[name]] == [[1, 2, 3]] * NUM_PARTITIONS
 
 
-def test_an_untouched_topic_reports_the_documented_defaults(stock: Stock, topic: str) -> None:
+def test_an_untouched_topic_reports_the_documented_defaults(stock: StockClient, topic: str) -> None:
     """As in Kafka's documentation, and none of them is said to be set on the topic."""
     stock.create_topic(topic, 1, 3)
     configs = stock.configs(topic)
@@ -95,7 +95,7 @@ def test_an_untouched_topic_reports_the_documented_defaults(stock: Stock, topic:
     assert not any(config.set_on_topic for config in configs.values())
 
 
-def test_the_records_of_one_key_stay_in_one_partition(stock: Stock, topic: str) -> None:
+def test_the_records_of_one_key_stay_in_one_partition(stock: StockClient, topic: str) -> None:
     """Every library hashes keys (murmur2), and the partition of a key never changes."""
     stock.create_topic(topic, NUM_PARTITIONS, 1)
     homes = {}
@@ -136,14 +136,14 @@ def test_raftlogs_own_producer_sends_a_key_where_other_clients_do(three: Cluster
         each.close()
 
 
-def test_an_explicit_partition_wins_over_the_key(stock: Stock, topic: str) -> None:
+def test_an_explicit_partition_wins_over_the_key(stock: StockClient, topic: str) -> None:
     """The partitioner is only asked when the program names no partition."""
     stock.create_topic(topic, NUM_PARTITIONS, 1)
     for partition in range(NUM_PARTITIONS):
         assert stock.produce(topic, [b"here"], key=b"alice", partition=partition) == [(partition, 0)]
 
 
-def test_records_without_a_key_spread_evenly(stock: Stock, topic: str) -> None:
+def test_records_without_a_key_spread_evenly(stock: StockClient, topic: str) -> None:
     """No partition gets less than half or more than double its share of 400 records (chance of failing: 1e-8)."""
     stock.create_topic(topic, NUM_PARTITIONS, 1)
     for partition in range(NUM_PARTITIONS):  # librdkafka leaves out whose leader it is not connected to yet
@@ -154,7 +154,7 @@ def test_records_without_a_key_spread_evenly(stock: Stock, topic: str) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_each_kind_of_acknowledgement_works(stock: Stock, topic: str, acks: int | str) -> None:
+def test_each_kind_of_acknowledgement_works(stock: StockClient, topic: str, acks: int | str) -> None:
     """acks=0 gets no response and is sent all the same."""
     stock.create_topic(topic, 1, 3)
     stock.produce(topic, [b"one", b"two"], acks=acks)
@@ -164,7 +164,7 @@ def test_each_kind_of_acknowledgement_works(stock: Stock, topic: str, acks: int 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
 @pytest.mark.parametrize("node_id", [1, 2, 3])
 def test_a_client_may_bootstrap_from_any_node_alone(
-    three: Cluster, topic: str, library: type[Stock], node_id: int
+    three: Cluster, topic: str, library: type[StockClient], node_id: int
 ) -> None:
     """One address is enough to find all brokers and to produce to every partition, wherever it is led."""
     client = library(three.nodes[node_id].address)
@@ -178,7 +178,7 @@ def test_a_client_may_bootstrap_from_any_node_alone(
 
 def test_two_clusters_on_one_machine_do_not_notice_each_other(three: Cluster, topic: str) -> None:
     """Same node ids, same topic names: other brokers, other records, another cluster id."""
-    with watched(1) as other:
+    with run_checked(1) as other:
         here, there = Confluent(three.bootstrap_servers), Confluent(other.bootstrap_servers)
         for client, value in ((here, b"here"), (there, b"there")):
             client.create_topic(topic, 1, 1)

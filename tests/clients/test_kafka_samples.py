@@ -11,7 +11,7 @@ from raftlog.testing.cluster import NodeProcess
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.probe import view_cluster
 from tests.base.test_config_samples import BROKER, CONTROLLER, SERVER
-from tests.clients.stock import Stock
+from tests.clients.stock import StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -21,7 +21,7 @@ from tests.kit.waits import until
 VALUES = [b"%d" % number for number in range(200)]
 
 
-class Samples:
+class SampleProcesses:
     """Processes that run sample configs; only ports and folders are other than in the text."""
 
     def __init__(self, directory: Path) -> None:
@@ -62,13 +62,13 @@ class Samples:
 
 
 @pytest.fixture
-def samples(tmp_path: Path) -> Iterator[Samples]:
-    running = Samples(tmp_path)
+def samples(tmp_path: Path) -> Iterator[SampleProcesses]:
+    running = SampleProcesses(tmp_path)
     yield running
     running.close()
 
 
-def serves(samples: Samples, library: type[Stock]) -> None:
+def serves(samples: SampleProcesses, library: type[StockClient]) -> None:
     """Topics are made, records come and go, a group commits: with the numbers that the samples set for one broker."""
     samples.wait_ready()
     client = library(f"localhost:{samples.port}")
@@ -82,14 +82,16 @@ def serves(samples: Samples, library: type[Stock]) -> None:
 @pytest.mark.parametrize(
     "library", taste([Aiokafka], [Confluent, KafkaPython, Aiokafka]), ids=lambda each: each.name
 )
-def test_the_shipped_sample_of_a_combined_node_serves(samples: Samples, library: type[Stock]) -> None:
+def test_the_shipped_sample_of_a_combined_node_serves(
+    samples: SampleProcesses, library: type[StockClient]
+) -> None:
     """config/server.properties: broker and controller in one process, found by its bootstrap server."""
     samples.start(1, SERVER)
     serves(samples, library)
 
 
 @pytest.mark.nightly
-def test_the_shipped_samples_of_a_controller_and_a_broker_serve_together(samples: Samples) -> None:
+def test_the_shipped_samples_of_a_controller_and_a_broker_serve_together(samples: SampleProcesses) -> None:
     """config/controller.properties as it is, config/broker.properties with the one line it asks for; restarts too."""
     samples.start(1, CONTROLLER)
     broker = samples.start(2, f"{BROKER}controller.quorum.voters=1@localhost:9093\n")
@@ -105,7 +107,7 @@ def test_the_shipped_samples_of_a_controller_and_a_broker_serve_together(samples
     client.close()
 
 
-def test_the_shipped_sample_of_a_broker_alone_says_what_to_add(samples: Samples) -> None:
+def test_the_shipped_sample_of_a_broker_alone_says_what_to_add(samples: SampleProcesses) -> None:
     """One line in the log, and the process ends: nobody waits for a quorum that cannot be found."""
     broker = samples.start(2, BROKER)
     assert broker.wait() == 2

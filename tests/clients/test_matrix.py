@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import batches_on_disk, bytes_on_disk
-from tests.clients.stock import Config, Refused, Stock
+from tests.clients.stock import ClientRefused, Config, StockClient
 from tests.clients.with_confluent import Confluent
 from tests.kit.waits import until
 
@@ -19,7 +19,7 @@ INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
 
 
-def test_topics_are_created_grown_and_deleted(stock: Stock, topic: str) -> None:
+def test_topics_are_created_grown_and_deleted(stock: StockClient, topic: str) -> None:
     """CreateTopics, CreatePartitions, DeleteTopics, and Metadata that follows them."""
     stock.create_topic(topic, 2, 3)
     replicas = stock.topics()[topic]
@@ -33,7 +33,7 @@ def test_topics_are_created_grown_and_deleted(stock: Stock, topic: str) -> None:
     until(lambda: topic not in stock.topics(), "every node knows that the topic is gone")
 
 
-def test_what_cannot_be_done_to_a_topic_is_refused_with_kafkas_code(stock: Stock, topic: str) -> None:
+def test_what_cannot_be_done_to_a_topic_is_refused_with_kafkas_code(stock: StockClient, topic: str) -> None:
     """TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS for fewer, UNKNOWN_TOPIC_OR_PARTITION."""
     stock.create_topic(topic, 2, 1)
     refusals = {
@@ -43,12 +43,12 @@ def test_what_cannot_be_done_to_a_topic_is_refused_with_kafkas_code(stock: Stock
         INVALID_CONFIG: lambda: stock.set_config(topic, "retention.ms", "soon"),
     }
     for code, call in refusals.items():
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ClientRefused) as refused:
             call()
         assert refused.value.code == code
 
 
-def test_configs_are_described_and_altered(stock: Stock, topic: str) -> None:
+def test_configs_are_described_and_altered(stock: StockClient, topic: str) -> None:
     """DescribeConfigs lists all of them; what was set says so, at creation and by (Incremental)AlterConfigs."""
     stock.create_topic(topic, 1, 3, segment_bytes="1048576")
     stock.set_config(topic, "retention.ms", "3600000")
@@ -66,7 +66,7 @@ def test_configs_are_described_and_altered(stock: Stock, topic: str) -> None:
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
 def test_records_of_each_codec_come_back_as_they_went(
-    stock: Stock, three: Cluster, topic: str, codec: str | None
+    stock: StockClient, three: Cluster, topic: str, codec: str | None
 ) -> None:
     """Idempotent, acks=all; the codec passes through untouched to every replica's disk."""
     stock.create_topic(topic, 1, 3)
@@ -84,7 +84,7 @@ def test_records_of_each_codec_come_back_as_they_went(
         until(lambda other=other: bytes_on_disk(three, other, topic) == leaders, "replicas are alike")
 
 
-def test_an_assigned_consumer_seeks_to_offsets_and_times(stock: Stock, topic: str) -> None:
+def test_an_assigned_consumer_seeks_to_offsets_and_times(stock: StockClient, topic: str) -> None:
     """Fetch at any offset, in the middle of a batch too; ListOffsets by time, and of the ends."""
     stock.create_topic(topic, 1, 3)
     stock.produce(topic, VALUES, partition=0)
@@ -99,7 +99,7 @@ def test_an_assigned_consumer_seeks_to_offsets_and_times(stock: Stock, topic: st
     assert stock.offset_at(topic, 0, everything[-1].timestamp_ms + 1) is None
 
 
-def test_a_group_of_one_resumes_where_it_committed(stock: Stock, topic: str) -> None:
+def test_a_group_of_one_resumes_where_it_committed(stock: StockClient, topic: str) -> None:
     """JoinGroup to LeaveGroup twice over: nothing comes twice, nothing is left out."""
     stock.create_topic(topic, 3, 3)
     for partition in range(3):
@@ -111,7 +111,7 @@ def test_a_group_of_one_resumes_where_it_committed(stock: Stock, topic: str) -> 
 
 
 def test_a_second_member_waits_for_its_turn_and_gets_its_share(
-    stock: Stock, three: Cluster, topic: str
+    stock: StockClient, three: Cluster, topic: str
 ) -> None:
     """With librdkafka as the first member: when that has left, the second reads what was not committed."""
     holder = Confluent(three.bootstrap_servers)
@@ -123,7 +123,7 @@ def test_a_second_member_waits_for_its_turn_and_gets_its_share(
     assert record.value == b"one"
 
 
-def test_deleted_records_are_gone_and_the_rest_is_not(stock: Stock, topic: str) -> None:
+def test_deleted_records_are_gone_and_the_rest_is_not(stock: StockClient, topic: str) -> None:
     """DeleteRecords moves the log start, to any offset and to the high watermark (-1)."""
     stock.create_topic(topic, 1, 3)
     stock.produce(topic, VALUES, partition=0)
@@ -135,7 +135,7 @@ def test_deleted_records_are_gone_and_the_rest_is_not(stock: Stock, topic: str) 
     assert stock.produce(topic, [b"next"], partition=0) == [(0, len(VALUES))]
 
 
-def test_groups_are_listed(stock: Stock, topic: str) -> None:
+def test_groups_are_listed(stock: StockClient, topic: str) -> None:
     """ListGroups of every broker together."""
     stock.create_topic(topic, 1, 3)
     stock.produce(topic, [b"one"])
@@ -145,7 +145,7 @@ def test_groups_are_listed(stock: Stock, topic: str) -> None:
     assert names <= stock.groups()
 
 
-def test_the_cluster_is_described(stock: Stock, three: Cluster) -> None:
+def test_the_cluster_is_described(stock: StockClient, three: Cluster) -> None:
     """DescribeCluster, or what the library makes of Metadata."""
     described = stock.describe()
     assert described.broker_ids == {1, 2, 3}

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka import KafkaAdminClient
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import leader_of, mend, wait_isr, watched
-from tests.clients.stock import Stock
-from tests.clients.streaming import Stream
-from tests.clients.wire import PRODUCE, Wire, produce_body, produced, view_topic
+from tests.clients.background_producer import BackgroundProducer
+from tests.clients.nodes import leader_of, restore_nodes, run_checked, wait_isr
+from tests.clients.raw_client import PRODUCE, RawClient, produce_body, produced, view_topic
+from tests.clients.stock import StockClient
 from tests.clients.with_confluent import Confluent
 from tests.kit.marks import nightly
 from tests.kit.waits import PATIENCE_S
@@ -32,7 +32,7 @@ RETRIABLE = {REQUEST_TIMED_OUT, NOT_CONTROLLER}
 
 @pytest.fixture(scope="module")
 def three_voters() -> Iterator[Cluster]:
-    with watched(3, settings=NO_AUTO_CREATION) as running:
+    with run_checked(3, settings=NO_AUTO_CREATION) as running:
         yield running
 
 
@@ -41,7 +41,7 @@ def survivors_of(cluster: Cluster) -> Confluent:
     return Confluent(",".join(cluster.nodes[node_id].address for node_id in sorted(cluster.running_ids())))
 
 
-def place(client: Stock, topic: str, replicas: Sequence[Sequence[int]], **configs: str) -> None:
+def place(client: StockClient, topic: str, replicas: Sequence[Sequence[int]], **configs: str) -> None:
     """Create a topic whose partitions lie where it is said; the first replica of each leads."""
     admin = AdminClient({"bootstrap.servers": client.bootstrap})
     new = NewTopic(
@@ -54,7 +54,7 @@ def place(client: Stock, topic: str, replicas: Sequence[Sequence[int]], **config
     client.wait_known(topic)
 
 
-def change_metadata(client: Stock, topic: str) -> Mapping[str, int]:
+def change_metadata(client: StockClient, topic: str) -> Mapping[str, int]:
     """Try to create a topic, to delete and to grow another; returns the code with which each was refused."""
     admin = AdminClient({"bootstrap.servers": client.bootstrap})
     patience = {"operation_timeout": 1.0, "request_timeout": PATIENCE_S}
@@ -86,7 +86,7 @@ def produce_once(cluster: Cluster, node_id: int, topic: str, *, acks: int) -> in
     """Produce one record to a node with a timeout of half a second; returns the error code."""
     from tests.clients.test_bad_input import ONE
 
-    with Wire(cluster.nodes[node_id].address) as wire:
+    with RawClient(cluster.nodes[node_id].address) as wire:
         body = produce_body(topic, ONE, acks=acks, timeout_ms=500)
         return produced(wire.ask(PRODUCE, 3, body))[0]
 
@@ -97,14 +97,14 @@ def test_a_minority_is_not_missed(three_voters: Cluster, topic: str) -> None:
     client.create_topic(topic, 1, 3, min_insync_replicas="2")
     controller = three_voters.controller_id()
     assert controller is not None
-    with Stream(client, topic) as stream:
+    with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
         three_voters.kill(controller)
         stream.wait_acked(SOME)
         survivors = survivors_of(three_voters)
         survivors.create_topic(f"{topic}-meanwhile", 2, 2)
         assert three_voters.controller_id() not in (None, controller)
-        mend(three_voters, topic)
+        restore_nodes(three_voters, topic)
         stream.wait_acked(SOME)
     assert stream.read_back(client) == stream.values
     assert view_topic(three_voters.nodes[controller].address, f"{topic}-meanwhile") is not None
@@ -139,7 +139,7 @@ def test_one_voter_of_three_alone_serves_what_is_wholly_its_own(
     assert survivor.read(shared, 0, 0, 1)[0].value == b"before"
     codes = change_metadata(survivor, topic)
     assert set(codes.values()) <= RETRIABLE, codes
-    mend(three_voters, shared)
+    restore_nodes(three_voters, shared)
     check_nothing_is_half_done(three_voters, topic, 1)
     assert client.produce(shared, [b"after"]) == [(0, 3)]
     assert [each.value for each in client.read(shared, 0, 0, 4)] == [b"before", b"value", b"value", b"after"]
@@ -151,7 +151,7 @@ def test_one_voter_of_three_alone_serves_what_is_wholly_its_own(
 @pytest.mark.nightly
 def test_five_voters_lose_two_then_three_and_recover(topic: str) -> None:
     """Two of five are not missed; with three gone the pair that is left serves its own; then all goes on by itself."""
-    with watched(5, settings=NO_AUTO_CREATION) as cluster:
+    with run_checked(5, settings=NO_AUTO_CREATION) as cluster:
         controller = cluster.controller_id()
         assert controller is not None
         others = [node_id for node_id in cluster.nodes if node_id != controller]
@@ -159,7 +159,7 @@ def test_five_voters_lose_two_then_three_and_recover(topic: str) -> None:
         client = Confluent(cluster.bootstrap_servers)
         place(client, topic, [[*pair, third, *minority]], min_insync_replicas="2")
         place(client, f"{topic}-pair", [pair], min_insync_replicas="2")
-        with Stream(client, topic) as stream:
+        with BackgroundProducer(client, topic) as stream:
             stream.wait_acked(SOME)
             for node_id in minority:
                 cluster.kill(node_id)
@@ -168,7 +168,7 @@ def test_five_voters_lose_two_then_three_and_recover(topic: str) -> None:
             survivors_of(cluster).create_topic(f"{topic}-by-three", 1, 3)
             cluster.kill(third)
             _check_a_pair_alone(cluster, f"{topic}-pair")
-            mend(cluster, topic)
+            restore_nodes(cluster, topic)
             stream.wait_acked(SOME)
         assert stream.read_back(client) == stream.values
         check_nothing_is_half_done(cluster, f"{topic}-pair", 1)
@@ -188,13 +188,13 @@ def _check_a_pair_alone(cluster: Cluster, topic: str) -> None:
 
 def test_a_node_that_does_not_vote_hosts_replicas_and_follows(topic: str) -> None:
     """A fourth node with the broker's role only: it leads, fails over, is an observer, and never the controller."""
-    with watched(4, voters=3, settings=NO_AUTO_CREATION) as cluster:
+    with run_checked(4, voters=3, settings=NO_AUTO_CREATION) as cluster:
         client = Confluent(cluster.bootstrap_servers)
         place(client, topic, [[4, 1, 2], [3, 4, 2]], min_insync_replicas="2")
         assert leader_of(cluster, topic) == 4
         with (
-            Stream(client, topic) as led,
-            Stream(Confluent(cluster.bootstrap_servers), topic, partition=1) as followed,
+            BackgroundProducer(client, topic) as led,
+            BackgroundProducer(Confluent(cluster.bootstrap_servers), topic, partition=1) as followed,
         ):
             _wait_acked([led, followed])
             _check_quorum(cluster, voters={1, 2, 3}, observers={4})
@@ -204,12 +204,12 @@ def test_a_node_that_does_not_vote_hosts_replicas_and_follows(topic: str) -> Non
             # one replica could be placed on the dead node, which is not fenced yet, and would have no leader
             survivors_of(cluster).create_topic(f"{topic}-seen", 1, 3)
             assert view_topic(cluster.nodes[4].address, f"{topic}-seen") is not None
-            mend(cluster, topic)
+            restore_nodes(cluster, topic)
             _wait_acked([led, followed])
             cluster.kill(4)
             cluster.wait_until(lambda: leader_of(cluster, topic) != 4, "another node leads")
             _wait_acked([led, followed])
-            mend(cluster, topic)
+            restore_nodes(cluster, topic)
             _wait_acked([led, followed])
         assert led.read_back(client) == led.values
         assert followed.read_back(client) == followed.values
@@ -217,7 +217,7 @@ def test_a_node_that_does_not_vote_hosts_replicas_and_follows(topic: str) -> Non
         client.close()
 
 
-def _wait_acked(streams: Iterable[Stream]) -> None:
+def _wait_acked(streams: Iterable[BackgroundProducer]) -> None:
     for stream in streams:
         stream.wait_acked(SOME)
 
@@ -246,6 +246,6 @@ def _check_that_an_observer_counts_for_nothing(cluster: Cluster, topic: str) -> 
     survivors = survivors_of(cluster)
     codes = change_metadata(survivors, other)
     assert set(codes.values()) <= RETRIABLE, codes
-    mend(cluster, topic)
+    restore_nodes(cluster, topic)
     check_nothing_is_half_done(cluster, other, 2)
     survivors.close()

@@ -13,8 +13,8 @@ from kafka.structs import OffsetAndMetadata
 
 from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import folder, mend, view, wait_isr, watched
-from tests.clients.streaming import Stream
+from tests.clients.background_producer import BackgroundProducer
+from tests.clients.nodes import folder, restore_nodes, run_checked, view, wait_isr
 from tests.clients.test_quorum import place
 from tests.clients.with_confluent import Confluent
 from tests.kit.waits import PATIENCE_S
@@ -25,7 +25,7 @@ NODES = 4
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Cluster]:
-    with watched(NODES, voters=3, settings={"offsets.topic.num.partitions": "1"}) as running:
+    with run_checked(NODES, voters=3, settings={"offsets.topic.num.partitions": "1"}) as running:
         yield running
 
 
@@ -75,7 +75,7 @@ def test_partition_moves_to_other_brokers_under_a_producer(
 ) -> None:
     """KIP-455: nothing acknowledged is lost, the leader hands over at the end, the old replicas' logs go."""
     place(client, topic, [[1, 2]], min_insync_replicas="2")
-    with Stream(client, topic) as stream:
+    with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
         assert move(admin, topic, [3, 4]) is None
         wait_moved(four, topic, [3, 4])
@@ -92,7 +92,7 @@ def test_reassignment_that_cannot_go_on_is_listed_and_cancelled(
     four.kill(4)
     try:
         four.wait_ready()
-        with admin_of(four) as admin, Stream(client, topic) as stream:
+        with admin_of(four) as admin, BackgroundProducer(client, topic) as stream:
             assert move(admin, topic, [4, 1]) is None
             moves = {"replicas": [4, 1, 2], "adding_replicas": [4], "removing_replicas": [2]}
             assert admin.list_partition_reassignments() == {TopicPartition(topic, 0): moves}
@@ -104,7 +104,7 @@ def test_reassignment_that_cannot_go_on_is_listed_and_cancelled(
         wait_isr(four, topic, [1, 2])
         assert stream.read_back(client) == stream.values
     finally:
-        mend(four)
+        restore_nodes(four)
 
 
 def test_replication_factor_grows_and_shrinks(
@@ -112,7 +112,7 @@ def test_replication_factor_grows_and_shrinks(
 ) -> None:
     """More replicas for a topic, then fewer: both are reassignments."""
     place(client, topic, [[2]])
-    with Stream(client, topic) as stream:
+    with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
         assert move(admin, topic, [2, 3, 1]) is None
         wait_moved(four, topic, [1, 2, 3])
@@ -165,7 +165,7 @@ def test_throttled_move_waits_and_goes_on_when_the_throttle_is_lifted(
     for broker_id in four.nodes:
         alter(four, ResourceType.BROKER, str(broker_id), RATES, "1")
     assert move(admin, topic, [1, 2, 3]) is None
-    with Stream(client, topic) as stream:
+    with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
     assert TopicPartition(topic, 0) in admin.list_partition_reassignments()
     for broker_id in four.nodes:

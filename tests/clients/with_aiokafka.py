@@ -1,4 +1,4 @@
-"""aiokafka as a `Stock` client. Its loop runs only while something is asked of it."""
+"""aiokafka as a `StockClient` client. Its loop runs only while something is asked of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import BrokerResponseError, KafkaError
 
-from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from tests.clients.stock import (
+    ClientRefused,
+    ClusterDescription,
+    Config,
+    ReadRange,
+    Record,
+    RecordMetadata,
+    StockClient,
+    nothing,
+)
 from tests.kit.waits import PATIENCE_S
 
 POLL_MS = 100
 SET_ON_TOPIC = 1
-UNKNOWN = Place(-1, -1)  # of a record that nobody acknowledges
+UNKNOWN = RecordMetadata(-1, -1)  # of a record that nobody acknowledges
 
 T = TypeVar("T")
 
@@ -28,18 +37,18 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except BrokerResponseError as error:
-        raise Refused(error.errno, str(error)) from error
+        raise ClientRefused(error.errno, str(error)) from error
     except KafkaError as error:
-        raise Refused(-1, repr(error)) from error
+        raise ClientRefused(-1, repr(error)) from error
 
 
 def check(code: int, message: str | None = None) -> None:
     """Raise what aiokafka's admin client only reports."""
     if code:
-        raise Refused(code, message or "")
+        raise ClientRefused(code, message or "")
 
 
-class Aiokafka(Stock):
+class Aiokafka(StockClient):
     name = "aiokafka"
     keeps_other_configs = False
     leaves_numbers_to_the_broker = False
@@ -142,8 +151,8 @@ class Aiokafka(Stock):
         compression: str | None = None,
         acks: int | str = "all",
         acked: Callable[[], None] = nothing,
-    ) -> list[Place]:
-        async def send() -> list[Place]:
+    ) -> list[RecordMetadata]:
+        async def send() -> list[RecordMetadata]:
             producer = AIOKafkaProducer(
                 **self.settings,
                 acks=acks,
@@ -161,7 +170,9 @@ class Aiokafka(Stock):
                 places = [await each for each in sent]
             finally:
                 await producer.stop()
-            return [UNKNOWN if each is None else Place(each.partition, each.offset) for each in places]
+            return [
+                UNKNOWN if each is None else RecordMetadata(each.partition, each.offset) for each in places
+            ]
 
         return self._run(send())
 
@@ -192,7 +203,7 @@ class Aiokafka(Stock):
                 )
         return found
 
-    def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
+    def read_ranges(self, topic: str, partition: int, legs: Sequence[ReadRange]) -> list[list[Record]]:
         async def take() -> list[list[Record]]:
             async with self._consumer() as consumer:
                 place = TopicPartition(topic, partition)
@@ -252,11 +263,11 @@ class Aiokafka(Stock):
 
         return self._run(ask())
 
-    def describe(self) -> Described:
+    def describe(self) -> ClusterDescription:
         async def ask() -> dict[str, Any]:
             async with self._admin() as admin:
                 return await admin.describe_cluster()
 
         found = self._run(ask())
         brokers = frozenset(each["node_id"] for each in found["brokers"])
-        return Described(found["cluster_id"], found["controller_id"], brokers)
+        return ClusterDescription(found["cluster_id"], found["controller_id"], brokers)

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) as a `Stock` client."""
+"""confluent-kafka (librdkafka) as a `StockClient` client."""
 
 from __future__ import annotations
 
@@ -26,8 +26,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from raftlog.proof.chaos.meter import QUICK_CLIENT
-from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from raftlog_chaos.runs.meter import QUICK_CLIENT
+from tests.clients.stock import (
+    ClientRefused,
+    ClusterDescription,
+    Config,
+    ReadRange,
+    Record,
+    RecordMetadata,
+    StockClient,
+    nothing,
+)
 from tests.kit.waits import PATIENCE_S, poll_until
 
 POLL_S = 0.1
@@ -39,7 +48,7 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise Refused(error.args[0].code(), error.args[0].str()) from error
+        raise ClientRefused(error.args[0].code(), error.args[0].str()) from error
 
 
 def record_of(message: Message) -> Record:
@@ -48,7 +57,7 @@ def record_of(message: Message) -> Record:
     )
 
 
-class Confluent(Stock):
+class Confluent(StockClient):
     name = "confluent-kafka"
 
     def __init__(self, bootstrap: str) -> None:
@@ -115,16 +124,16 @@ class Confluent(Stock):
         compression: str | None = None,
         acks: int | str = "all",
         acked: Callable[[], None] = nothing,
-    ) -> list[Place]:
+    ) -> list[RecordMetadata]:
         producer = self._producer(acks, compression or "none")
-        places: dict[int, Place] = {}
+        places: dict[int, RecordMetadata] = {}
         errors: list[KafkaError] = []
 
         def delivered(number: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 errors.append(error)
                 return
-            places[number] = Place(message.partition(), message.offset())
+            places[number] = RecordMetadata(message.partition(), message.offset())
             acked()
 
         target = {} if partition is None else {"partition": partition}
@@ -134,7 +143,7 @@ class Confluent(Stock):
                 producer.poll(0)
             assert producer.flush(2 * PATIENCE_S) == 0
         if errors:
-            raise Refused(errors[0].code(), errors[0].str())
+            raise ClientRefused(errors[0].code(), errors[0].str())
         return [places[number] for number in sorted(places)]
 
     def _producer(self, acks: int | str, compression: str) -> Producer:
@@ -175,14 +184,14 @@ class Confluent(Stock):
             if message is None:
                 return False
             if message.error() is not None:
-                raise Refused(message.error().code(), message.error().str())
+                raise ClientRefused(message.error().code(), message.error().str())
             found.append(record_of(message))
             return len(found) == count
 
         poll_until(enough, f"{count} records")
         return found
 
-    def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
+    def read_ranges(self, topic: str, partition: int, legs: Sequence[ReadRange]) -> list[list[Record]]:
         found = []
         with closing(self._consumer()) as consumer, refusals():
             consumer.assign([TopicPartition(topic, partition, legs[0][0])])
@@ -243,6 +252,8 @@ class Confluent(Stock):
         assert not listed.errors
         return frozenset(each.group_id for each in listed.valid)
 
-    def describe(self) -> Described:
+    def describe(self) -> ClusterDescription:
         found = self._ask(lambda admin: admin.describe_cluster())
-        return Described(found.cluster_id, found.controller.id, frozenset(node.id for node in found.nodes))
+        return ClusterDescription(
+            found.cluster_id, found.controller.id, frozenset(node.id for node in found.nodes)
+        )

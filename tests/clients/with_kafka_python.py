@@ -1,4 +1,4 @@
-"""kafka-python as a `Stock` client."""
+"""kafka-python as a `StockClient` client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
-from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from tests.clients.stock import (
+    ClientRefused,
+    ClusterDescription,
+    Config,
+    ReadRange,
+    Record,
+    RecordMetadata,
+    StockClient,
+    nothing,
+)
 from tests.kit.waits import PATIENCE_S, poll_until
 
 POLL_MS = 100
@@ -25,12 +34,12 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except BrokerResponseError as error:
-        raise Refused(error.errno, str(error)) from error
+        raise ClientRefused(error.errno, str(error)) from error
     except KafkaError as error:
-        raise Refused(-1, repr(error)) from error
+        raise ClientRefused(-1, repr(error)) from error
 
 
-class KafkaPython(Stock):
+class KafkaPython(StockClient):
     name = "kafka-python"
 
     def __init__(self, bootstrap: str) -> None:
@@ -85,7 +94,7 @@ class KafkaPython(Stock):
         with refusals():
             answer = self._admin.alter_configs([resource])["topic"][topic]
         if answer != "OK":  # reported, not raised: "[Error 40] ..."
-            raise Refused(int(re.findall(r"\d+", answer)[0]), answer)
+            raise ClientRefused(int(re.findall(r"\d+", answer)[0]), answer)
 
     # Records
 
@@ -99,7 +108,7 @@ class KafkaPython(Stock):
         compression: str | None = None,
         acks: int | str = "all",
         acked: Callable[[], None] = nothing,
-    ) -> list[Place]:
+    ) -> list[RecordMetadata]:
         producer = KafkaProducer(
             **self.settings,
             acks=acks,
@@ -116,7 +125,7 @@ class KafkaPython(Stock):
                 futures[-1].add_callback(lambda _sent: acked())
             producer.flush(PATIENCE_S)
             sent = [future.get(PATIENCE_S) for future in futures]
-        return [Place(each.partition, each.offset) for each in sent]
+        return [RecordMetadata(each.partition, each.offset) for each in sent]
 
     def _consumer(self, **settings: Any) -> KafkaConsumer:
         return KafkaConsumer(
@@ -138,7 +147,7 @@ class KafkaPython(Stock):
         poll_until(enough, f"{count} records")
         return found
 
-    def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
+    def read_ranges(self, topic: str, partition: int, legs: Sequence[ReadRange]) -> list[list[Record]]:
         place = TopicPartition(topic, partition)
         found = []
         with closing(self._consumer()) as consumer, refusals():
@@ -196,8 +205,8 @@ class KafkaPython(Stock):
         with refusals():
             return frozenset(each["group_id"] for each in self._admin.list_groups())
 
-    def describe(self) -> Described:
+    def describe(self) -> ClusterDescription:
         with refusals():
             found = self._admin.describe_cluster()
         brokers = frozenset(each["broker_id"] for each in found["brokers"])
-        return Described(found["cluster_id"], found["controller_id"], brokers)
+        return ClusterDescription(found["cluster_id"], found["controller_id"], brokers)

@@ -85,7 +85,7 @@ def topic() -> Iterator[str]:
     yield name
 
 
-class Stream:
+class ComposeProducer:
     """Numbers written one after the other, acks=all, until told to stop; every failure is kept."""
 
     def __init__(self, topic: str) -> None:

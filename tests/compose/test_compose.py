@@ -12,7 +12,7 @@ import pytest
 
 from tests.compose.conftest import (
     BOOTSTRAP,
-    Stream,
+    ComposeProducer,
     compose,
     container,
     healthy,
@@ -31,7 +31,7 @@ AFTER = 50
 pytestmark = pytest.mark.compose
 
 
-def during(stream: Stream, deed: Callable[[], None]) -> None:
+def during(stream: ComposeProducer, deed: Callable[[], None]) -> None:
     """Do it while the stream writes; it goes on after."""
     failed: list[BaseException] = []
 
@@ -87,7 +87,7 @@ def test_a_container_can_take_its_own_share_of_the_machine_only() -> None:
 @pytest.mark.taste
 def test_clients_on_the_host_and_in_containers_see_the_same(topic: str) -> None:
     """Two listeners, each advertised to those who reach it."""
-    stream = Stream(topic)
+    stream = ComposeProducer(topic)
     end = time.monotonic() + 1
     stream.write(lambda: time.monotonic() < end)
     inside = compose("exec", "-T", "node2", "raftlog", "consume", "-b", "node1:9092", "-t", topic, "-e")
@@ -112,7 +112,7 @@ def test_admin_api_answers_with_the_clusters_token_only() -> None:
 @pytest.mark.taste
 def test_container_that_is_killed_loses_nothing_and_comes_back(topic: str) -> None:
     """kill -9 of a node by the engine, under a producer; it is started again and is in sync."""
-    stream = Stream(topic)
+    stream = ComposeProducer(topic)
 
     def kill() -> None:
         compose("kill", "node2")
@@ -127,7 +127,7 @@ def test_container_that_is_killed_loses_nothing_and_comes_back(topic: str) -> No
 
 def test_rolling_restart_of_all_nodes_costs_no_client_an_error(topic: str) -> None:
     """SIGTERM hands leaderships over first; every record is there once."""
-    stream = Stream(topic)
+    stream = ComposeProducer(topic)
 
     def roll() -> None:
         for node in NODES:
@@ -143,7 +143,7 @@ def test_rolling_restart_of_all_nodes_costs_no_client_an_error(topic: str) -> No
 
 def test_node_taken_from_the_network_comes_back_into_sync(topic: str) -> None:
     """docker network disconnect, as an operator would try it; nothing acknowledged is lost."""
-    stream = Stream(topic)
+    stream = ComposeProducer(topic)
     node3 = inspect(container("node3"))
     (network,) = node3["NetworkSettings"]["Networks"]
 
@@ -160,7 +160,7 @@ def test_node_taken_from_the_network_comes_back_into_sync(topic: str) -> None:
 
 def test_down_and_up_keeps_every_record(topic: str) -> None:
     """The volumes are the cluster; the containers are not."""
-    stream = Stream(topic)
+    stream = ComposeProducer(topic)
     end = time.monotonic() + 1
     stream.write(lambda: time.monotonic() < end)
     compose("down", "--timeout", "20")

@@ -14,8 +14,7 @@ from raftlog.base.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.in_force import config_in_force
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
     SET,
@@ -24,19 +23,20 @@ from raftlog.metadata.requests import (
     ConfigAlteration,
     ConfigOp,
 )
-from tests.controller.world import World
+from raftlog.metadata.effective_config import effective_broker_config
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
+def world() -> ControllerCluster:
+    made = ControllerCluster()
     made.start(1, 2, 3)
     made.create("t")
     return made
 
 
 def alter(
-    world: World,
+    world: ControllerCluster,
     *ops: ConfigOp,
     resource: tuple[str, str] = ("topic", "t"),
     replace: bool = False,
@@ -48,21 +48,21 @@ def alter(
     return reply.results[0].error_code
 
 
-def test_set_and_delete_touch_only_what_they_name(world: World) -> None:
+def test_set_and_delete_touch_only_what_they_name(world: ControllerCluster) -> None:
     """Incremental alteration keeps the other configs."""
     assert alter(world, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000")) == 0
     assert alter(world, ConfigOp("retention.ms", None, DELETE)) == 0
     assert world.image.config("topic", "t") == {"segment.bytes": "1000"}
 
 
-def test_replacing_drops_what_is_not_named(world: World) -> None:
+def test_replacing_drops_what_is_not_named(world: ControllerCluster) -> None:
     """The old AlterConfigs names the complete new set."""
     alter(world, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000"))
     assert alter(world, ConfigOp("retention.ms", "2"), replace=True) == 0
     assert world.image.config("topic", "t") == {"retention.ms": "2"}
 
 
-def test_append_and_subtract_start_from_what_holds(world: World) -> None:
+def test_append_and_subtract_start_from_what_holds(world: ControllerCluster) -> None:
     """Lists grow from the default when nothing is set; items are not repeated (KIP-339)."""
     offsets = ("topic", "__consumer_offsets")
     world.create("__consumer_offsets")
@@ -86,7 +86,9 @@ def test_append_and_subtract_start_from_what_holds(world: World) -> None:
         (ConfigOp("retention.ms", "5", 9), InvalidRequest),
     ],
 )
-def test_faulty_operations_change_nothing(world: World, op: ConfigOp, error: type[Exception]) -> None:
+def test_faulty_operations_change_nothing(
+    world: ControllerCluster, op: ConfigOp, error: type[Exception]
+) -> None:
     """A resource is altered wholly or not at all."""
     batches = len(world.journal)
     assert alter(world, ConfigOp("segment.bytes", "1000"), op) == error.code
@@ -104,13 +106,13 @@ def test_faulty_operations_change_nothing(world: World, op: ConfigOp, error: typ
     ],
 )
 def test_unknown_resources_are_told_apart(
-    world: World, resource: tuple[str, str], error: type[Exception]
+    world: ControllerCluster, resource: tuple[str, str], error: type[Exception]
 ) -> None:
     """Each kind of resource has its own code."""
     assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=resource) == error.code
 
 
-def test_broker_configs_for_one_and_for_all(world: World) -> None:
+def test_broker_configs_for_one_and_for_all(world: ControllerCluster) -> None:
     """Dynamic broker configs are kept per broker and cluster-wide; read-only ones are refused."""
     assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=("broker", "")) == 0
     assert alter(world, ConfigOp("message.max.bytes", "2000"), resource=("broker", "1")) == 0
@@ -121,7 +123,7 @@ def test_broker_configs_for_one_and_for_all(world: World) -> None:
 
 def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None:
     """They are kept as those of topics are; what a group does not have is refused (KIP-1142)."""
-    world = World(controllers=2)
+    world = ControllerCluster(controllers=2)
     world.start(1)
     group = ("group", "to-come")
     session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -143,7 +145,7 @@ def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None
     assert world.image.configs == {}
 
 
-def test_named_twice_is_refused(world: World) -> None:
+def test_named_twice_is_refused(world: ControllerCluster) -> None:
     """A resource twice in a request, a key twice in a resource: which one would hold?"""
     op = ConfigOp("retention.ms", "1")
     assert alter(world, op, op) == InvalidRequest.code
@@ -153,7 +155,7 @@ def test_named_twice_is_refused(world: World) -> None:
     assert world.image.configs == {}
 
 
-def test_setting_what_is_set_writes_nothing(world: World) -> None:
+def test_setting_what_is_set_writes_nothing(world: ControllerCluster) -> None:
     """Only differences are records; validate_only writes none."""
     alter(world, ConfigOp("retention.ms", "1"))
     batches = len(world.journal)
@@ -163,7 +165,9 @@ def test_setting_what_is_set_writes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("resource", [("topic", "t2"), ("broker", "")])
-def test_allowing_unclean_elections_elects_at_once(world: World, resource: tuple[str, str]) -> None:
+def test_allowing_unclean_elections_elects_at_once(
+    world: ControllerCluster, resource: tuple[str, str]
+) -> None:
     """What is offline when an operator allows it comes online with the data that is there (H1)."""
     world.assign("t2", (3, 2))
     world.die(2)
@@ -174,7 +178,7 @@ def test_allowing_unclean_elections_elects_at_once(world: World, resource: tuple
     assert (world.partition("t2").leader, world.partition("t2").isr) == (2, (2,))
 
 
-def test_what_is_accepted_without_effect_is_warned_about_in_the_log(world: World) -> None:
+def test_what_is_accepted_without_effect_is_warned_about_in_the_log(world: ControllerCluster) -> None:
     """A tool that sets all of Kafka's settings succeeds, and an operator hears which of them nothing reads."""
     with capture_logs() as logs:
         resource = ("broker", "")
@@ -187,20 +191,22 @@ def test_what_is_accepted_without_effect_is_warned_about_in_the_log(world: World
     assert world.image.config("broker", "") == {"max.connections": "9"}
 
 
-def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(world: World) -> None:
+def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(
+    world: ControllerCluster,
+) -> None:
     """KIP-226, for whoever follows changes at run time."""
     node = load_config({"max.connections": "1", "max.connections.per.ip": "1"})
     alter(world, ConfigOp("max.connections", "5"), resource=("broker", ""))
     alter(world, ConfigOp("max.connections.per.ip", "5"), resource=("broker", ""))
     alter(world, ConfigOp("max.connections", "7"), resource=("broker", "1"))
-    found = config_in_force(node, world.image)
+    found = effective_broker_config(node, world.image)
     assert (found.max_connections, found.max_connections_per_ip) == (7, 5)
     alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", "1"))
     alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", ""))
-    assert config_in_force(node, world.image).max_connections == 1
+    assert effective_broker_config(node, world.image).max_connections == 1
 
 
-def test_client_metrics_subscriptions_are_checked_and_bounded(world: World) -> None:
+def test_client_metrics_subscriptions_are_checked_and_bounded(world: ControllerCluster) -> None:
     """KIP-714's three configs; expressions are cheap ones of RE2, and there are only so many subscriptions."""
     resource = ("client-metrics", "m")
     good = (

@@ -12,18 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from raftlog.controller.settling import settle_all
-from raftlog.metadata.features import level_in_force
-from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
-from raftlog.metadata.records import (
-    Batch,
-    ConfigChanged,
-    ControllerElected,
-    decode_batch,
-    encode_batch,
-)
-from raftlog.metadata.replay import apply_batch, apply_records
-from raftlog.metadata.requests import (
+from raftlog.controller.leader_and_isr import update_all_partitions
+from raftlog.metadata.controller_api import (
     PREFERRED,
     SAFE_DOWNGRADE,
     UNCLEAN,
@@ -32,6 +22,7 @@ from raftlog.metadata.requests import (
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    BrokerHeartbeatReply,
     ConfigAlteration,
     ConfigOp,
     CreatePartitions,
@@ -40,7 +31,6 @@ from raftlog.metadata.requests import (
     DrainBroker,
     ElectLeaders,
     FeatureUpdate,
-    HeartbeatReply,
     IsrChange,
     IsrMember,
     LeadershipTransfer,
@@ -52,9 +42,19 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from raftlog.metadata.features import finalized_level
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
+from raftlog.metadata.metadata_records import (
+    Batch,
+    ConfigChanged,
+    ControllerElected,
+    decode_batch,
+    encode_batch,
+)
+from raftlog.metadata.record_replay import apply_batch, apply_records
 from raftlog.metadata.snapshot import encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
-from tests.controller.world import World
+from tests.controller.controller_cluster import ControllerCluster
 from tests.kit.examples import examples
 
 CONTROLLERS = 3
@@ -68,7 +68,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(CONTROLLERS, commit_at_once=False)
+        self.world = ControllerCluster(CONTROLLERS, commit_at_once=False)
         self.replies: list[list[Any]] = []
         self.checked = 0
         self.rebuilt = EMPTY_IMAGE
@@ -126,7 +126,7 @@ class ControllerMachine(RuleBasedStateMachine):
         controller = self.world.active
         if controller.active:
             tail = controller._runner.tail
-            settlement = settle_all(tail, controller._standing(tail), controller._unclean(tail))
+            settlement = update_all_partitions(tail, controller._standing(tail), controller._unclean(tail))
             assert settlement.records == ()
 
     @rule(node_id=st.integers(1, CONTROLLERS), keep=st.integers(0, 4), commits=st.booleans())
@@ -192,7 +192,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.world.commit()
         after = self.world.image.partition(name, partition)
         (reply,) = replies
-        if isinstance(reply, HeartbeatReply) and not reply.is_fenced:
+        if isinstance(reply, BrokerHeartbeatReply) and not reply.is_fenced:
             assert after is not None
             chosen = after.unclean_epoch == after.leader_epoch > state.leader_epoch
             assert broker_id not in after.isr or after.isr_lost or chosen
@@ -200,7 +200,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(broker_id=BROKERS, result=st.sampled_from(["refused", "alive", "silent"]))
     def connection_drops(self, broker_id: int, result: Any) -> None:
         self.world.active.peer_lost(broker_id, self.world.now)
-        self.world.active.probed(broker_id, result, self.world.now)
+        self.world.active.on_probe_result(broker_id, result, self.world.now)
 
     @rule(broker_id=BROKERS)
     def connection_comes(self, broker_id: int) -> None:
@@ -283,7 +283,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["group.version", "metadata.version", "x"]), level=st.integers(-1, 31))
     def update_features(self, name: str, level: int) -> None:
-        kind = SAFE_DOWNGRADE if level < level_in_force(self.world.image, name) else UPGRADE
+        kind = SAFE_DOWNGRADE if level < finalized_level(self.world.image, name) else UPGRADE
         self._ask(UpdateFeatures((FeatureUpdate(name, level, kind),)))
 
     # --- what must hold
@@ -363,8 +363,8 @@ class ControllerMachine(RuleBasedStateMachine):
         gone = set(was.replicas) - set(state.replicas)
         assert came <= set(state.adding_replicas)
         if gone:
-            ended = state.replicas == was.target and set(state.replicas) == set(state.isr)
-            assert ended or state.replicas == was.origin
+            ended = state.replicas == was.target_replicas and set(state.replicas) == set(state.isr)
+            assert ended or state.replicas == was.original_replicas
             assert not state.is_reassigned
 
     @invariant()

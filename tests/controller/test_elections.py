@@ -11,14 +11,14 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders
-from tests.controller.world import World
+from raftlog.metadata.controller_api import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> ControllerCluster:
     """Topic t: partition 0 prefers 1, partition 1 prefers 2; broker 1 was away, so 2 leads both."""
-    made = World()
+    made = ControllerCluster()
     made.start(1, 2, 3)
     made.assign("t", (1, 2, 3), (2, 1, 3))
     made.die(1)
@@ -26,11 +26,11 @@ def world() -> World:
     return made
 
 
-def elect(world: World, kind: int, *partitions: tuple[str, int]) -> list[int]:
+def elect(world: ControllerCluster, kind: int, *partitions: tuple[str, int]) -> list[int]:
     return [each.error_code for each in world.ask(ElectLeaders(kind, partitions)).results]
 
 
-def test_preferred_leader_takes_over_once_in_sync(world: World) -> None:
+def test_preferred_leader_takes_over_once_in_sync(world: ControllerCluster) -> None:
     """Not before it is in the isr; then by one election, with a new leader epoch."""
     assert elect(world, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
     world.alter("t", (1, 2, 3))
@@ -44,20 +44,20 @@ def test_preferred_leader_takes_over_once_in_sync(world: World) -> None:
     assert (world.partition("t").leader, world.partition("t").leader_epoch) == (1, epoch + 1)
 
 
-def test_asked_for_all_only_what_needed_it_is_told(world: World) -> None:
+def test_asked_for_all_only_what_needed_it_is_told(world: ControllerCluster) -> None:
     """partitions=None leaves out partitions that had no need (KIP-460)."""
     world.alter("t", (1, 2, 3))
     assert world.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)
 
 
-def test_doubtful_broker_is_not_elected(world: World) -> None:
+def test_doubtful_broker_is_not_elected(world: ControllerCluster) -> None:
     """A preferred leader whose connection dropped must be heard of first."""
     world.alter("t", (1, 2, 3))
     world.active.peer_lost(1, world.now)
     assert elect(world, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
 
 
-def test_unclean_election_only_without_a_leader(world: World) -> None:
+def test_unclean_election_only_without_a_leader(world: ControllerCluster) -> None:
     """By hand, where it is offline and somebody is alive; never where a leader stands (H1)."""
     world.assign("u", (3, 2))
     assert elect(world, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
@@ -69,7 +69,7 @@ def test_unclean_election_only_without_a_leader(world: World) -> None:
     assert (world.partition("u").leader, world.partition("u").isr) == (2, (2,))
 
 
-def test_unclean_election_ends_a_lost_isr(world: World) -> None:
+def test_unclean_election_ends_a_lost_isr(world: ControllerCluster) -> None:
     """After the only replica came back with an empty disk somebody must decide."""
     world.assign("u", (3,))
     world.die(3)
@@ -79,12 +79,12 @@ def test_unclean_election_ends_a_lost_isr(world: World) -> None:
     assert (world.partition("u").leader, world.partition("u").isr_lost) == (3, False)
 
 
-def test_unknown_kind_is_refused(world: World) -> None:
+def test_unknown_kind_is_refused(world: ControllerCluster) -> None:
     """Only preferred and unclean exist."""
     assert world.ask(ElectLeaders(7)).error_code == InvalidRequest.code
 
 
-def test_leadership_returns_by_itself(world: World) -> None:
+def test_leadership_returns_by_itself(world: ControllerCluster) -> None:
     """After leader.imbalance.check.interval.seconds preferred leaders lead again, in one batch."""
     world.alter("t", (1, 2, 3))
     assert world.partition("t").leader == 2
@@ -96,7 +96,7 @@ def test_leadership_returns_by_itself(world: World) -> None:
 
 def test_rebalancing_can_be_switched_off() -> None:
     """auto.leader.rebalance.enable=false leaves leaders where they are."""
-    world = World(auto_leader_rebalance_enable=False)
+    world = ControllerCluster(auto_leader_rebalance_enable=False)
     world.start(1, 2)
     world.assign("t", (1, 2))
     world.die(1)

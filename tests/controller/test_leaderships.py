@@ -11,7 +11,7 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     PREFERRED,
     BrokerDrain,
     DrainBroker,
@@ -19,27 +19,27 @@ from raftlog.metadata.requests import (
     LeadershipTransfer,
     TransferLeaderships,
 )
-from tests.controller.world import World
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(controllers=2)
+def world() -> ControllerCluster:
+    world = ControllerCluster(controllers=2)
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3), (2, 3, 1), (1, 3, 2))
     return world
 
 
-def leaders(world: World, topic: str = "t") -> list[int]:
+def leaders(world: ControllerCluster, topic: str = "t") -> list[int]:
     return [state.leader for state in world.image.topics[topic].partitions]
 
 
-def transfer(world: World, partition: int, leader: int, topic: str = "t") -> int:
+def transfer(world: ControllerCluster, partition: int, leader: int, topic: str = "t") -> int:
     wanted = LeadershipTransfer(topic, partition, leader)
     return int(world.ask(TransferLeaderships((wanted,))).results[0].error_code)
 
 
-def test_leadership_goes_to_the_named_replica(world: World) -> None:
+def test_leadership_goes_to_the_named_replica(world: ControllerCluster) -> None:
     """If it is in sync and in service; asked again, it is done already."""
     epoch = world.partition("t").leader_epoch
     assert transfer(world, 0, 3) == 0
@@ -47,7 +47,7 @@ def test_leadership_goes_to_the_named_replica(world: World) -> None:
     assert (world.partition("t").leader, world.partition("t").leader_epoch) == (3, epoch + 1)
 
 
-def test_nobody_else_is_made_leader(world: World) -> None:
+def test_nobody_else_is_made_leader(world: ControllerCluster) -> None:
     """Not one that has no replica, is behind, or is not there."""
     world.start(4)
     world.alter("t", (1, 2))
@@ -60,7 +60,7 @@ def test_nobody_else_is_made_leader(world: World) -> None:
     assert leaders(world) == [1, 2, 1]
 
 
-def test_drained_broker_leads_nothing(world: World) -> None:
+def test_drained_broker_leads_nothing(world: ControllerCluster) -> None:
     """Its leaderships go in one batch, and neither elections nor new topics give it others; it stays in sync."""
     assert world.ask(DrainBroker(1)) == BrokerDrain(1, True, 0)
     assert leaders(world) == [2, 2, 3]
@@ -77,7 +77,7 @@ def test_drained_broker_leads_nothing(world: World) -> None:
     assert leaders(world) == [2, 2, 3]
 
 
-def test_drained_broker_leads_what_nobody_else_can_and_hands_over(world: World) -> None:
+def test_drained_broker_leads_what_nobody_else_can_and_hands_over(world: ControllerCluster) -> None:
     """Drain is a wish: availability comes first."""
     world.alter("t", (1,))
     assert world.ask(DrainBroker(1)) == BrokerDrain(1, True, 1)
@@ -92,7 +92,7 @@ def test_drained_broker_leads_what_nobody_else_can_and_hands_over(world: World) 
     assert leaders(world) == [3, 1, 1]
 
 
-def test_drain_outlives_controller_and_restart(world: World) -> None:
+def test_drain_outlives_controller_and_restart(world: ControllerCluster) -> None:
     """Most drains are there for a restart; it ends when somebody ends it."""
     world.ask(DrainBroker(1))
     world.die(1)
@@ -110,11 +110,11 @@ def test_drain_outlives_controller_and_restart(world: World) -> None:
     assert leaders(world) == [1, 2, 1]
 
 
-def test_drain_of_nobody_is_refused(world: World) -> None:
+def test_drain_of_nobody_is_refused(world: ControllerCluster) -> None:
     """It would be forgotten."""
     assert world.ask(DrainBroker(9)).error_code == BrokerIdNotRegistered.code
 
 
-def test_another_broker_may_carry_the_request(world: World) -> None:
+def test_another_broker_may_carry_the_request(world: ControllerCluster) -> None:
     """Whoever an operator talks to forwards it."""
     assert world.ask(DrainBroker(1), peer=2) == BrokerDrain(1, True, 0)

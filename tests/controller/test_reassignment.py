@@ -12,49 +12,49 @@ from raftlog.base.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
     OngoingReassignment,
     Reassignment,
 )
-from tests.controller.world import World
+from tests.controller.controller_cluster import ControllerCluster
 
 BROKERS = (1, 2, 3, 4, 5, 6)
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> ControllerCluster:
+    world = ControllerCluster()
     world.start(*BROKERS)
     world.assign("t", (1, 2, 3))
     return world
 
 
-def move(world: World, *replicas: int, partition: int = 0, topic: str = "t") -> int:
+def move(world: ControllerCluster, *replicas: int, partition: int = 0, topic: str = "t") -> int:
     """Reassign a partition; returns the code."""
     wanted = Reassignment(topic, partition, replicas)
     return int(world.ask(AlterReassignments((wanted,))).results[0].error_code)
 
 
-def cancel(world: World) -> int:
+def cancel(world: ControllerCluster) -> int:
     wanted = Reassignment("t", 0, None)
     return int(world.ask(AlterReassignments((wanted,))).results[0].error_code)
 
 
-def shape(world: World) -> tuple[tuple[int, ...], ...]:
+def shape(world: ControllerCluster) -> tuple[tuple[int, ...], ...]:
     state = world.partition("t")
     return state.replicas, state.adding_replicas, state.removing_replicas
 
 
-def test_replicas_are_target_and_leaving_ones_until_the_end(world: World) -> None:
+def test_replicas_are_target_and_leaving_ones_until_the_end(world: ControllerCluster) -> None:
     """All that hold the partition go on holding it; those that it shall have come first."""
     assert move(world, 4, 5) == 0
     assert shape(world) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
     assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2, 3))
 
 
-def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(world: World) -> None:
+def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(world: ControllerCluster) -> None:
     """Replicas, ISR and leader change together, and the leader that asked is told to wait for the metadata."""
     move(world, 4, 5)
     assert world.alter("t", (4, 1, 2, 3)).error_code == 0
@@ -68,7 +68,7 @@ def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(world: World) -> No
     assert state.unclean_epoch == -1
 
 
-def test_leader_that_stays_goes_on_in_its_epoch(world: World) -> None:
+def test_leader_that_stays_goes_on_in_its_epoch(world: ControllerCluster) -> None:
     """Nobody is elected for a move that the leader has no part in."""
     epoch = world.partition("t").leader_epoch
     move(world, 1, 2, 4)
@@ -77,7 +77,7 @@ def test_leader_that_stays_goes_on_in_its_epoch(world: World) -> None:
     assert (state.replicas, state.leader, state.leader_epoch) == ((1, 2, 4), 1, epoch)
 
 
-def test_fewer_replicas_or_another_order_end_at_once(world: World) -> None:
+def test_fewer_replicas_or_another_order_end_at_once(world: ControllerCluster) -> None:
     """Nobody has to catch up for it."""
     assert move(world, 2, 1) == 0
     assert shape(world) == ((2, 1), (), ())
@@ -86,7 +86,7 @@ def test_fewer_replicas_or_another_order_end_at_once(world: World) -> None:
     assert world.partition("t").leader == 1
 
 
-def test_what_stays_must_be_in_sync_before_others_go(world: World) -> None:
+def test_what_stays_must_be_in_sync_before_others_go(world: ControllerCluster) -> None:
     """A replica in sync is not given up for one that is not."""
     world.alter("t", (1, 3))
     assert move(world, 1, 2) == 0
@@ -95,7 +95,7 @@ def test_what_stays_must_be_in_sync_before_others_go(world: World) -> None:
     assert shape(world) == ((1, 2), (), ())
 
 
-def test_end_waits_while_no_one_that_stays_is_known_to_be_alive(world: World) -> None:
+def test_end_waits_while_no_one_that_stays_is_known_to_be_alive(world: ControllerCluster) -> None:
     """Taking the leader away must not take the partition offline; a sweep ends it later."""
     move(world, 4)
     world.active.peer_lost(4, world.now)
@@ -106,7 +106,7 @@ def test_end_waits_while_no_one_that_stays_is_known_to_be_alive(world: World) ->
     assert world.partition("t").leader == 4
 
 
-def test_cancelled_it_is_as_before(world: World) -> None:
+def test_cancelled_it_is_as_before(world: ControllerCluster) -> None:
     """What was added is no replica any more, in sync or not."""
     move(world, 4, 5)
     world.alter("t", (4, 1, 2, 3))
@@ -116,7 +116,7 @@ def test_cancelled_it_is_as_before(world: World) -> None:
     assert cancel(world) == NoReassignmentInProgress.code
 
 
-def test_cancelling_moves_the_leadership_back(world: World) -> None:
+def test_cancelling_moves_the_leadership_back(world: ControllerCluster) -> None:
     """A replica that was added may lead meanwhile."""
     move(world, 4, 5)
     world.alter("t", (4, 1, 2, 3))
@@ -130,7 +130,7 @@ def test_cancelling_moves_the_leadership_back(world: World) -> None:
     assert (shape(world)[0], world.partition("t").leader) == ((1, 2, 3), 1)
 
 
-def test_another_one_takes_its_place(world: World) -> None:
+def test_another_one_takes_its_place(world: ControllerCluster) -> None:
     """Who holds the partition holds it until the end of the new one, and cancelling leads back to the beginning."""
     move(world, 4, 5, 1)
     assert move(world, 5, 6) == 0
@@ -143,7 +143,7 @@ def test_another_one_takes_its_place(world: World) -> None:
     assert shape(world) == ((5, 6), (), ())
 
 
-def test_asked_twice_it_is_done_once(world: World) -> None:
+def test_asked_twice_it_is_done_once(world: ControllerCluster) -> None:
     """An answer may be lost on its way."""
     move(world, 4, 5)
     batches = len(world.journal)
@@ -151,7 +151,7 @@ def test_asked_twice_it_is_done_once(world: World) -> None:
     assert len(world.journal) == batches
 
 
-def test_one_that_is_being_added_is_the_last_choice_of_an_unclean_election(world: World) -> None:
+def test_one_that_is_being_added_is_the_last_choice_of_an_unclean_election(world: ControllerCluster) -> None:
     """It may have next to nothing."""
     world.create("u", 1, 2, unclean_leader_election_enable="true")
     leader, behind = world.partition("u").replicas
@@ -163,7 +163,7 @@ def test_one_that_is_being_added_is_the_last_choice_of_an_unclean_election(world
     assert (state.leader, state.isr) == (behind, (behind,))
 
 
-def test_death_of_the_leader_elects_another_in_sync(world: World) -> None:
+def test_death_of_the_leader_elects_another_in_sync(world: ControllerCluster) -> None:
     """Election rules are the usual ones: those that it shall have come first, if they are in sync."""
     move(world, 4, 5)
     world.die(1)
@@ -173,7 +173,7 @@ def test_death_of_the_leader_elects_another_in_sync(world: World) -> None:
     assert world.partition("t").leader == 5
 
 
-def test_bad_replicas_are_refused_with_a_reason(world: World) -> None:
+def test_bad_replicas_are_refused_with_a_reason(world: ControllerCluster) -> None:
     """Each partition on its own: what is good in the request is done."""
     asked = (
         Reassignment("t", 0, ()),
@@ -203,7 +203,7 @@ def test_bad_replicas_are_refused_with_a_reason(world: World) -> None:
     assert world.partition("u", 3).adding_replicas == (3,)
 
 
-def test_another_replication_factor_only_if_it_may_change(world: World) -> None:
+def test_another_replication_factor_only_if_it_may_change(world: ControllerCluster) -> None:
     """KIP-860, compared with what is under way."""
     move(world, 4, 5)
 
@@ -215,7 +215,7 @@ def test_another_replication_factor_only_if_it_may_change(world: World) -> None:
     assert refused(5, 6) == 0
 
 
-def test_list_tells_what_is_under_way(world: World) -> None:
+def test_list_tells_what_is_under_way(world: ControllerCluster) -> None:
     """All of it, or of the partitions asked about; what is not there is passed over."""
     world.assign("u", (1, 2), (2, 1))
     move(world, 3, 1, topic="u", partition=1)
@@ -228,7 +228,7 @@ def test_list_tells_what_is_under_way(world: World) -> None:
 
 def test_it_survives_a_new_controller_and_a_snapshot() -> None:
     """It is hard state: whoever is active next ends it."""
-    world = World(controllers=2)
+    world = ControllerCluster(controllers=2)
     world.start(*BROKERS)
     world.assign("t", (1, 2, 3))
     move(world, 4, 5)

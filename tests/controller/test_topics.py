@@ -22,7 +22,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS
 from raftlog.controller.topics import random_uuid
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -30,21 +30,21 @@ from raftlog.metadata.requests import (
     NewTopic,
     TopicRef,
 )
-from tests.controller.world import World
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
+def world() -> ControllerCluster:
+    made = ControllerCluster()
     made.start(1, 2, 3)
     return made
 
 
-def codes(world: World, *topics: NewTopic) -> list[int]:
+def codes(world: ControllerCluster, *topics: NewTopic) -> list[int]:
     return [each.error_code for each in world.ask(CreateTopics(topics)).results]
 
 
-def test_created_topic_has_all_it_was_asked_for(world: World) -> None:
+def test_created_topic_has_all_it_was_asked_for(world: ControllerCluster) -> None:
     """Partitions, replicas on distinct brokers, everyone in sync, the first replica leading, configs set."""
     created = world.create("t", 6, 3, retention_ms="1000")
     topic = world.image.topics["t"]
@@ -60,13 +60,13 @@ def test_created_topic_has_all_it_was_asked_for(world: World) -> None:
 
 def test_numbers_left_out_are_the_nodes_defaults() -> None:
     """-1 means num.partitions and default.replication.factor."""
-    world = World(num_partitions=4, default_replication_factor=2)
+    world = ControllerCluster(num_partitions=4, default_replication_factor=2)
     world.start(1, 2, 3)
     created = world.create("t", -1, -1)
     assert (created.num_partitions, created.replication_factor) == (4, 2)
 
 
-def test_validate_only_writes_nothing(world: World) -> None:
+def test_validate_only_writes_nothing(world: ControllerCluster) -> None:
     """The answer is that of creating, the cluster stays as it was."""
     batches = len(world.journal)
     (result,) = world.ask(CreateTopics((NewTopic("t", 2, 3),), validate_only=True)).results
@@ -77,7 +77,7 @@ def test_validate_only_writes_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a" * (NAME_MAX_CHARS + 1), "a b", "a/b", "ä", "a\n", "topic:1"]
 )
-def test_illegal_names_are_refused_with_the_rule(world: World, name: str) -> None:
+def test_illegal_names_are_refused_with_the_rule(world: ControllerCluster, name: str) -> None:
     """A topic's name becomes a folder's name; the message says what is wrong."""
     (result,) = world.ask(CreateTopics((NewTopic(name, 1, 1),))).results
     assert result.error_code == InvalidTopic.code
@@ -85,7 +85,7 @@ def test_illegal_names_are_refused_with_the_rule(world: World, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["a", "a" * NAME_MAX_CHARS, "a.b_c-D9", "...", "__x"])
-def test_legal_names_are_taken(world: World, name: str) -> None:
+def test_legal_names_are_taken(world: ControllerCluster, name: str) -> None:
     """Letters, digits, dot, underscore and dash, up to 249."""
     assert codes(world, NewTopic(name, 1, 1)) == [0]
 
@@ -111,7 +111,9 @@ def test_legal_names_are_taken(world: World, name: str) -> None:
         (NewTopic("t", assignments={0: (1, 2), 1: (1,)}), InvalidReplicaAssignment),
     ],
 )
-def test_impossible_topics_are_refused(world: World, topic: NewTopic, error: type[Exception]) -> None:
+def test_impossible_topics_are_refused(
+    world: ControllerCluster, topic: NewTopic, error: type[Exception]
+) -> None:
     """Each with its own code, and the topics beside it in the request are created."""
     world.create("old")
     before = world.image
@@ -120,19 +122,19 @@ def test_impossible_topics_are_refused(world: World, topic: NewTopic, error: typ
     assert world.image.topics.keys() == before.topics.keys() | {"good"}
 
 
-def test_topic_named_twice_is_created_not_at_all(world: World) -> None:
+def test_topic_named_twice_is_created_not_at_all(world: ControllerCluster) -> None:
     """Two entries for one name contradict each other."""
     (result,) = world.ask(CreateTopics((NewTopic("t", 1, 1), NewTopic("t", 2, 1)))).results
     assert result.error_code == InvalidRequest.code
     assert "t" not in world.image.topics
 
 
-def test_internal_topic_may_be_compacted(world: World) -> None:
+def test_internal_topic_may_be_compacted(world: ControllerCluster) -> None:
     """The offsets topic carries cleanup.policy=compact as Kafka's does."""
     assert codes(world, NewTopic("__consumer_offsets", 1, 1, configs={"cleanup.policy": "compact"})) == [0]
 
 
-def test_request_creates_at_most_one_batch_of_partitions(world: World) -> None:
+def test_request_creates_at_most_one_batch_of_partitions(world: ControllerCluster) -> None:
     """10,000 partitions in one request and no more; what fits is created."""
     assert codes(world, NewTopic("a", 6_000, 1), NewTopic("b", 6_000, 1), NewTopic("c", 4_000, 1)) == [
         0,
@@ -141,13 +143,13 @@ def test_request_creates_at_most_one_batch_of_partitions(world: World) -> None:
     ]
 
 
-def test_null_config_is_no_config(world: World) -> None:
+def test_null_config_is_no_config(world: ControllerCluster) -> None:
     """A config named without value stays at its default."""
     assert codes(world, NewTopic("t", 1, 1, configs={"retention.ms": None})) == [0]
     assert world.image.config("topic", "t") == {}
 
 
-def test_given_assignment_is_taken_as_it_is(world: World) -> None:
+def test_given_assignment_is_taken_as_it_is(world: ControllerCluster) -> None:
     """Replicas in the given order; who is out of service starts outside the isr and does not lead."""
     world.die(1)
     world.assign("t", (1, 2), (2, 3))
@@ -156,7 +158,7 @@ def test_given_assignment_is_taken_as_it_is(world: World) -> None:
     assert world.assign("u", (1,)).error_code == InvalidReplicaAssignment.code
 
 
-def test_dead_broker_does_not_hinder_creation(world: World) -> None:
+def test_dead_broker_does_not_hinder_creation(world: ControllerCluster) -> None:
     """Three registered, one fenced, replication factor 3: created with two in sync."""
     world.die(2)
     assert world.create("t", 3, 3).error_code == 0
@@ -167,13 +169,13 @@ def test_dead_broker_does_not_hinder_creation(world: World) -> None:
 
 def test_nothing_is_created_while_no_broker_is_in_service() -> None:
     """All fenced: no one could lead."""
-    world = World()
+    world = ControllerCluster()
     world.elect(1)
     world.register(1)
     assert world.create("t").error_code == InvalidReplicationFactor.code
 
 
-def test_deleting_by_name_and_by_id(world: World) -> None:
+def test_deleting_by_name_and_by_id(world: ControllerCluster) -> None:
     """Each topic on its own; unknown names and ids have their own codes; named twice is refused the second time."""
     world.create("a")
     world.create("b")
@@ -197,7 +199,7 @@ def test_deleting_by_name_and_by_id(world: World) -> None:
     assert world.image.topics == {}
 
 
-def test_topic_made_again_has_another_id(world: World) -> None:
+def test_topic_made_again_has_another_id(world: ControllerCluster) -> None:
     """So that nobody takes the old topic's records for the new one's."""
     first = world.create("a").topic_id
     world.ask(DeleteTopics((TopicRef(name="a"),)))
@@ -206,13 +208,13 @@ def test_topic_made_again_has_another_id(world: World) -> None:
 
 def test_deletion_can_be_forbidden() -> None:
     """delete.topic.enable=false refuses the whole request."""
-    world = World(delete_topic_enable=False)
+    world = ControllerCluster(delete_topic_enable=False)
     world.start(1)
     world.create("a")
     assert world.ask(DeleteTopics((TopicRef(name="a"),))).error_code == TopicDeletionDisabled.code
 
 
-def test_growing_adds_partitions_with_the_same_replication(world: World) -> None:
+def test_growing_adds_partitions_with_the_same_replication(world: ControllerCluster) -> None:
     """Old partitions stay as they were, new ones are numbered on, evenly spread over the whole topic."""
     world.create("t", 2, 2)
     before = world.image.topics["t"].partitions
@@ -239,7 +241,9 @@ def test_growing_adds_partitions_with_the_same_replication(world: World) -> None
         (NewPartitions("t", 3, ((1, 1),)), InvalidReplicaAssignment),
     ],
 )
-def test_impossible_growth_is_refused(world: World, wanted: NewPartitions, error: type[Exception]) -> None:
+def test_impossible_growth_is_refused(
+    world: ControllerCluster, wanted: NewPartitions, error: type[Exception]
+) -> None:
     """Each with its own code, nothing changes."""
     for topic in ("t", *INTERNAL_TOPICS):
         world.create(topic, 2, 2)
@@ -249,7 +253,7 @@ def test_impossible_growth_is_refused(world: World, wanted: NewPartitions, error
     assert len(world.journal) == batches
 
 
-def test_growth_may_be_only_validated_or_assigned(world: World) -> None:
+def test_growth_may_be_only_validated_or_assigned(world: ControllerCluster) -> None:
     """validate_only writes nothing; given assignments are taken."""
     world.create("t", 1, 2)
     wanted = (NewPartitions("t", 2, ((3, 1),)),)
@@ -269,7 +273,7 @@ def test_topic_ids_are_random_and_never_look_like_a_flag() -> None:
 
 def test_a_creation_that_is_asked_again_is_answered_again() -> None:
     """The controller died after its batch was replicated, before it answered; the next one is asked the same."""
-    world = World(controllers=2)
+    world = ControllerCluster(controllers=2)
     world.start(1, 2, 3)
     world.commit_at_once = False
     request = CreateTopics((NewTopic("t", 4, 2, topic_id=UUID(int=77)),))
@@ -284,7 +288,7 @@ def test_a_creation_that_is_asked_again_is_answered_again() -> None:
     assert len(world.journal) == world.commit_index
 
 
-def test_only_the_very_same_creation_is_answered_again(world: World) -> None:
+def test_only_the_very_same_creation_is_answered_again(world: ControllerCluster) -> None:
     """Another request for that name finds it taken; an id that is another topic's is nobody's to choose."""
     world.ask(CreateTopics((NewTopic("t", 1, 1, topic_id=UUID(int=77)),)))
     assert codes(world, NewTopic("t", 1, 1, topic_id=UUID(int=78))) == [TopicAlreadyExists.code]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from raftlog.coordinator.consumer import assignors
 from raftlog.coordinator.consumer.assignors import (
     ASSIGNORS,
-    Offered,
-    Shares,
-    Wanted,
+    GroupAssignment,
+    MemberSubscription,
+    TopicMetadata,
     assign_range,
     assign_uniform,
 )
@@ -30,7 +30,7 @@ IDS = {name: UUID(int=9 - number) for number, name in enumerate(TOPICS)}
 A, B = (IDS[each] for each in "AB")
 
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 7)).map(
-    lambda found: {name: Offered(IDS[name], number) for name, number in found.items()}
+    lambda found: {name: TopicMetadata(IDS[name], number) for name, number in found.items()}
 )
 partitions = st.dictionaries(
     st.sampled_from(tuple(IDS.values())), st.frozensets(st.integers(0, 9), min_size=1)
@@ -38,13 +38,13 @@ partitions = st.dictionaries(
 topics = st.frozensets(st.sampled_from(TOPICS))
 names = st.sampled_from("abcdef")
 instances = st.none() | st.sampled_from("xyz")
-members = st.dictionaries(names, st.builds(Wanted, topics, partitions, instances), min_size=1)
+members = st.dictionaries(names, st.builds(MemberSubscription, topics, partitions, instances), min_size=1)
 alike = st.builds(
     lambda found, read: {name: each._replace(topics=read) for name, each in found.items()}, members, topics
 )
 
 
-def readers(shares: Shares) -> Counter[tuple[UUID, int]]:
+def readers(shares: GroupAssignment) -> Counter[tuple[UUID, int]]:
     return Counter(
         (topic_id, index)
         for share in shares.values()
@@ -56,7 +56,7 @@ def readers(shares: Shares) -> Counter[tuple[UUID, int]]:
 @pytest.mark.parametrize("name", list(ASSIGNORS))
 @given(found=members, numbers=counts)
 def test_every_partition_that_is_read_has_one_reader(
-    name: str, found: dict[str, Wanted], numbers: dict[str, Offered]
+    name: str, found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
     """Nobody gets what it does not read or what is not there, whatever it had before."""
     shares = ASSIGNORS[name](found, numbers)
@@ -71,14 +71,18 @@ def test_every_partition_that_is_read_has_one_reader(
 
 
 @given(alike, counts)
-def test_uniform_shares_differ_by_one_at_most(found: dict[str, Wanted], numbers: dict[str, Offered]):
+def test_uniform_shares_differ_by_one_at_most(
+    found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
+):
     """Where all read the same."""
     sizes = [count(share) for share in assign_uniform(found, numbers).values()]
     assert max(sizes) - min(sizes) <= 1
 
 
 @given(members, counts)
-def test_uniform_moves_nothing_that_is_even_already(found: dict[str, Wanted], numbers: dict[str, Offered]):
+def test_uniform_moves_nothing_that_is_even_already(
+    found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
+):
     """Assigning again changes nothing."""
     shares = assign_uniform(found, numbers)
     again = {name: each._replace(before=shares[name]) for name, each in found.items()}
@@ -87,7 +91,7 @@ def test_uniform_moves_nothing_that_is_even_already(found: dict[str, Wanted], nu
 
 @given(alike, counts)
 def test_uniform_takes_no_more_from_anybody_than_evenness_asks(
-    found: dict[str, Wanted], numbers: dict[str, Offered]
+    found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
     """When a member goes, the others keep all they have."""
     shares = assign_uniform(found, numbers)
@@ -99,7 +103,7 @@ def test_uniform_takes_no_more_from_anybody_than_evenness_asks(
 
 @given(members, counts)
 def test_nobody_has_two_more_than_another_that_could_take_one(
-    found: dict[str, Wanted], numbers: dict[str, Offered]
+    found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
     """Where members read different topics, no single move would make it more even."""
     shares = assign_uniform(found, numbers)
@@ -112,8 +116,12 @@ def test_nobody_has_two_more_than_another_that_could_take_one(
 def test_range_gives_a_member_the_same_range_of_each_topic():
     """So topics of equally many partitions are joined side by side; static members come first, by their names."""
     both = frozenset("AB")
-    found = {"c": Wanted(both), "b": Wanted(both, {}, "static"), "a": Wanted(both)}
-    shares = assign_range(found, {"A": Offered(A, 4), "B": Offered(B, 4)})
+    found = {
+        "c": MemberSubscription(both),
+        "b": MemberSubscription(both, {}, "static"),
+        "a": MemberSubscription(both),
+    }
+    shares = assign_range(found, {"A": TopicMetadata(A, 4), "B": TopicMetadata(B, 4)})
     assert shares == {
         "b": {A: frozenset({0, 1}), B: frozenset({0, 1})},
         "a": {A: frozenset({2}), B: frozenset({2})},
@@ -123,23 +131,23 @@ def test_range_gives_a_member_the_same_range_of_each_topic():
 
 def test_a_newcomer_gets_its_share_from_who_has_most():
     """Three of six move to a second member, one each from two to a third."""
-    read, numbers = frozenset("A"), {"A": Offered(A, 6)}
+    read, numbers = frozenset("A"), {"A": TopicMetadata(A, 6)}
     before = {A: frozenset(range(6))}
-    first = assign_uniform({"a": Wanted(read, before), "b": Wanted(read)}, numbers)
+    first = assign_uniform({"a": MemberSubscription(read, before), "b": MemberSubscription(read)}, numbers)
     assert {name: count(share) for name, share in first.items()} == {"a": 3, "b": 3}
-    found = {name: Wanted(read, share) for name, share in first.items()}
-    second = assign_uniform({**found, "c": Wanted(read)}, numbers)
+    found = {name: MemberSubscription(read, share) for name, share in first.items()}
+    second = assign_uniform({**found, "c": MemberSubscription(read)}, numbers)
     assert all(count(difference(first[each], second[each])) == 1 for each in "ab")
 
 
 def test_a_newcomer_among_members_that_read_different_topics_takes_no_more_than_its_share():
     """Each of ten reads all of a hundred topics but one of its own; the eleventh reads all."""
-    numbers = {f"t{each:02}": Offered(UUID(int=each), 1) for each in range(100)}
-    found = {f"m{each}": Wanted(frozenset(numbers) - {f"t{each:02}"}) for each in range(10)}
+    numbers = {f"t{each:02}": TopicMetadata(UUID(int=each), 1) for each in range(100)}
+    found = {f"m{each}": MemberSubscription(frozenset(numbers) - {f"t{each:02}"}) for each in range(10)}
     shares = assign_uniform(found, numbers)
     assert {count(share) for share in shares.values()} == {10}
     stay = {name: each._replace(before=shares[name]) for name, each in found.items()}
-    after = assign_uniform({**stay, "new": Wanted(frozenset(numbers))}, numbers)
+    after = assign_uniform({**stay, "new": MemberSubscription(frozenset(numbers))}, numbers)
     assert count(after["new"]) == 9
     assert sum(count(difference(shares[name], after[name])) for name in found) == 9
 
@@ -161,12 +169,12 @@ class CountedNames(frozenset[str]):
 
 def everything_but(
     topics: int, members: int, *, missing: int
-) -> tuple[dict[str, Wanted], dict[str, Offered]]:
+) -> tuple[dict[str, MemberSubscription], dict[str, TopicMetadata]]:
     """Members each of which reads all but some topics of its own."""
-    ids = {f"t{number:04}": Offered(UUID(int=number), 1) for number in range(topics)}
+    ids = {f"t{number:04}": TopicMetadata(UUID(int=number), 1) for number in range(topics)}
     ordered = list(ids)
     return {
-        f"m{number:03}": Wanted(
+        f"m{number:03}": MemberSubscription(
             CountedNames(frozenset(ids) - set(ordered[number * missing : (number + 1) * missing]))
         )
         for number in range(members)
@@ -217,11 +225,11 @@ def test_subscriptions_that_all_differ_take_no_step_for_each_topic_and_member(na
 
 def test_a_rolling_change_of_the_subscription_takes_no_step_for_each_topic_and_member():
     """Of a hundred members one reads a topic less from now on."""
-    numbers = {f"t{each:03}": Offered(UUID(int=each), 10) for each in range(50)}
+    numbers = {f"t{each:03}": TopicMetadata(UUID(int=each), 10) for each in range(50)}
     everything = frozenset(numbers)
-    found = {f"m{each:04}": Wanted(everything) for each in range(100)}
+    found = {f"m{each:04}": MemberSubscription(everything) for each in range(100)}
     shares = assign_uniform(found, numbers)
-    found = {name: Wanted(everything, shares[name]) for name in found}
+    found = {name: MemberSubscription(everything, shares[name]) for name in found}
     found["m0000"] = found["m0000"]._replace(topics=everything - {"t000"})
     partitions = sum(each.partitions for each in numbers.values())
     assert steps_of(lambda: assign_uniform(found, numbers)) < 30 * (len(found) + partitions)
@@ -237,6 +245,6 @@ class NotCompared(UUID):
 @pytest.mark.parametrize("name", list(ASSIGNORS))
 def test_topics_are_sorted_by_name(name: str):
     """A hundred thousand ids are half a second of comparisons."""
-    numbers = {each: Offered(NotCompared(int=number), 2) for number, each in enumerate("CAB")}
-    found = {"a": Wanted(frozenset("ABC")), "b": Wanted(frozenset("AB"))}
+    numbers = {each: TopicMetadata(NotCompared(int=number), 2) for number, each in enumerate("CAB")}
+    found = {"a": MemberSubscription(frozenset("ABC")), "b": MemberSubscription(frozenset("AB"))}
     assert sum(map(count, ASSIGNORS[name](found, numbers).values())) == 6

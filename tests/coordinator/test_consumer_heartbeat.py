@@ -26,43 +26,53 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.types import NAME_MAX_CHARS
-from raftlog.coordinator.consumer import draft
-from raftlog.coordinator.consumer.group import ConsumerGroup
-from raftlog.coordinator.consumer.requests import Beat, Heard
-from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
+from raftlog.coordinator.consumer import decision_builder
+from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberState
+from raftlog.coordinator.consumer.heartbeat_requests import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
 from raftlog.coordinator.group import CommittedOffset
-from raftlog.coordinator.groups import Room
-from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
-from tests.coordinator.journals import Answers, Bench, image_of, topic_id
+from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
+from raftlog.coordinator.groups import GroupCapacity
+from tests.coordinator.group_coordinator_setup import (
+    Answers,
+    GroupCoordinatorSetup,
+    image_of,
+    topic_id,
+)
 
 T, U = topic_id("t"), topic_id("u")
 
 
-def bench(topics: dict[str, int] | None = None, **settings: Any) -> Bench:
-    made = Bench(**settings)
+def bench(topics: dict[str, int] | None = None, **settings: Any) -> GroupCoordinatorSetup:
+    made = GroupCoordinatorSetup(**settings)
     made.image = image_of({"t": 4} if topics is None else topics)
     return made
 
 
-def group(made: Bench) -> ConsumerMembership:
+def group(made: GroupCoordinatorSetup) -> ConsumerMembership:
     membership = made.read().consumer
     assert isinstance(membership, ConsumerMembership)
     return membership
 
 
-def share(heard: Heard) -> set[int]:
+def share(heard: ConsumerGroupHeartbeatResult) -> set[int]:
     assert heard.assignment is not None
     return set(heard.assignment.get(T, ()))
 
 
-def settled(made: Bench, *member_ids: str) -> dict[str, set[int]]:
+def settled(made: GroupCoordinatorSetup, *member_ids: str) -> dict[str, set[int]]:
     """Let members beat, each giving up at once what it is told to, until nothing changes; returns who has what."""
-    has = {each: set(group(made).current_of(each).assigned.get(T, ())) for each in member_ids}
+    has = {each: set(group(made).current_assignment_of(each).assigned.get(T, ())) for each in member_ids}
     for _ in range(10):
         for each in member_ids:
-            epoch = group(made).current_of(each).epoch
-            heard = made.beat(each, epoch, owned={T: frozenset(has[each])} if has[each] else {})
-            assert isinstance(heard, Heard), heard
+            epoch = group(made).current_assignment_of(each).epoch
+            heard = made.consumer_group_heartbeat(
+                each, epoch, owned={T: frozenset(has[each])} if has[each] else {}
+            )
+            assert isinstance(heard, ConsumerGroupHeartbeatResult), heard
             if heard.assignment is not None:
                 has[each] = share(heard)
     assert made.read().state == "Stable"
@@ -72,40 +82,44 @@ def settled(made: Bench, *member_ids: str) -> dict[str, set[int]]:
 def test_a_first_member_gets_everything():
     """It joins with epoch 0 and is told its epoch and all partitions at once."""
     made = bench()
-    assert made.beat("a", 0) == Heard("a", 1, {T: frozenset({0, 1, 2, 3})})
+    assert made.consumer_group_heartbeat("a", 0) == ConsumerGroupHeartbeatResult(
+        "a", 1, {T: frozenset({0, 1, 2, 3})}
+    )
     assert made.read().state == "Stable"
 
 
 def test_a_heartbeat_that_changes_nothing_writes_nothing():
     """Only what is new is told, and only what changes is recorded."""
     made = bench()
-    told = made.beat("a", 0).assignment
+    told = made.consumer_group_heartbeat("a", 0).assignment
     batches = len(made.batches)
-    assert made.beat("a", 1, owned=told) == Heard("a", 1, None)
-    assert made.beat("a", 1) == Heard("a", 1, None)
+    assert made.consumer_group_heartbeat("a", 1, owned=told) == ConsumerGroupHeartbeatResult("a", 1, None)
+    assert made.consumer_group_heartbeat("a", 1) == ConsumerGroupHeartbeatResult("a", 1, None)
     assert len(made.batches) == batches
 
 
 def test_a_full_heartbeat_is_told_all_again():
     """So asks who lost an answer: everything that can be said is said."""
     made = bench()
-    made.beat("a", 0)
-    heard = made.beat("a", 1, topics=("t",), rebalance_timeout_ms=60_000, owned={})
+    made.consumer_group_heartbeat("a", 0)
+    heard = made.consumer_group_heartbeat("a", 1, topics=("t",), rebalance_timeout_ms=60_000, owned={})
     assert share(heard) == {0, 1, 2, 3}
 
 
 def test_nobody_gets_a_partition_before_its_former_owner_gave_it_up():
     """The newcomer waits in UNRELEASED_PARTITIONS; what was given up is its own with its next heartbeat."""
     made = bench()
-    made.beat("a", 0)
-    assert made.beat("b", 0) == Heard("b", 2, {})
-    assert group(made).current_of("b").state is MemberState.UNRELEASED_PARTITIONS
-    kept = made.beat("a", 1)
+    made.consumer_group_heartbeat("a", 0)
+    assert made.consumer_group_heartbeat("b", 0) == ConsumerGroupHeartbeatResult("b", 2, {})
+    assert group(made).current_assignment_of("b").state is MemberState.UNRELEASED_PARTITIONS
+    kept = made.consumer_group_heartbeat("a", 1)
     assert kept.epoch == 1 and len(share(kept)) == 2, "the epoch stays until the rest is given up"
-    assert made.beat("b", 2).assignment is None
-    assert made.beat("a", 1, owned={T: frozenset(range(4))}).epoch == 1, "it still has what it must give up"
-    assert made.beat("a", 1, owned={T: frozenset(share(kept))}).epoch == 2
-    assert share(made.beat("b", 2)) == {0, 1, 2, 3} - share(kept)
+    assert made.consumer_group_heartbeat("b", 2).assignment is None
+    assert made.consumer_group_heartbeat("a", 1, owned={T: frozenset(range(4))}).epoch == 1, (
+        "it still has what it must give up"
+    )
+    assert made.consumer_group_heartbeat("a", 1, owned={T: frozenset(share(kept))}).epoch == 2
+    assert share(made.consumer_group_heartbeat("b", 2)) == {0, 1, 2, 3} - share(kept)
     assert made.read().state == "Stable"
 
 
@@ -113,11 +127,12 @@ def test_healthy_members_keep_theirs_when_one_goes():
     """The sticky assignor gives what the one had to the others, and takes nothing from them."""
     made = bench({"t": 6})
     for each in "abc":
-        made.beat(each, 0)
+        made.consumer_group_heartbeat(each, 0)
     before = settled(made, "a", "b", "c")
-    assert isinstance(made.beat("c", group(made).current_of("c").epoch), Heard) and made.beat(
-        "c", -1
-    ) == Heard("c", -1)
+    assert isinstance(
+        made.consumer_group_heartbeat("c", group(made).current_assignment_of("c").epoch),
+        ConsumerGroupHeartbeatResult,
+    ) and made.consumer_group_heartbeat("c", -1) == ConsumerGroupHeartbeatResult("c", -1)
     after = settled(made, "a", "b")
     assert before["a"] < after["a"] and before["b"] < after["b"]
     assert {len(each) for each in after.values()} == {3}
@@ -126,60 +141,66 @@ def test_healthy_members_keep_theirs_when_one_goes():
 def test_a_member_that_says_another_epoch_is_fenced():
     """FENCED_MEMBER_EPOCH: greater than known, or smaller than the one before."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
     settled(made, "a", "b")
-    made.beat("a", 2, topics=("t", "u"), owned={T: frozenset({0, 1})})
-    assert isinstance(made.beat("a", 99), FencedMemberEpoch)
-    assert isinstance(made.beat("a", 1), FencedMemberEpoch)
+    made.consumer_group_heartbeat("a", 2, topics=("t", "u"), owned={T: frozenset({0, 1})})
+    assert isinstance(made.consumer_group_heartbeat("a", 99), FencedMemberEpoch)
+    assert isinstance(made.consumer_group_heartbeat("a", 1), FencedMemberEpoch)
 
 
 def test_a_lost_answer_does_not_fence():
     """Who comes with the epoch before and no more than it has is told the newest again, with what it has."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("b", 0)
-    before = share(made.beat("a", 1))
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
+    before = share(made.consumer_group_heartbeat("a", 1))
     owned = {T: frozenset(before)}
-    told = made.beat("a", 1, owned=owned)
+    told = made.consumer_group_heartbeat("a", 1, owned=owned)
     assert told.epoch == 2
-    assert made.beat("a", 1, owned=owned) == Heard("a", 2, owned)
-    assert isinstance(made.beat("a", 1, owned={T: frozenset(range(4))}), FencedMemberEpoch)
+    assert made.consumer_group_heartbeat("a", 1, owned=owned) == ConsumerGroupHeartbeatResult("a", 2, owned)
+    assert isinstance(
+        made.consumer_group_heartbeat("a", 1, owned={T: frozenset(range(4))}), FencedMemberEpoch
+    )
 
 
 def test_what_is_to_be_given_up_is_told_until_it_is():
     """Whoever lost that answer and says nothing of it (librdkafka) would keep all, and let the others wait for ever."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("b", 0)
-    lost = made.beat("a", 1)
-    assert len(share(lost)) == 2 and made.beat("a", 1) == lost
-    assert made.beat("a", 1, owned={T: frozenset(range(4))}) == lost, "more than it may read is not all right"
-    assert made.beat("a", 1, owned=lost.assignment).epoch == 2
-    assert made.beat("a", 2) == Heard("a", 2)
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
+    lost = made.consumer_group_heartbeat("a", 1)
+    assert len(share(lost)) == 2 and made.consumer_group_heartbeat("a", 1) == lost
+    assert made.consumer_group_heartbeat("a", 1, owned={T: frozenset(range(4))}) == lost, (
+        "more than it may read is not all right"
+    )
+    assert made.consumer_group_heartbeat("a", 1, owned=lost.assignment).epoch == 2
+    assert made.consumer_group_heartbeat("a", 2) == ConsumerGroupHeartbeatResult("a", 2)
 
 
 def test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it():
     """Whoever lost that answer would leave what others gave up for it unread, in this epoch."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("b", 0)
-    kept = made.beat("a", 1).assignment
-    made.beat("a", 1, owned=kept)
-    lost = made.beat("b", 2)
-    assert len(share(lost)) == 2 and made.beat("b", 2) == lost
-    assert made.beat("b", 2, owned={}) == lost
-    assert made.beat("b", 2, owned=lost.assignment) == Heard("b", 2)
-    assert made.beat("b", 2) == Heard("b", 2)
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
+    kept = made.consumer_group_heartbeat("a", 1).assignment
+    made.consumer_group_heartbeat("a", 1, owned=kept)
+    lost = made.consumer_group_heartbeat("b", 2)
+    assert len(share(lost)) == 2 and made.consumer_group_heartbeat("b", 2) == lost
+    assert made.consumer_group_heartbeat("b", 2, owned={}) == lost
+    assert made.consumer_group_heartbeat("b", 2, owned=lost.assignment) == ConsumerGroupHeartbeatResult(
+        "b", 2
+    )
+    assert made.consumer_group_heartbeat("b", 2) == ConsumerGroupHeartbeatResult("b", 2)
 
 
 def test_who_never_said_that_it_has_what_it_was_told_is_forgotten_when_it_leaves():
     """Members come under new ids all the time."""
     made = bench()
     for number in range(3):
-        made.beat(f"m{number}", 0)
-        made.beat(f"m{number}", -1)
-    made.beat("stays", 0)
+        made.consumer_group_heartbeat(f"m{number}", 0)
+        made.consumer_group_heartbeat(f"m{number}", -1)
+    made.consumer_group_heartbeat("stays", 0)
     found = made.coordinator._groups.find("g")
     assert isinstance(found, ConsumerGroup) and found._unheard == {"stays"}
 
@@ -187,10 +208,10 @@ def test_who_never_said_that_it_has_what_it_was_told_is_forgotten_when_it_leaves
 def test_a_member_that_begins_anew_gets_its_place_back():
     """Epoch 0 with a known id (KAFKA-19233): it has given up all, and is given what its target holds."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
     has = settled(made, "a", "b")
-    heard = made.beat("a", 0)
+    heard = made.consumer_group_heartbeat("a", 0)
     assert (heard.epoch, share(heard)) == (2, has["a"])
 
 
@@ -216,51 +237,51 @@ def test_a_member_that_begins_anew_gets_its_place_back():
 def test_what_cannot_be_meant_is_refused_and_writes_nothing(fields: dict[str, Any], error: type[Exception]):
     """Each with the protocol's own error."""
     made = bench()
-    assert isinstance(made.beat("a", **fields), error)
+    assert isinstance(made.consumer_group_heartbeat("a", **fields), error)
     assert not made.batches and not made.read().exists
 
 
 def test_strangers_are_told_so():
     """UNKNOWN_MEMBER_ID in a group that is there."""
     made = bench()
-    made.beat("a", 0)
-    assert isinstance(made.beat("b", 1), UnknownMemberId)
-    assert isinstance(made.beat("b", -1), UnknownMemberId)
-    assert isinstance(made.beat("b", 1, instance_id="one"), UnknownMemberId)
+    made.consumer_group_heartbeat("a", 0)
+    assert isinstance(made.consumer_group_heartbeat("b", 1), UnknownMemberId)
+    assert isinstance(made.consumer_group_heartbeat("b", -1), UnknownMemberId)
+    assert isinstance(made.consumer_group_heartbeat("b", 1, instance_id="one"), UnknownMemberId)
 
 
 def test_a_group_has_so_many_members_at_most():
     """GROUP_MAX_SIZE_REACHED (group.consumer.max.size); members that are there go on."""
     made = bench(group_consumer_max_size=1)
-    told = made.beat("a", 0).assignment
-    assert isinstance(made.beat("b", 0), GroupMaxSizeReached)
-    assert made.beat("a", 1, owned=told) == Heard("a", 1)
+    told = made.consumer_group_heartbeat("a", 0).assignment
+    assert isinstance(made.consumer_group_heartbeat("b", 0), GroupMaxSizeReached)
+    assert made.consumer_group_heartbeat("a", 1, owned=told) == ConsumerGroupHeartbeatResult("a", 1)
 
 
 def test_a_broker_has_so_many_groups_at_most():
     """POLICY_VIOLATION beyond raftlog.group.max.groups, as for classic groups."""
     made = bench()
-    made.coordinator._groups.room = Room(may_add=lambda: False)
-    assert isinstance(made.beat("a", 0), PolicyViolation)
+    made.coordinator._groups.capacity = GroupCapacity(may_add=lambda: False)
+    assert isinstance(made.consumer_group_heartbeat("a", 0), PolicyViolation)
 
 
 def test_an_empty_group_of_very_many_offsets_is_deleted_in_several_batches():
     """Nobody joins by either protocol before the last batch is committed; then nothing is left of it."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("a", -1)
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("a", -1)
     for first in range(0, 6_000, 3_000):
         commits = tuple(OffsetCommit("t", each, CommittedOffset(1)) for each in range(first, first + 3_000))
         assert set(made.commit_offset(0, commits=commits)) == {0}
     answers = Answers()
     made.coordinator.delete("g", answers)
     made.tick()
-    assert isinstance(made.beat("b", 0), CoordinatorLoadInProgress)
+    assert isinstance(made.consumer_group_heartbeat("b", 0), CoordinatorLoadInProgress)
     assert isinstance(made.join(), CoordinatorLoadInProgress)
-    made.work_off()
+    made.run_deletions()
     assert answers == [None]
     assert made.replayed() == {}
-    assert made.beat("b", 0).epoch == 1
+    assert made.consumer_group_heartbeat("b", 0).epoch == 1
 
 
 # -- static members --------------------------------------------------------------------------------------
@@ -269,28 +290,28 @@ def test_an_empty_group_of_very_many_offsets_is_deleted_in_several_batches():
 def test_a_static_members_next_life_takes_its_place_once_it_has_left():
     """UNRELEASED_INSTANCE_ID before (KIP-848); after epoch -2 there is no rebalance, and the former life is fenced."""
     made = bench()
-    made.beat("a", 0, instance_id="one")
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0, instance_id="one")
+    made.consumer_group_heartbeat("b", 0)
     has = settled(made, "a", "b")
-    assert isinstance(made.beat("a2", 0, instance_id="one"), UnreleasedInstanceId)
-    assert made.beat("a", -2, instance_id="one") == Heard("a", -2)
-    heard = made.beat("a2", 0, instance_id="one")
+    assert isinstance(made.consumer_group_heartbeat("a2", 0, instance_id="one"), UnreleasedInstanceId)
+    assert made.consumer_group_heartbeat("a", -2, instance_id="one") == ConsumerGroupHeartbeatResult("a", -2)
+    heard = made.consumer_group_heartbeat("a2", 0, instance_id="one")
     assert (heard.epoch, share(heard)) == (2, has["a"])
     assert group(made).epoch == 2
-    assert isinstance(made.beat("a", 2, instance_id="one"), FencedInstanceId)
-    assert isinstance(made.beat("a", 2), UnknownMemberId)
-    assert isinstance(made.beat("a", -1, instance_id="one"), FencedInstanceId)
+    assert isinstance(made.consumer_group_heartbeat("a", 2, instance_id="one"), FencedInstanceId)
+    assert isinstance(made.consumer_group_heartbeat("a", 2), UnknownMemberId)
+    assert isinstance(made.consumer_group_heartbeat("a", -1, instance_id="one"), FencedInstanceId)
 
 
 def test_a_static_member_that_does_not_come_back_is_out_after_a_session():
     """Its partitions are kept for it until then."""
     made = bench(group_consumer_session_timeout_ms=5_000)
-    made.beat("a", 0, instance_id="one")
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0, instance_id="one")
+    made.consumer_group_heartbeat("b", 0)
     has = settled(made, "a", "b")
-    made.beat("a", -2, instance_id="one")
+    made.consumer_group_heartbeat("a", -2, instance_id="one")
     made.pass_time(3)
-    assert made.beat("b", 2).assignment is None
+    assert made.consumer_group_heartbeat("b", 2).assignment is None
     made.pass_time(3)
     assert list(group(made).members) == ["b"]
     assert settled(made, "b")["b"] > has["b"]
@@ -299,14 +320,14 @@ def test_a_static_member_that_does_not_come_back_is_out_after_a_session():
 def test_who_leaves_for_a_while_has_given_up_what_it_was_told_to():
     """Others may have that at once; for the rest it has its session, and no rebalance timeout."""
     made = bench()
-    made.beat("a", 0, instance_id="one", rebalance_timeout_ms=3_000)
-    made.beat("b", 0)
-    kept = share(made.beat("a", 1))
-    made.beat("a", -2, instance_id="one")
-    assert share(made.beat("b", 2)) == {0, 1, 2, 3} - kept
+    made.consumer_group_heartbeat("a", 0, instance_id="one", rebalance_timeout_ms=3_000)
+    made.consumer_group_heartbeat("b", 0)
+    kept = share(made.consumer_group_heartbeat("a", 1))
+    made.consumer_group_heartbeat("a", -2, instance_id="one")
+    assert share(made.consumer_group_heartbeat("b", 2)) == {0, 1, 2, 3} - kept
     made.pass_time(5)
     assert set(group(made).members) == {"a", "b"}
-    assert share(made.beat("a2", 0, instance_id="one")) == kept
+    assert share(made.consumer_group_heartbeat("a2", 0, instance_id="one")) == kept
 
 
 # -- time ------------------------------------------------------------------------------------------------
@@ -315,14 +336,14 @@ def test_who_leaves_for_a_while_has_given_up_what_it_was_told_to():
 def test_who_is_silent_for_a_session_is_out():
     """group.consumer.session.timeout.ms; heartbeats keep a session alive."""
     made = bench(group_consumer_session_timeout_ms=5_000)
-    made.beat("a", 0)
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
     settled(made, "a", "b")
     for _ in range(4):
         made.pass_time(2)
-        made.beat("a", 2)
+        made.consumer_group_heartbeat("a", 2)
     assert list(group(made).members) == ["a"]
-    assert isinstance(made.beat("b", 2), UnknownMemberId)
+    assert isinstance(made.consumer_group_heartbeat("b", 2), UnknownMemberId)
 
 
 def test_a_group_has_a_session_timeout_of_its_own_from_the_next_heartbeat_on():
@@ -334,43 +355,43 @@ def test_a_group_has_a_session_timeout_of_its_own_from_the_next_heartbeat_on():
         group_consumer_heartbeat_interval_ms=500,
     )
     shared = made.image
-    made.beat("a", 0)
+    made.consumer_group_heartbeat("a", 0)
     made.image = msgspec.structs.replace(shared, configs=own)
     made.pass_time(4)
-    made.beat("a", 1)
+    made.consumer_group_heartbeat("a", 1)
     made.fail_over()
     made.pass_time(1.5)
     made.image = shared
-    made.beat("a", 1)
+    made.consumer_group_heartbeat("a", 1)
     made.pass_time(4)
     made.image = msgspec.structs.replace(shared, configs=own)
-    made.beat("a", 1)
+    made.consumer_group_heartbeat("a", 1)
     made.pass_time(3)
-    assert isinstance(made.beat("a", 1), UnknownMemberId)
-    made.beat("a", 0, group_id="other")
+    assert isinstance(made.consumer_group_heartbeat("a", 1), UnknownMemberId)
+    made.consumer_group_heartbeat("a", 0, group_id="other")
     made.pass_time(4)
-    assert isinstance(made.beat("a", 1, group_id="other"), Heard)
+    assert isinstance(made.consumer_group_heartbeat("a", 1, group_id="other"), ConsumerGroupHeartbeatResult)
 
 
 def test_each_revocation_has_its_whole_time():
     """A member that gave up in time what it was told to, and is told to give up more, is not out for the sum."""
     made = bench({"t": 8})
-    made.beat("a", 0, rebalance_timeout_ms=20_000)
-    everything = group(made).current_of("a").assigned
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0, rebalance_timeout_ms=20_000)
+    everything = group(made).current_assignment_of("a").assigned
+    made.consumer_group_heartbeat("b", 0)
 
     def pass_time(seconds: int) -> None:
         for _ in range(seconds):
             made.pass_time(1)
             for each in group(made).members:
-                made.beat(each, group(made).current_of(each).epoch)
+                made.consumer_group_heartbeat(each, group(made).current_assignment_of(each).epoch)
 
-    made.beat("a", group(made).current_of("a").epoch, owned=everything)
-    kept = group(made).current_of("a").assigned
+    made.consumer_group_heartbeat("a", group(made).current_assignment_of("a").epoch, owned=everything)
+    kept = group(made).current_assignment_of("a").assigned
     pass_time(15)
-    made.beat("c", 0)
-    made.beat("a", group(made).current_of("a").epoch, owned=kept)
-    assert group(made).current_of("a").state is MemberState.UNREVOKED_PARTITIONS
+    made.consumer_group_heartbeat("c", 0)
+    made.consumer_group_heartbeat("a", group(made).current_assignment_of("a").epoch, owned=kept)
+    assert group(made).current_assignment_of("a").state is MemberState.UNREVOKED_PARTITIONS
     pass_time(15)
     assert "a" in group(made).members
     pass_time(6)
@@ -380,13 +401,15 @@ def test_each_revocation_has_its_whole_time():
 def test_a_refused_heartbeat_is_no_sign_of_life():
     """Who says a wrong epoch for ever holds its partitions for a session, and who left for a while its place."""
     made = bench(group_consumer_session_timeout_ms=5_000)
-    made.beat("a", 0)
-    made.beat("i", 0, instance_id="one")
-    made.beat("i", -2, instance_id="one")
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("i", 0, instance_id="one")
+    made.consumer_group_heartbeat("i", -2, instance_id="one")
     for _ in range(6):
         made.pass_time(1)
-        assert isinstance(made.beat("a", 77), FencedMemberEpoch | UnknownMemberId)
-        assert isinstance(made.beat("i", 1, instance_id="one"), FencedMemberEpoch | UnknownMemberId)
+        assert isinstance(made.consumer_group_heartbeat("a", 77), FencedMemberEpoch | UnknownMemberId)
+        assert isinstance(
+            made.consumer_group_heartbeat("i", 1, instance_id="one"), FencedMemberEpoch | UnknownMemberId
+        )
     assert not group(made).members
 
 
@@ -394,9 +417,9 @@ def test_members_that_fall_silent_together_are_out_together():
     """With one batch, and of very many so many at a time that the loop has its turn between."""
     made = bench(group_consumer_session_timeout_ms=5_000)
     for number in range(10):
-        made.beat(f"m{number}", 0)
+        made.consumer_group_heartbeat(f"m{number}", 0)
     for number in range(300):
-        made.beat("one", 0, group_id=f"g{number}")
+        made.consumer_group_heartbeat("one", 0, group_id=f"g{number}")
     written = len(made.batches)
     made.now += 6
     assert made.coordinator.tick(now=made.now, now_ms=made.now_ms, most=10) == 10
@@ -412,7 +435,7 @@ def test_members_of_long_ids_are_out_together_too():
     """No batch would hold the end of all."""
     made = bench(group_consumer_session_timeout_ms=5_000, message_max_bytes=8_000)
     for number in range(10):
-        made.beat(f"{number}" * NAME_MAX_CHARS, 0)
+        made.consumer_group_heartbeat(f"{number}" * NAME_MAX_CHARS, 0)
     assert len(group(made).members) == 10
     made.pass_time(6)
     assert not group(made).members
@@ -421,19 +444,19 @@ def test_members_of_long_ids_are_out_together_too():
 def test_who_does_not_give_up_its_partitions_in_time_is_out():
     """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
     made = bench()
-    made.beat("a", 0, rebalance_timeout_ms=3_000)
-    made.beat("b", 0)
+    made.consumer_group_heartbeat("a", 0, rebalance_timeout_ms=3_000)
+    made.consumer_group_heartbeat("b", 0)
     for _ in range(4):
-        made.beat("a", 1, owned={T: frozenset(range(4))})
+        made.consumer_group_heartbeat("a", 1, owned={T: frozenset(range(4))})
         made.pass_time(1)
     assert list(group(made).members) == ["b"]
-    assert share(made.beat("b", 2)) == {0, 1, 2, 3}
+    assert share(made.consumer_group_heartbeat("b", 2)) == {0, 1, 2, 3}
 
 
 def test_a_members_end_that_cannot_be_recorded_is_tried_again():
     """The journal refuses for a while: the member is out with a later tick."""
     made = bench(group_consumer_session_timeout_ms=2_000)
-    made.beat("a", 0)
+    made.consumer_group_heartbeat("a", 0)
     made.refuses = NotEnoughReplicas()
     made.pass_time(4)
     assert list(group(made).members) == ["a"]
@@ -446,24 +469,24 @@ def test_a_heartbeat_that_cannot_be_recorded_changes_nothing():
     """It is answered with the journal's error, and the next one does it."""
     made = bench()
     made.refuses = CoordinatorNotAvailable()
-    assert isinstance(made.beat("a", 0), CoordinatorNotAvailable)
+    assert isinstance(made.consumer_group_heartbeat("a", 0), CoordinatorNotAvailable)
     made.refuses = None
-    assert made.beat("a", 0).epoch == 1
+    assert made.consumer_group_heartbeat("a", 0).epoch == 1
 
 
 def test_nothing_is_told_before_it_is_committed():
     """A heartbeat's answer rests on its records."""
     made = bench(autocommit=False)
     answers = Answers()
-    made.coordinator.beat(
-        Beat("g", "a", 0, topics=("t",), rebalance_timeout_ms=60_000, owned={}),
+    made.coordinator.consumer_group_heartbeat(
+        ConsumerGroupHeartbeat("g", "a", 0, topics=("t",), rebalance_timeout_ms=60_000, owned={}),
         answers,
         now=1.0,
         now_ms=1_000,
     )
     assert not answers
     made.commit()
-    assert [type(each) for each in answers] == [Heard]
+    assert [type(each) for each in answers] == [ConsumerGroupHeartbeatResult]
 
 
 # -- topics ----------------------------------------------------------------------------------------------
@@ -472,46 +495,50 @@ def test_nothing_is_told_before_it_is_committed():
 def test_topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat():
     """A new epoch and new targets; partitions of a deleted topic are given up."""
     made = bench({})
-    assert made.beat("a", 0) == Heard("a", 1, {})
+    assert made.consumer_group_heartbeat("a", 0) == ConsumerGroupHeartbeatResult("a", 1, {})
     made.image = image_of({"t": 2})
-    assert share(made.beat("a", 1)) == {0, 1}
+    assert share(made.consumer_group_heartbeat("a", 1)) == {0, 1}
     made.image = image_of({"t": 3, "u": 1})
-    grown = made.beat("a", 2)
+    grown = made.consumer_group_heartbeat("a", 2)
     assert share(grown) == {0, 1, 2}
     made.image = image_of({"t": 3, "u": 2})
-    heard = made.beat("a", 3, owned=grown.assignment)
-    assert heard == Heard("a", 3), "a topic that nobody reads is no news"
+    heard = made.consumer_group_heartbeat("a", 3, owned=grown.assignment)
+    assert heard == ConsumerGroupHeartbeatResult("a", 3), "a topic that nobody reads is no news"
     made.image = image_of({"u": 2})
-    assert made.beat("a", 3).assignment == {}
+    assert made.consumer_group_heartbeat("a", 3).assignment == {}
 
 
 def test_a_subscription_that_changes_moves_partitions():
     """What is no longer read is given up first."""
     made = bench({"t": 2, "u": 2})
-    made.beat("a", 0)
-    heard = made.beat("a", 1, topics=("u",))
-    assert heard == Heard("a", 1, {})
-    assert made.beat("a", 1, owned={}) == Heard("a", 2, {U: frozenset({0, 1})})
+    made.consumer_group_heartbeat("a", 0)
+    heard = made.consumer_group_heartbeat("a", 1, topics=("u",))
+    assert heard == ConsumerGroupHeartbeatResult("a", 1, {})
+    assert made.consumer_group_heartbeat("a", 1, owned={}) == ConsumerGroupHeartbeatResult(
+        "a", 2, {U: frozenset({0, 1})}
+    )
 
 
 def test_regular_expressions_are_matched_by_the_coordinator():
     """Whole names, in RE2's syntax, also of topics to come; internal topics too, as in Apache Kafka."""
     made = bench({"log-a": 1, "catalog-a": 1, "__consumer_offsets": 3})
-    heard = made.beat("a", 0, topics=None, regex="log-.*")
+    heard = made.consumer_group_heartbeat("a", 0, topics=None, regex="log-.*")
     assert heard.assignment == {topic_id("log-a"): frozenset({0})}
     made.image = image_of({"log-a": 1, "log-b": 1, "__consumer_offsets": 3})
-    assert set(made.beat("a", 1).assignment) == {topic_id("log-a"), topic_id("log-b")}
-    made.beat("a", 2, regex=".*")
+    assert set(made.consumer_group_heartbeat("a", 1).assignment) == {topic_id("log-a"), topic_id("log-b")}
+    made.consumer_group_heartbeat("a", 2, regex=".*")
     assert set(group(made).regexes) == {".*"}
-    assert group(made).target_of("a")[topic_id("__consumer_offsets")] == {0, 1, 2}
-    assert isinstance(made.beat("a", 2, regex="(?=a)"), InvalidRegularExpression), "RE2 knows no lookahead"
+    assert group(made).target_assignment_of("a")[topic_id("__consumer_offsets")] == {0, 1, 2}
+    assert isinstance(made.consumer_group_heartbeat("a", 2, regex="(?=a)"), InvalidRegularExpression), (
+        "RE2 knows no lookahead"
+    )
 
 
 @pytest.mark.parametrize("regex", ["(((x|a|o|r)*.?){50}){10}q", "(.?){900}" * 3, "x" * 4_097])
 def test_an_expression_that_would_hold_up_the_broker_is_refused(regex: str):
     """Matching is linear in the names, but each character may cost as much as the expression is large."""
     made = bench()
-    assert isinstance(made.beat("a", 0, topics=(), regex=regex), InvalidRegularExpression)
+    assert isinstance(made.consumer_group_heartbeat("a", 0, topics=(), regex=regex), InvalidRegularExpression)
     assert not made.batches
 
 
@@ -519,7 +546,7 @@ def test_long_lists_of_topics_are_expressions_too():
     """What people write is far from the bound."""
     made = bench({"topic-7": 1})
     regex = "|".join(f"topic-{number}" for number in range(200))
-    assert made.beat("a", 0, topics=(), regex=regex).assignment
+    assert made.consumer_group_heartbeat("a", 0, topics=(), regex=regex).assignment
 
 
 def many_topics(count: int) -> dict[str, int]:
@@ -530,33 +557,44 @@ def test_a_group_that_reads_more_than_a_batch_holds_goes_on_with_what_it_had():
     """The expression matches so much at once that nothing of it can be recorded: nobody settled is told so."""
     made = bench(many_topics(100), message_max_bytes=32_000)
     for each in "ab":
-        made.beat(each, 0, topics=(), regex=".*x")
+        made.consumer_group_heartbeat(each, 0, topics=(), regex=".*x")
     matched = len(group(made).regexes[".*x"].topics)
     made.image = image_of(many_topics(1_000))
     for each in "ab":
-        assert isinstance(made.beat(each, group(made).current_of(each).epoch), Heard)
+        assert isinstance(
+            made.consumer_group_heartbeat(each, group(made).current_assignment_of(each).epoch),
+            ConsumerGroupHeartbeatResult,
+        )
     assert len(group(made).regexes[".*x"].topics) == matched == 100
-    assert isinstance(made.beat("c", 0, topics=("none",)), Heard), "it asks for nothing of that"
-    assert isinstance(made.beat("d", 0, topics=tuple(many_topics(1_000))), GroupMaxSizeReached)
+    assert isinstance(
+        made.consumer_group_heartbeat("c", 0, topics=("none",)), ConsumerGroupHeartbeatResult
+    ), "it asks for nothing of that"
+    assert isinstance(
+        made.consumer_group_heartbeat("d", 0, topics=tuple(many_topics(1_000))), GroupMaxSizeReached
+    )
     for each in "cab":
-        assert isinstance(made.beat(each, -1), Heard)
+        assert isinstance(made.consumer_group_heartbeat(each, -1), ConsumerGroupHeartbeatResult)
     assert not group(made).members
 
 
 def test_a_group_reads_no_more_topics_than_can_be_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch):
     """Who would read more is refused, what topics come later leaves the settled members as they are."""
-    monkeypatch.setattr(draft, "MOST_READ", 50)
+    monkeypatch.setattr(decision_builder, "MAX_SUBSCRIBED_TOPICS", 50)
     made = bench(many_topics(40))
-    made.beat("a", 0, topics=(), regex="00.*")
-    epoch = made.beat("b", 0, topics=("x", "y")).epoch
-    assert isinstance(made.beat("c", 0, topics=tuple(many_topics(60))), GroupMaxSizeReached)
+    made.consumer_group_heartbeat("a", 0, topics=(), regex="00.*")
+    epoch = made.consumer_group_heartbeat("b", 0, topics=("x", "y")).epoch
+    assert isinstance(
+        made.consumer_group_heartbeat("c", 0, topics=tuple(many_topics(60))), GroupMaxSizeReached
+    )
     assert set(group(made).members) == {"a", "b"}
     made.image = image_of(many_topics(60))
-    assert made.beat("b", epoch).epoch == epoch
+    assert made.consumer_group_heartbeat("b", epoch).epoch == epoch
     assert len(group(made).regexes["00.*"].topics) == 40
-    assert isinstance(made.beat("d", 0, topics=(), regex="0+.*"), GroupMaxSizeReached)
-    assert isinstance(made.beat("d", 0, topics=("x",)), Heard), "it asks for nothing more"
-    assert isinstance(made.beat("a", -1), Heard)
+    assert isinstance(made.consumer_group_heartbeat("d", 0, topics=(), regex="0+.*"), GroupMaxSizeReached)
+    assert isinstance(made.consumer_group_heartbeat("d", 0, topics=("x",)), ConsumerGroupHeartbeatResult), (
+        "it asks for nothing more"
+    )
+    assert isinstance(made.consumer_group_heartbeat("a", -1), ConsumerGroupHeartbeatResult)
 
 
 @pytest.mark.parametrize(("partitions", "given"), [(4_500, 4_500), (10_000, 4)])
@@ -565,20 +603,23 @@ def test_a_member_is_given_in_two_batches_what_one_cannot_hold_and_keeps_its_own
 ):
     """A topic grows: the target takes most of a batch, and what the member has then as much again."""
     made = bench(message_max_bytes=32_000)
-    made.beat("a", 0)
+    made.consumer_group_heartbeat("a", 0)
     made.image = image_of({"t": partitions})
     for _ in range(3):
-        assert isinstance(made.beat("a", group(made).current_of("a").epoch), Heard)
-    assert len(group(made).current_of("a").assigned[T]) == given
+        assert isinstance(
+            made.consumer_group_heartbeat("a", group(made).current_assignment_of("a").epoch),
+            ConsumerGroupHeartbeatResult,
+        )
+    assert len(group(made).current_assignment_of("a").assigned[T]) == given
 
 
 def test_members_go_however_much_they_read():
     """A member's end writes nothing about topics: it leaves, or is out, also when all else is too large."""
     made = bench(many_topics(100), message_max_bytes=32_000, group_consumer_session_timeout_ms=5_000)
     for each in "ab":
-        made.beat(each, 0, topics=(), regex=".*x")
+        made.consumer_group_heartbeat(each, 0, topics=(), regex=".*x")
     made.image = image_of(many_topics(1_000))
-    assert isinstance(made.beat("b", -1), Heard)
+    assert isinstance(made.consumer_group_heartbeat("b", -1), ConsumerGroupHeartbeatResult)
     made.pass_time(6)
     assert not group(made).members
 
@@ -587,8 +628,8 @@ def test_an_assignor_is_chosen_by_most_members():
     """Of those that the broker offers; the first of them if nobody asks."""
     made = bench({"t": 2, "u": 2})
     for each in "ab":
-        made.beat(each, 0, topics=("t", "u"), assignor="range")
-    assert {frozenset(each) for each in group(made).targets.values()} == {frozenset({T, U})}
+        made.consumer_group_heartbeat(each, 0, topics=("t", "u"), assignor="range")
+    assert {frozenset(each) for each in group(made).target_assignments.values()} == {frozenset({T, U})}
 
 
 # -- failover, offsets, end ------------------------------------------------------------------------------
@@ -597,20 +638,20 @@ def test_an_assignor_is_chosen_by_most_members():
 def test_a_new_coordinator_knows_all_of_it():
     """Everything but clocks is records: it goes on in the middle of a rebalance."""
     made = bench()
-    made.beat("a", 0)
-    made.beat("b", 0)
-    kept = share(made.beat("a", 1))
+    made.consumer_group_heartbeat("a", 0)
+    made.consumer_group_heartbeat("b", 0)
+    kept = share(made.consumer_group_heartbeat("a", 1))
     before = made.read()
     made.fail_over()
     assert made.read() == before
-    made.beat("a", 1, owned={T: frozenset(kept)})
-    assert share(made.beat("b", 2)) == {0, 1, 2, 3} - kept
+    made.consumer_group_heartbeat("a", 1, owned={T: frozenset(kept)})
+    assert share(made.consumer_group_heartbeat("b", 2)) == {0, 1, 2, 3} - kept
 
 
 def test_a_new_coordinator_gives_everybody_a_whole_session_and_ends_it():
     """Sessions are soft; who is silent under the new one as well is out."""
     made = bench(group_consumer_session_timeout_ms=5_000)
-    made.beat("a", 0)
+    made.consumer_group_heartbeat("a", 0)
     made.pass_time(4)
     made.fail_over()
     made.pass_time(4)
@@ -619,7 +660,7 @@ def test_a_new_coordinator_gives_everybody_a_whole_session_and_ends_it():
     assert made.read().state == "Empty"
 
 
-def commit(made: Bench, member_id: str, epoch: int, *, may_name_epoch: bool = True) -> Any:
+def commit(made: GroupCoordinatorSetup, member_id: str, epoch: int, *, may_name_epoch: bool = True) -> Any:
     commits = (OffsetCommit("t", 0, CommittedOffset(7, 3, "", made.now_ms)),)
     request = CommitOffsets("g", MemberRef(member_id), epoch, commits, may_name_epoch)
     return made.ask(made.coordinator.commit_offsets, request, now=made.now)
@@ -628,25 +669,25 @@ def commit(made: Bench, member_id: str, epoch: int, *, may_name_epoch: bool = Tr
 def test_members_commit_in_their_own_epoch():
     """STALE_MEMBER_EPOCH for another, UNKNOWN_MEMBER_ID for strangers, UNSUPPORTED_VERSION where none can be named."""
     made = bench()
-    made.beat("a", 0)
+    made.consumer_group_heartbeat("a", 0)
     assert commit(made, "a", 1) == (0,)
     assert isinstance(commit(made, "a", 0), StaleMemberEpoch)
     assert isinstance(commit(made, "a", 2), StaleMemberEpoch)
     assert isinstance(commit(made, "b", 1), UnknownMemberId)
     assert isinstance(commit(made, "", -1), UnknownMemberId)
     assert isinstance(commit(made, "a", 1, may_name_epoch=False), UnsupportedVersion)
-    made.beat("a", -1)
+    made.consumer_group_heartbeat("a", -1)
     assert commit(made, "", -1) == (0,), "without members anybody may, as tools that reset offsets do"
 
 
 def test_only_a_group_without_members_can_be_deleted():
     """NON_EMPTY_GROUP; its end leaves nothing of it."""
     made = bench()
-    made.beat("a", 0, regex="t.*")
+    made.consumer_group_heartbeat("a", 0, regex="t.*")
     commit(made, "a", 1)
     delete = made.coordinator.delete
     assert isinstance(made.ask(delete, "g"), NonEmptyGroup)
-    made.beat("a", -1)
+    made.consumer_group_heartbeat("a", -1)
     assert made.ask(delete, "g") is None
     assert not made.read().exists and not made.replayed()
 
@@ -658,10 +699,10 @@ def test_offsets_of_topics_that_members_read_do_not_expire():
         offsets_retention_check_interval_ms=1_000,
         group_consumer_session_timeout_ms=600_000,
     )
-    made.beat("a", 0)
+    made.consumer_group_heartbeat("a", 0)
     commit(made, "a", 1)
     made.pass_time(90)
     assert made.read().offsets
-    made.beat("a", -1)
+    made.consumer_group_heartbeat("a", -1)
     made.pass_time(2)
     assert not made.read().exists

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from raftlog.base.machine import Runner
-from tests.coordinator.journals import Answers, Bench
+from tests.coordinator.group_coordinator_setup import Answers, GroupCoordinatorSetup
 
 
 def test_a_commit_looks_at_those_alone_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Very many may wait, and the high watermark moves very often."""
-    made = Bench(autocommit=False)
+    made = GroupCoordinatorSetup(autocommit=False)
     for number in range(300):
         made.commit_offset(7, group_id=f"g{number:03}")
     looked: list[int] = []
@@ -33,7 +33,7 @@ def test_a_commit_looks_at_those_alone_that_wait_for_it(monkeypatch: pytest.Monk
 
 def test_several_decisions_of_a_group_are_answered_each_with_its_commit() -> None:
     """In their order, also those that came while the first waited already."""
-    made = Bench(autocommit=False)
+    made = GroupCoordinatorSetup(autocommit=False)
     waiting: list[Answers] = []
     for group_id in ("a", "b", "a", "b"):
         made.commit_offset(7, group_id=group_id)

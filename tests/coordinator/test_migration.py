@@ -17,29 +17,34 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.coordinator.consumer.state import ConsumerMembership
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.consumer_protocol import (
-    ByName,
+    PartitionsByTopic,
     read_assignment,
     read_subscription,
     subscribed_topics,
     write_assignment,
 )
-from raftlog.coordinator.fields import I16, I32, string
-from raftlog.coordinator.requests import Joined, MemberRef, Synced, SyncGroup
-from tests.coordinator.journals import Answers, Bench, image_of, topic_id
+from raftlog.coordinator.group_requests import JoinGroupResult, MemberRef, SyncGroup, SyncGroupResult
+from raftlog.coordinator.record_fields import I16, I32, string
+from tests.coordinator.group_coordinator_setup import (
+    Answers,
+    GroupCoordinatorSetup,
+    image_of,
+    topic_id,
+)
 
 T = topic_id("t")
 ALL = frozenset(range(4))
 
 
-def bench(**settings: Any) -> Bench:
-    made = Bench(**settings)
+def bench(**settings: Any) -> GroupCoordinatorSetup:
+    made = GroupCoordinatorSetup(**settings)
     made.image = image_of({"t": 4})
     return made
 
 
-def subscription(*topics: str, owned: ByName | None = None) -> bytes:
+def subscription(*topics: str, owned: PartitionsByTopic | None = None) -> bytes:
     """A ConsumerProtocolSubscription: version 1 if something is owned, else 0."""
     head = I16.pack(0 if owned is None else 1) + I32.pack(len(topics)) + b"".join(map(string, topics))
     if owned is None:
@@ -47,11 +52,11 @@ def subscription(*topics: str, owned: ByName | None = None) -> bytes:
     return head + I32.pack(-1) + write_assignment(owned, version=0)[2:-4]
 
 
-def protocols(owned: ByName | None = None) -> Any:
+def protocols(owned: PartitionsByTopic | None = None) -> Any:
     return {"protocols": (("range", subscription("t", owned=owned)), ("roundrobin", subscription("t")))}
 
 
-def assigned(made: Bench, *instances: str | None) -> tuple[list[str], int]:
+def assigned(made: GroupCoordinatorSetup, *instances: str | None) -> tuple[list[str], int]:
     """As `classic_group`, with assignments in the protocol's own bytes."""
     joins = [made.begin_join(may_require_member_id=False, instance=each, **protocols()) for each in instances]
     ids = list(made.read().membership.members)
@@ -68,14 +73,14 @@ def assigned(made: Bench, *instances: str | None) -> tuple[list[str], int]:
     return ids, generation
 
 
-def consumer(made: Bench) -> ConsumerMembership:
+def consumer(made: GroupCoordinatorSetup) -> ConsumerMembership:
     membership = made.read().consumer
     assert isinstance(membership, ConsumerMembership)
     return membership
 
 
 def told(reply: Any) -> frozenset[int]:
-    assert isinstance(reply, Synced), reply
+    assert isinstance(reply, SyncGroupResult), reply
     assignment = read_assignment(reply.assignment)
     assert assignment is not None
     return assignment.get("t", frozenset())
@@ -85,27 +90,27 @@ def test_a_consumer_member_makes_a_consumer_group_of_a_classic_one():
     """The classic member keeps its id, generation and partitions, and hears at its next heartbeat that it must join."""
     made = bench()
     (old,), generation = assigned(made, None)
-    assert made.beat("new", 0).assignment is not None
+    assert made.consumer_group_heartbeat("new", 0).assignment is not None
     state = consumer(made)
-    assert set(state.members) == {old, "new"} and not made.read().described
-    assert state.current_of(old).assigned == {T: frozenset({0})}
+    assert set(state.members) == {old, "new"} and not made.read().has_metadata
+    assert state.current_assignment_of(old).assigned == {T: frozenset({0})}
     assert isinstance(made.heartbeat(old, generation), RebalanceInProgress)
     joined = made.join(old, **protocols({"t": frozenset({0})}))
-    assert isinstance(joined, Joined) and joined.leader == "" and not joined.members
+    assert isinstance(joined, JoinGroupResult) and joined.leader == "" and not joined.members
     assert told(made.sync(old, joined.generation)) >= {0}
     assert made.heartbeat(old, joined.generation) is None
 
 
-def walk(made: Bench, classic: str, modern: str) -> tuple[frozenset[int], frozenset[int]]:
+def walk(made: GroupCoordinatorSetup, classic: str, modern: str) -> tuple[frozenset[int], frozenset[int]]:
     """Let a classic and a consumer member do what they are told until both are settled; returns what they have."""
-    mine = consumer(made).current_of(classic).assigned.get(T, frozenset())
-    theirs = consumer(made).current_of(modern).assigned.get(T, frozenset())
+    mine = consumer(made).current_assignment_of(classic).assigned.get(T, frozenset())
+    theirs = consumer(made).current_assignment_of(modern).assigned.get(T, frozenset())
     for _ in range(8):
-        heard = made.beat(
-            modern, consumer(made).current_of(modern).epoch, owned={T: theirs} if theirs else {}
+        heard = made.consumer_group_heartbeat(
+            modern, consumer(made).current_assignment_of(modern).epoch, owned={T: theirs} if theirs else {}
         )
         theirs = theirs if heard.assignment is None else heard.assignment.get(T, frozenset())
-        generation = consumer(made).current_of(classic).epoch
+        generation = consumer(made).current_assignment_of(classic).epoch
         if isinstance(made.heartbeat(classic, generation), RebalanceInProgress):
             joined = made.join(classic, **protocols({"t": mine}))
             mine = told(made.sync(classic, joined.generation))
@@ -117,7 +122,7 @@ def test_both_kinds_of_members_share_the_partitions():
     """Each is given what the other has given up, and no partition has two owners or none."""
     made = bench()
     (old,), _ = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     mine, theirs = walk(made, old, "new")
     assert mine | theirs == ALL and not mine & theirs and len(mine) == 2
 
@@ -126,10 +131,10 @@ def test_a_group_is_classic_again_when_its_last_consumer_member_has_gone():
     """The classic members rebalance among themselves, in a later generation; another coordinator sees the same."""
     made = bench()
     (old,), generation = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     walk(made, old, "new")
     epoch = consumer(made).epoch
-    made.beat("new", -1)
+    made.consumer_group_heartbeat("new", -1)
     group = made.read()
     assert group.consumer is None and group.state == "PreparingRebalance"
     assert made.replayed()["g"].membership.members.keys() == {old}
@@ -142,10 +147,10 @@ def test_classic_members_keep_theirs_when_the_last_consumer_member_goes(fails_ov
     """They are told to join again in the generation they know, and commit in it: nobody is told that all is lost."""
     made = bench()
     (old,), _ = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     walk(made, old, "new")
-    generation = consumer(made).current_of(old).epoch
-    made.beat("new", -1)
+    generation = consumer(made).current_assignment_of(old).epoch
+    made.consumer_group_heartbeat("new", -1)
     if fails_over:
         made.fail_over()
     assert isinstance(made.heartbeat(old, generation), RebalanceInProgress)
@@ -168,17 +173,19 @@ def test_what_a_member_has_yet_to_give_up_is_not_forgotten_when_the_group_change
     made = bench()
     old = made.join(may_require_member_id=False, **cooperative()).member_id
     made.sync(old, 1, assignments=shares(**{old: {0, 1, 2, 3}}))
-    made.beat("x", 0)
+    made.consumer_group_heartbeat("x", 0)
     joined = made.join(old, **cooperative(0, 1, 2, 3))
     kept = told(made.sync(old, joined.generation))
-    assert len(kept) == 2 and consumer(made).current_of(old).revoking == {T: ALL - kept}
-    made.beat("x", -1)
+    assert len(kept) == 2 and consumer(made).current_assignment_of(old).revoking == {T: ALL - kept}
+    made.consumer_group_heartbeat("x", -1)
     if fails_over:
         made.fail_over()
-    assert made.beat("y", 0).assignment == {}
+    assert made.consumer_group_heartbeat("y", 0).assignment == {}
     joined = made.join(old, **cooperative(*kept))
     made.sync(old, joined.generation)
-    assert made.beat("y", consumer(made).current_of("y").epoch, owned={}).assignment == {T: ALL - kept}
+    assert made.consumer_group_heartbeat(
+        "y", consumer(made).current_assignment_of("y").epoch, owned={}
+    ).assignment == {T: ALL - kept}
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
@@ -193,21 +200,23 @@ def test_what_a_cooperative_leader_took_away_is_given_out_when_it_was_given_up(f
     assert told(made.sync(first, generation, assignments=shares(**{first: {0, 1}, second: set()}))) == {0, 1}
     if fails_over:
         made.fail_over()
-    assert made.beat("y", 0).assignment == {}
-    assert consumer(made).current_of(first).revoking == {T: frozenset({2, 3})}
+    assert made.consumer_group_heartbeat("y", 0).assignment == {}
+    assert consumer(made).current_assignment_of(first).revoking == {T: frozenset({2, 3})}
     assert isinstance(made.heartbeat(first, generation), RebalanceInProgress)
     joined = made.join(first, **cooperative(0, 1))
     assert told(made.sync(first, joined.generation)) <= {0, 1}
-    assert made.beat("y", consumer(made).current_of("y").epoch, owned={}).assignment
+    assert made.consumer_group_heartbeat(
+        "y", consumer(made).current_assignment_of("y").epoch, owned={}
+    ).assignment
 
 
 def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
     """Else its last consumer member could never leave: the record of what comes after would be refused for ever."""
     made = bench()
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     large = (("range", subscription("t")), ("roundrobin", b"x" * 500_000))
     ids = [made.join(may_require_member_id=False, protocols=large).member_id for _ in range(2)]
-    made.beat("new", -1)
+    made.consumer_group_heartbeat("new", -1)
     assert consumer(made).members.keys() == set(ids)
     made.leave(ids[0])
     assert made.read().consumer is None and made.read().membership.members.keys() == {ids[1]}
@@ -218,12 +227,12 @@ def test_assignments_count_where_a_consumer_group_would_become_classic():
     made = bench(message_max_bytes=32_000, group_consumer_assignors=("range",))
     names = [f"{number:03}" + "n" * 150 for number in range(40)]
     made.image = image_of({**dict.fromkeys(names, 3), "t": 4})
-    made.beat("x", 0)
+    made.consumer_group_heartbeat("x", 0)
     offer = (("range", subscription(*names)),)
     ids = [made.join(may_require_member_id=False, protocols=offer).member_id for _ in range(3)]
     for each in [*ids, *ids]:
         made.join(each, protocols=offer)
-    assert made.beat("x", -1).epoch == -1
+    assert made.consumer_group_heartbeat("x", -1).epoch == -1
     assert consumer(made).members.keys() == set(ids)
     made.leave(ids[0])
     assert made.read().consumer is None and made.read().membership.members.keys() == set(ids[1:])
@@ -233,7 +242,7 @@ def test_a_group_is_classic_again_when_its_last_consumer_member_falls_silent():
     """Being taken out is as leaving; classic members go on with their sessions."""
     made = bench(group_consumer_session_timeout_ms=2_000)
     (old,), _ = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     made.pass_time(3)
     assert made.read().consumer is None and set(made.read().membership.members) == {old}
     made.pass_time(11)
@@ -245,7 +254,7 @@ def test_a_policy_may_forbid_to_become_a_consumer_group(policy: str):
     """GROUP_ID_NOT_FOUND, as Apache Kafka says it, and the classic group goes on."""
     made = bench(group_consumer_migration_policy=policy)
     (old,), generation = assigned(made, None)
-    assert isinstance(made.beat("new", 0), GroupIdNotFound)
+    assert isinstance(made.consumer_group_heartbeat("new", 0), GroupIdNotFound)
     assert made.heartbeat(old, generation) is None
 
 
@@ -254,9 +263,9 @@ def test_a_policy_may_forbid_to_become_a_classic_group(policy: str):
     """It stays a consumer group, of classic members only."""
     made = bench()
     (old,), _ = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     object.__setattr__(made.config, "group_consumer_migration_policy", policy)
-    made.beat("new", -1)
+    made.consumer_group_heartbeat("new", -1)
     assert set(consumer(made).members) == {old}
 
 
@@ -264,7 +273,7 @@ def test_groups_of_other_protocol_types_never_change():
     """A Connect cluster is no consumer group."""
     made = bench()
     ids, generation = made.stable_group(None, protocol_type="connect")
-    assert isinstance(made.beat("new", 0), GroupIdNotFound)
+    assert isinstance(made.consumer_group_heartbeat("new", 0), GroupIdNotFound)
     assert made.heartbeat(ids[0], generation) is None
 
 
@@ -272,16 +281,16 @@ def test_a_group_that_speaks_of_no_topics_does_not_change():
     """What is no subscription cannot be read, and so not be assigned here."""
     made = bench()
     made.stable_member()
-    assert isinstance(made.beat("new", 0), GroupIdNotFound)
+    assert isinstance(made.consumer_group_heartbeat("new", 0), GroupIdNotFound)
 
 
 def test_a_group_whose_members_wait_for_their_assignments_changes_later():
     """COORDINATOR_NOT_AVAILABLE is tried again: until then nobody knows who has what."""
     made = bench()
     joined = made.join(may_require_member_id=False, **protocols())
-    assert isinstance(made.beat("new", 0), CoordinatorNotAvailable)
+    assert isinstance(made.consumer_group_heartbeat("new", 0), CoordinatorNotAvailable)
     made.sync(joined.member_id, joined.generation, assignments={joined.member_id: b""})
-    assert made.beat("new", 0).epoch > joined.generation
+    assert made.consumer_group_heartbeat("new", 0).epoch > joined.generation
 
 
 def test_an_empty_group_takes_either_type_whatever_the_policy():
@@ -290,8 +299,8 @@ def test_an_empty_group_takes_either_type_whatever_the_policy():
     (old,), generation = assigned(made, None)
     made.leave(old)
     made.commit_offset(5)
-    epoch = made.beat("new", 0).epoch
-    made.beat("new", -1)
+    epoch = made.consumer_group_heartbeat("new", 0).epoch
+    made.consumer_group_heartbeat("new", -1)
     joined = made.join(may_require_member_id=False, **protocols())
     assert joined.leader == joined.member_id
     assert joined.generation > epoch > generation
@@ -306,7 +315,7 @@ def test_who_waits_in_a_rebalance_is_told_to_join_again():
     (old,), _ = assigned(made, None)
     waiting = made.begin_join(may_require_member_id=False, **protocols())
     assert not waiting
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     made.commit()
     assert isinstance(waiting[0], RebalanceInProgress)
     second = made.join(may_require_member_id=False, **protocols())
@@ -317,7 +326,7 @@ def test_classic_members_of_a_consumer_group_are_checked_as_in_a_classic_one():
     """Each error is the classic protocol's own."""
     made = bench()
     (old,), generation = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     assert isinstance(made.heartbeat("new", 1), UnknownMemberId), "it does not speak that protocol"
     assert isinstance(made.heartbeat(old, generation + 5), IllegalGeneration)
     assert isinstance(made.sync("nobody", 1), UnknownMemberId)
@@ -325,7 +334,7 @@ def test_classic_members_of_a_consumer_group_are_checked_as_in_a_classic_one():
     assert isinstance(made.sync(old, generation, protocol="other"), InconsistentGroupProtocol)
     assert isinstance(made.join(old, protocol_type="connect"), InconsistentGroupProtocol)
     assert isinstance(
-        made.join(old, protocols=(("mine", subscription("t")),), may_require_member_id=False), Joined
+        made.join(old, protocols=(("mine", subscription("t")),), may_require_member_id=False), JoinGroupResult
     )
     other = made.join(protocols=(("theirs", subscription("t")),), may_require_member_id=False)
     assert isinstance(other, InconsistentGroupProtocol)
@@ -338,7 +347,7 @@ def test_a_static_classic_member_takes_the_place_of_its_former_life():
     """As in a classic group; the former one is fenced."""
     made = bench()
     (old,), _ = assigned(made, "one")
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     joined = made.join(instance="one", **protocols())
     assert set(consumer(made).members) == {joined.member_id, "new"}
     assert isinstance(made.join(old, instance="one", **protocols()), FencedInstanceId)
@@ -348,9 +357,9 @@ def test_a_static_classic_member_takes_the_place_of_its_former_life():
 def test_a_static_members_consumer_life_may_be_followed_by_a_classic_one_and_back():
     """A rolling restart with another setting: the last one of the other type changes the group."""
     made = bench()
-    made.beat("a", 0, instance_id="one")
+    made.consumer_group_heartbeat("a", 0, instance_id="one")
     joined = made.join(instance="one", **protocols())
-    assert isinstance(joined, Joined)
+    assert isinstance(joined, JoinGroupResult)
     assert made.read().consumer is None and set(made.read().membership.members) == {joined.member_id}
     again = made.join(joined.member_id, instance="one", **protocols())
     made.sync(
@@ -359,7 +368,7 @@ def test_a_static_members_consumer_life_may_be_followed_by_a_classic_one_and_bac
         instance="one",
         assignments={joined.member_id: write_assignment({}, version=0)},
     )
-    assert made.beat("b", 0, instance_id="one").assignment == {T: ALL}
+    assert made.consumer_group_heartbeat("b", 0, instance_id="one").assignment == {T: ALL}
     assert set(consumer(made).members) == {"b"}
 
 
@@ -367,10 +376,10 @@ def test_classic_members_that_do_not_join_again_in_time_are_out():
     """The rebalance timeout runs from when a member was told, and a sync timeout from its join."""
     made = bench()
     (old,), generation = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     for _ in range(61):
         made.heartbeat(old, generation)
-        made.beat("new", consumer(made).current_of("new").epoch)
+        made.consumer_group_heartbeat("new", consumer(made).current_assignment_of("new").epoch)
         made.pass_time(1)
     assert set(consumer(made).members) == {"new"}
 
@@ -380,7 +389,7 @@ def test_who_left_during_a_rebalance_is_not_back_when_the_group_becomes_a_consum
     made = bench()
     ids, _ = assigned(made, None, None)
     made.leave(ids[0])
-    heard = made.beat("new", 0)
+    heard = made.consumer_group_heartbeat("new", 0)
     assert consumer(made).members.keys() == {ids[1], "new"}
     assert heard.assignment and heard.assignment[T]
 
@@ -391,12 +400,12 @@ def test_a_static_member_that_came_back_in_a_rebalance_has_its_place_after_an_up
     ids, _ = assigned(made, "one", "two")
     made.begin_join(may_require_member_id=False, **protocols())
     waiting = made.begin_join(instance="one", **protocols())
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     made.commit()
     assert isinstance(waiting[0], RebalanceInProgress)
     assert consumer(made).members.keys() == {*ids, "new"}
     joined = made.join(instance="one", **protocols())
-    assert isinstance(joined, Joined) and ids[0] not in consumer(made).members
+    assert isinstance(joined, JoinGroupResult) and ids[0] not in consumer(made).members
 
 
 def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
@@ -404,11 +413,11 @@ def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
     made = bench()
     (old,), _ = assigned(made, None)
     former = weakref.ref(made.coordinator._groups.get("g"))
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     gc.collect()
     assert former() is None
     made.leave(old)
-    made.beat("new", -1)
+    made.consumer_group_heartbeat("new", -1)
     seen = made.image.topics
     made.image = image_of({"t": 4})
     assert not [each for each in gc.get_referrers(seen) if isinstance(each, dict) and "_topics_seen" in each]
@@ -418,7 +427,7 @@ def test_a_refused_join_is_no_sign_of_life():
     """Who names a member's id, and offers what the others cannot speak, does not keep that member in the group."""
     made = bench()
     ids, generation = assigned(made, None, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     for _ in range(12):
         made.heartbeat(ids[1], generation)
         refused = made.join(ids[0], protocols=(("mine", subscription("t")),))
@@ -431,7 +440,7 @@ def test_classic_members_live_on_through_a_failover():
     """All they need is recorded: what they offer, their session timeout, their generation."""
     made = bench()
     (old,), _ = assigned(made, None)
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     mine, theirs = walk(made, old, "new")
     before = made.read()
     made.fail_over()
@@ -443,9 +452,9 @@ def test_classic_members_live_on_through_a_failover():
 def test_a_consumer_group_whose_end_is_not_committed_takes_classic_requests(way: str):
     """It is none any longer for whoever decides: a member is let in, a stranger is told that it is one."""
     made = bench()
-    made.beat("new", 0)
+    made.consumer_group_heartbeat("new", 0)
     made.commit_offset(5, member_id="new", generation=1)
-    made.beat("new", -1)
+    made.consumer_group_heartbeat("new", -1)
     made.autocommit = False
     if way == "deleted":
         made.coordinator.delete("g", Answers())
@@ -461,7 +470,7 @@ def test_a_consumer_group_whose_end_is_not_committed_takes_classic_requests(way:
     assert not answers, "nobody is told of an end that is not committed"
     made.commit()
     assert [type(each) for each in answers] == [UnknownMemberId] * 3
-    assert isinstance(joined[0], Joined)
+    assert isinstance(joined[0], JoinGroupResult)
 
 
 def test_the_consumer_protocols_bytes_are_read_in_every_version():

@@ -23,19 +23,19 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.types import NAME_MAX_CHARS
-from raftlog.coordinator.chores import SLICE_RECORDS
 from raftlog.coordinator.consumer_protocol import subscribed_topics
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
+from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
+from raftlog.coordinator.group_requests import DeleteOffsets, OffsetCommit
 from raftlog.coordinator.offsets import decide_expire_offsets
-from raftlog.coordinator.places import PlaceMap
-from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
-from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
-from tests.coordinator.journals import Answers, Bench, gone
+from raftlog.coordinator.partition_map import PartitionMap
+from raftlog.coordinator.pending_deletion import TOMBSTONES_PER_BATCH
+from tests.coordinator.group_coordinator_setup import Answers, GroupCoordinatorSetup, gone
 
 
 def test_a_member_commits_and_its_text_comes_back() -> None:
     """Offset, leader epoch and metadata survive the round trip (Tansu lost the metadata)."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     assert bench.commit_offset(42, member_id=member_id, generation=generation, metadata="wörds") == (0,)
     assert bench.read().offsets == {("t", 0): CommittedOffset(42, 3, "wörds", bench.now_ms)}
@@ -46,7 +46,7 @@ def test_a_member_commits_and_its_text_comes_back() -> None:
 
 def test_assign_only_consumers_commit_with_generation_minus_one() -> None:
     """Without members a group takes commits from outside (simple consumers, admin tools)."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     assert bench.commit_offset(7) == (0,)
     assert (bench.read().state, bench.read().offsets[("t", 0)].offset) == (EMPTY, 7)
     bench.fail_over()
@@ -55,7 +55,7 @@ def test_assign_only_consumers_commit_with_generation_minus_one() -> None:
 
 def test_who_is_not_in_the_generation_may_not_commit() -> None:
     """The errors of Apache Kafka's validateOffsetCommit, and nothing is written."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     assert isinstance(bench.commit_offset(1, member_id="x", generation=1), IllegalGeneration)
     member_id = bench.join().member_id
     generation = bench.join(member_id).generation
@@ -72,7 +72,7 @@ def test_who_is_not_in_the_generation_may_not_commit() -> None:
 
 def test_only_a_commit_that_is_let_in_is_a_sign_of_life() -> None:
     """Commits renew the session of 10 s, those of a generation that is over do not."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     bench.pass_time(6)
     assert bench.commit_offset(1, member_id=member_id, generation=generation) == (0,)
@@ -86,7 +86,7 @@ def test_only_a_commit_that_is_let_in_is_a_sign_of_life() -> None:
 
 def test_one_text_too_long_refuses_one_commit() -> None:
     """OFFSET_METADATA_TOO_LARGE counts bytes (offset.metadata.max.bytes 4096); the others are kept."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     texts = ("a" * 4096, "é" * 2049, "")
     commits = tuple(
         OffsetCommit("t", index, CommittedOffset(1, -1, text)) for index, text in enumerate(texts)
@@ -97,17 +97,17 @@ def test_one_text_too_long_refuses_one_commit() -> None:
 
 def test_a_group_nobody_wrote_about_is_dead_and_not_remembered() -> None:
     """Reading an unknown group answers at once and leaves nothing behind."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     assert (bench.read("unknown").exists, bench.read("unknown").state) == (False, DEAD)
     assert bench.ask(bench.coordinator.read_some, bench.coordinator.group_ids()) == ()
 
 
 def test_offsets_of_deleted_topics_go() -> None:
     """Tombstones for them are in the journal; other topics' offsets stay."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     commits = tuple(OffsetCommit(topic, 0, CommittedOffset(1)) for topic in ("gone", "kept"))
     bench.commit_offset(0, commits=commits)
-    bench.coordinator.forget_topics(gone("gone"))
+    bench.coordinator.on_topics_deleted(gone("gone"))
     assert list(bench.read().offsets) == [("kept", 0)], "nobody is shown what has yet to go"
     bench.tick()
     assert list(bench.read().offsets) == [("kept", 0)]
@@ -117,10 +117,10 @@ def test_offsets_of_deleted_topics_go() -> None:
 @pytest.mark.parametrize("next_comes", ["a tick", "a commit"])
 def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes: str) -> None:
     """Below min.insync.replicas nothing can; what is committed for the topic's successor stays."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.commit_offset(7, commits=at_places("gone", "kept"))
     bench.refuses = NotEnoughReplicas()
-    bench.coordinator.forget_topics(gone("gone"))
+    bench.coordinator.on_topics_deleted(gone("gone"))
     bench.tick()
     assert len(bench.replayed()["g"].offsets) == 2
     assert isinstance(bench.commit_offset(3, commits=at_places("gone")), NotEnoughReplicas)
@@ -139,10 +139,10 @@ def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes:
 
 def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire() -> None:
     """What no batch can hold (a group id of 32 KB, many partitions) is not tried for ever."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.commit_offset(7, commits=at_places("gone"))
     bench.refuses = InvalidCommitOffsetSize()
-    bench.coordinator.forget_topics(gone("gone"))
+    bench.coordinator.on_topics_deleted(gone("gone"))
     bench.tick()
     bench.refuses = None
     bench.tick()
@@ -151,7 +151,7 @@ def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire(
 
 def test_commits_of_one_group_wait_and_are_answered_together() -> None:
     """A commit is answered at the high watermark, and reading all waits for it too."""
-    bench = Bench(autocommit=False)
+    bench = GroupCoordinatorSetup(autocommit=False)
     assert bench.commit_offset(1) is None
     assert bench.commit_offset(2, group_id="h") is None
     everything = Answers()
@@ -172,7 +172,7 @@ _steps = st.one_of(
 )
 
 
-def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
+def _take(bench: GroupCoordinatorSetup, member: list[Any], step: tuple[Any, ...]) -> None:
     match step:
         case ("commit", group_id, partition, offset):
             commits = (OffsetCommit("tu"[offset % 2], partition, CommittedOffset(offset)),)
@@ -190,7 +190,7 @@ def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
             bench.tick()
             bench.commit()
         case ("forget", topic):
-            bench.coordinator.forget_topics(gone(topic))
+            bench.coordinator.on_topics_deleted(gone(topic))
             bench.tick()
             bench.commit()
         case ("fail_over",):
@@ -200,7 +200,7 @@ def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
 @given(st.lists(_steps, max_size=30))
 def test_replay_gives_what_was_answered(steps: list[tuple[Any, ...]]) -> None:
     """After any history, reading the journal back gives every group exactly as its coordinator knew it."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member: list[Any] = []
     for step in steps:
         _take(bench, member, step)
@@ -230,7 +230,7 @@ def at_places(*topics: str) -> tuple[OffsetCommit, ...]:
     return tuple(OffsetCommit(topic, 0, CommittedOffset(1, -1, "", 100_000)) for topic in topics)
 
 
-def sweep(bench: Bench, seconds: float) -> None:
+def sweep(bench: GroupCoordinatorSetup, seconds: float) -> None:
     """Let time pass without anybody's sign of life, then look for what has expired."""
     bench.now += seconds
     for _ in range(2):
@@ -240,7 +240,7 @@ def sweep(bench: Bench, seconds: float) -> None:
 
 def test_offsets_of_lone_consumers_expire_from_their_commit_on() -> None:
     """offsets.retention.minutes, seven days by default; with its last offset the group is gone for good."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.commit_offset(1)
     sweep(bench, 6.9 * DAY_S)
     assert bench.read().exists
@@ -254,7 +254,7 @@ def test_offsets_of_lone_consumers_expire_from_their_commit_on() -> None:
 
 def test_an_empty_groups_offsets_expire_from_when_the_last_member_left() -> None:
     """KIP-211: an old commit is no reason to forget what a group read that was there yesterday."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     bench.commit_offset(1, member_id=member_id, generation=generation)
     bench.now += 30 * DAY_S
@@ -267,7 +267,7 @@ def test_an_empty_groups_offsets_expire_from_when_the_last_member_left() -> None
 
 def test_a_stable_consumer_group_forgets_only_topics_it_no_longer_reads() -> None:
     """KIP-211, KAFKA-4682: what the members subscribe to never expires."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     protocols = (("range", subscription_to("read")),)
     member_id = bench.join(may_require_member_id=False, protocols=protocols).member_id
     bench.sync(member_id, 1)
@@ -284,7 +284,9 @@ def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
     subscription = subscription_to("read")
     members = {each: Member(each, None, "c", "h", 1, 1, subscription) for each in "abc"}
     offsets = {("dropped", each): CommittedOffset(1, commit_timestamp_ms=0) for each in range(50)}
-    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), PlaceMap(offsets), described=True)
+    group = Group(
+        "g", Membership("consumer", 1, "range", "a", 0, members), PartitionMap(offsets), has_metadata=True
+    )
     called: list[str] = []
     sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
     try:
@@ -297,7 +299,7 @@ def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
 
 def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() -> None:
     """What Connect's workers read is unknown, so nothing of it is forgotten."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member_id = bench.join(may_require_member_id=False, protocol_type="connect").member_id
     bench.sync(member_id, 1)
     bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("any"))
@@ -309,7 +311,7 @@ def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() ->
 
 def test_an_old_clients_own_retention_is_kept_to() -> None:
     """OffsetCommit v2 to v4 could name one; it survives the failover."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     expiring = CommittedOffset(1, -1, "text", bench.now_ms, bench.now_ms + 60_000)
     bench.commit_offset(0, commits=(OffsetCommit("t", 0, expiring),))
     bench.fail_over()
@@ -320,8 +322,8 @@ def test_an_old_clients_own_retention_is_kept_to() -> None:
 
 def test_many_groups_are_swept_in_slices() -> None:
     """No tick looks at more than SWEPT_AT_ONCE groups, and all come up in the end."""
-    bench = Bench()
-    for number in range(2 * SWEPT_AT_ONCE + 1):
+    bench = GroupCoordinatorSetup()
+    for number in range(2 * GROUPS_PER_SWEEP + 1):
         bench.commit_offset(1, group_id=f"g{number}")
     bench.now += 8 * DAY_S
     left = []
@@ -329,10 +331,10 @@ def test_many_groups_are_swept_in_slices() -> None:
         bench.tick()
         bench.commit()
         left.append(len(bench.coordinator))
-    assert left == [SWEPT_AT_ONCE + 1, 1, 0]
+    assert left == [GROUPS_PER_SWEEP + 1, 1, 0]
 
 
-def committed_by(bench: Bench, topic: str, count: int) -> None:
+def committed_by(bench: GroupCoordinatorSetup, topic: str, count: int) -> None:
     """Commit so many partitions of a topic."""
     for first in range(0, count, 3_000):
         places = range(first, min(first + 3_000, count))
@@ -344,7 +346,7 @@ def committed_by(bench: Bench, topic: str, count: int) -> None:
 
 def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
     """No batch holds 30,000 tombstones; nobody joins or commits before the last of them is committed."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 30_000)
     answers, written = Answers(), len(bench.batches)
     bench.coordinator.delete("g", answers)
@@ -354,7 +356,7 @@ def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
     assert isinstance(bench.commit_offset(1), CoordinatorLoadInProgress)
     assert isinstance(bench.read(), CoordinatorLoadInProgress)
     bench.coordinator.delete("g", answers)
-    bench.work_off()
+    bench.run_deletions()
     assert answers == [None, None]
     assert bench.replayed() == {}
     assert max(map(len, bench.batches[written:])) < 300_000
@@ -364,18 +366,18 @@ def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
 @pytest.mark.parametrize("deleted_first", [True, False])
 def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(deleted_first: bool) -> None:
     """Its successor of the same name must not begin where the old one ended, whatever else was wanted meanwhile."""
-    bench, answers = Bench(), Answers()
+    bench, answers = GroupCoordinatorSetup(), Answers()
     for begin in range(0, 3_000, 1_000):
         commits = [OffsetCommit("big", begin + each, CommittedOffset(1)) for each in range(1_000)]
         bench.commit_offset(0, commits=tuple(commits))
     bench.commit_offset(42)
     bench.refuses = NotEnoughReplicas()
     if deleted_first:
-        bench.coordinator.forget_topics(gone("t"))
+        bench.coordinator.on_topics_deleted(gone("t"))
         bench.tick()
     bench.coordinator.delete("g", answers)
     if not deleted_first:
-        bench.coordinator.forget_topics(gone("t"))
+        bench.coordinator.on_topics_deleted(gone("t"))
     for _ in range(3):
         bench.now += 1
         bench.tick()
@@ -383,14 +385,14 @@ def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(d
     assert [type(each) for each in answers] == [NotEnoughReplicas]
     assert ("t", 0) not in bench.read().offsets
     bench.refuses = None
-    bench.work_off()
+    bench.run_deletions()
     offsets = bench.read().offsets
     assert ("t", 0) not in offsets and len(offsets) == 3_000
 
 
 def test_a_group_goes_by_batches_that_the_journal_takes() -> None:
     """A group that had grown commit by commit could not be deleted, nor expire, where message.max.bytes is small."""
-    bench = Bench(message_max_bytes=20_000)
+    bench = GroupCoordinatorSetup(message_max_bytes=20_000)
     topic = "t" * NAME_MAX_CHARS
     for first in range(0, 100, 10):
         commits = tuple(OffsetCommit(topic, each, CommittedOffset(1)) for each in range(first, first + 10))
@@ -398,7 +400,7 @@ def test_a_group_goes_by_batches_that_the_journal_takes() -> None:
             bench.commit_offset(0, group_id=group_id, commits=commits)
     answers = Answers()
     bench.coordinator.delete("deleted", answers)
-    bench.work_off()
+    bench.run_deletions()
     assert answers == [None]
     bench.now += 8 * 86_400
     for _ in range(20):
@@ -410,83 +412,83 @@ def test_a_group_goes_by_batches_that_the_journal_takes() -> None:
 
 def test_long_names_make_more_batches() -> None:
     """The names of group and topic are in each tombstone: what counts is their bytes."""
-    bench = Bench(message_max_bytes=4_000_000)
+    bench = GroupCoordinatorSetup(message_max_bytes=4_000_000)
     group_id = "g" * NAME_MAX_CHARS
     topic = "t" * NAME_MAX_CHARS
-    commits = tuple(OffsetCommit(topic, each, CommittedOffset(1)) for each in range(SLICE_RECORDS))
+    commits = tuple(OffsetCommit(topic, each, CommittedOffset(1)) for each in range(TOMBSTONES_PER_BATCH))
     bench.commit_offset(0, group_id=group_id, commits=commits)
     written, answers = len(bench.batches), Answers()
     bench.coordinator.delete(group_id, answers)
-    bench.work_off()
+    bench.run_deletions()
     assert answers == [None]
     assert max(map(len, bench.batches[written:])) < 300_000
 
 
 def test_a_deletion_that_fails_half_way_is_told_so_and_can_be_repeated() -> None:
     """What is gone is gone; the rest is a group as any."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 3_000)
     answers = Answers()
     bench.coordinator.delete("g", answers)
     bench.tick()
     bench.refuses = NotEnoughReplicas()
-    bench.work_off()
+    bench.run_deletions()
     assert [type(each) for each in answers] == [NotEnoughReplicas]
     bench.refuses = None
     assert 0 < len(bench.read().offsets) < 3_000
     bench.coordinator.delete("g", answers)
-    bench.work_off()
+    bench.run_deletions()
     assert answers[1:] == [None]
 
 
 def test_a_deletion_that_loses_the_partition_is_answered() -> None:
     """Once, with the reason."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 3_000)
     answers = Answers()
     bench.coordinator.delete("g", answers)
     bench.tick()
-    bench.coordinator.stand_down(NotCoordinator())
+    bench.coordinator.on_unloaded(NotCoordinator())
     assert [type(each) for each in answers] == [NotCoordinator]
 
 
 @pytest.mark.parametrize("how", ["expired", "of a deleted topic"])
 def test_very_many_offsets_go_in_several_batches(how: str) -> None:
     """As with the deletion of a group: what expires, and what goes with its topic."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 5_000)
     written = len(bench.batches)
     if how == "expired":
         bench.now += 8 * DAY_S
     else:
-        bench.coordinator.forget_topics(gone("t"))
+        bench.coordinator.on_topics_deleted(gone("t"))
         bench.tick()
         assert isinstance(bench.commit_offset(1), CoordinatorLoadInProgress)
-    bench.work_off()
+    bench.run_deletions()
     assert bench.replayed() == {}
     assert max(map(len, bench.batches[written:])) < 100_000
 
 
 def test_what_has_to_go_of_many_groups_goes_in_slices() -> None:
     """A topic that ten thousand groups have read must not hold up the loop; a commit does not wait for all of them."""
-    bench = Bench()
-    count = 3 * SWEPT_AT_ONCE
+    bench = GroupCoordinatorSetup()
+    count = 3 * GROUPS_PER_SWEEP
     for number in range(count):
         bench.commit_offset(1, group_id=f"g{number}")
     written = len(bench.batches)
-    bench.coordinator.forget_topics(gone("t"))
+    bench.coordinator.on_topics_deleted(gone("t"))
     bench.tick()
-    assert len(bench.batches) - written == SWEPT_AT_ONCE
+    assert len(bench.batches) - written == GROUPS_PER_SWEEP
     last = f"g{count - 1}"
     assert bench.commit_offset(0, group_id=last, commits=at_places("u")) == (0,)
     assert list(bench.replayed()[last].offsets) == [("u", 0)]
-    bench.work_off()
+    bench.run_deletions()
     assert list(bench.replayed()) == [last]
 
 
 def test_only_a_group_without_members_is_deleted() -> None:
     """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; then it is gone with its offsets, and a new one begins at generation 1."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     bench.commit_offset(1, member_id=member_id, generation=generation)
     assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
@@ -501,7 +503,7 @@ def test_only_a_group_without_members_is_deleted() -> None:
 
 def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
     """KIP-496: GROUP_SUBSCRIBED_TO_TOPIC for these, NON_EMPTY_GROUP where what members read is unknown."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     gone = DeleteOffsets("g", (("read", 0), ("dropped", 0), ("dropped", 9)))
     assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), GroupIdNotFound)
     protocols = (("range", subscription_to("read")),)
@@ -519,7 +521,7 @@ def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
 
 def test_while_it_is_unknown_what_members_read_every_topic_is_theirs() -> None:
     """Their first rebalance is under way: GROUP_SUBSCRIBED_TO_TOPIC for each, as Apache Kafka has it."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.commit_offset(0, commits=at_places("read", "dropped"))
     ids = [bench.join().member_id for _ in range(2)]
     assert bench.begin_join(ids[0], rebalance_timeout_ms=60_000) != []

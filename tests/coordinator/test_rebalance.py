@@ -20,7 +20,9 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.coordinator.classic import MOST_UNCOMMITTED
+from raftlog.coordinator.classic_group import MAX_UNCOMMITTED_CHANGES
+from raftlog.coordinator.classic_group_states import TRANSITIONS, ClassicGroupEvent, next_state
+from raftlog.coordinator.classic_rules import choose_protocol
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -28,11 +30,9 @@ from raftlog.coordinator.group import (
     PREPARING_REBALANCE,
     STABLE,
 )
-from raftlog.coordinator.groups import Room
-from raftlog.coordinator.membership import choose_protocol
-from raftlog.coordinator.requests import Joined, MemberIdRequired
-from raftlog.coordinator.transitions import TRANSITIONS, Event, next_state
-from tests.coordinator.journals import Answers, Bench
+from raftlog.coordinator.group_requests import JoinGroupResult, MemberIdRequired
+from raftlog.coordinator.groups import GroupCapacity
+from tests.coordinator.group_coordinator_setup import Answers, GroupCoordinatorSetup
 from tests.kit.examples import examples
 
 STATES = (EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD)
@@ -57,8 +57,8 @@ def test_the_table_allows_apache_kafkas_transitions_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("event", Event)
-def test_what_is_not_in_the_table_is_a_bug(state: str, event: Event) -> None:
+@pytest.mark.parametrize("event", ClassicGroupEvent)
+def test_what_is_not_in_the_table_is_a_bug(state: str, event: ClassicGroupEvent) -> None:
     """Every pair either leads to a state or stops the process."""
     if (state, event) in TRANSITIONS:
         assert next_state(state, event) in STATES
@@ -72,7 +72,7 @@ def test_what_is_not_in_the_table_is_a_bug(state: str, event: Event) -> None:
 
 def test_a_newcomer_waits_until_the_others_have_joined_again() -> None:
     """Two members: the second join is answered together with the first one's rejoin, in one generation."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     first, generation = bench.stable_member()
     newcomer = bench.begin_join(may_require_member_id=False)
     assert newcomer == []
@@ -90,7 +90,7 @@ def test_a_newcomer_waits_until_the_others_have_joined_again() -> None:
 
 def test_followers_get_their_assignments_when_the_leader_brought_them() -> None:
     """A follower's sync waits; the leader's is recorded; then each hears its own."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     first, generation = bench.stable_member()
     newcomer = bench.begin_join(may_require_member_id=False)
     bench.begin_join(first)
@@ -105,7 +105,7 @@ def test_followers_get_their_assignments_when_the_leader_brought_them() -> None:
 
 def test_no_assignment_leaves_before_it_is_committed() -> None:
     """Neither the leader nor a follower hears of assignments that a lost tail could take back."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.begin_join(ids[1], protocols=(("range", b"changed"),))
     bench.begin_join(ids[0])
@@ -113,41 +113,41 @@ def test_no_assignment_leaves_before_it_is_committed() -> None:
     follower = bench.begin_sync(ids[1], generation + 1)
     leader = bench.begin_sync(ids[0], generation + 1, assignments={ids[1]: b"2"})
     assert follower == leader == []
-    bench.coordinator.stand_down(NotCoordinator())
+    bench.coordinator.on_unloaded(NotCoordinator())
     assert [type(each) for each in follower + leader] == [NotCoordinator] * 2
 
 
 def test_no_generation_is_told_before_it_is_committed() -> None:
     """Two coordinators never give out the same generation: it is recorded before any member hears of it."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None)
     bench.autocommit = False
     first, second = bench.begin_join(ids[0]), bench.begin_join(ids[1])
     assert first == second == []
     bench.commit()
-    assert [type(each) for each in first + second] == [Joined] * 2
+    assert [type(each) for each in first + second] == [JoinGroupResult] * 2
 
 
 def test_a_group_has_so_many_generations_on_their_way_and_no_more() -> None:
     """Each is kept until its commit: a member that joins again and again with large protocols took all memory."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     member_id, _ = bench.stable_member()
     bench.autocommit = False
     waiting = [
         bench.begin_join(member_id, protocols=(("range", b"%d" % number),))
-        for number in range(MOST_UNCOMMITTED)
+        for number in range(MAX_UNCOMMITTED_CHANGES)
     ]
     refused = bench.begin_join(member_id, protocols=(("range", b"one more"),))
     bench.commit()
-    assert [type(each) for (each,) in waiting] == [Joined] * MOST_UNCOMMITTED
+    assert [type(each) for (each,) in waiting] == [JoinGroupResult] * MAX_UNCOMMITTED_CHANGES
     assert [type(each) for each in refused] == [CoordinatorNotAvailable]
     bench.autocommit = True
-    assert type(bench.begin_join(member_id, protocols=(("range", b"again"),))[0]) is Joined
+    assert type(bench.begin_join(member_id, protocols=(("range", b"again"),))[0]) is JoinGroupResult
 
 
 def test_a_rebalance_makes_waiting_followers_join_again() -> None:
     """Who waits for assignments when somebody else comes hears REBALANCE_IN_PROGRESS."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.begin_join(ids[1], protocols=(("range", b"changed"),))
     bench.begin_join(ids[0])
@@ -159,7 +159,7 @@ def test_a_rebalance_makes_waiting_followers_join_again() -> None:
 
 def test_a_stable_follower_that_asks_again_disturbs_nobody() -> None:
     """Only the leader's rejoin, or a changed subscription, is a reason for a rebalance."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     assert bench.begin_join(ids[1])[0].generation == generation
     assert bench.read().state == STABLE
@@ -169,19 +169,19 @@ def test_a_stable_follower_that_asks_again_disturbs_nobody() -> None:
 
 def test_who_joins_twice_is_answered_once_each() -> None:
     """A retry takes the place of the request before it, which is told to come again."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None)
     before = bench.begin_join(ids[0])
     after = bench.begin_join(ids[0])
     assert isinstance(before[0], RebalanceInProgress)
     bench.begin_join(ids[1])
-    assert isinstance(after[0], Joined)
+    assert isinstance(after[0], JoinGroupResult)
     assert len(before) == len(after) == 1
 
 
 def test_an_id_that_was_given_out_is_waited_for() -> None:
     """As in Apache Kafka: who was told to come again with an id is part of the rebalance until its session ends."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     first, _ = bench.stable_member()
     required = bench.join()
     assert isinstance(required, MemberIdRequired)
@@ -207,7 +207,7 @@ def test_the_protocol_is_the_one_that_most_prefer_and_all_have() -> None:
 
 def test_a_newcomer_must_share_type_and_protocol() -> None:
     """INCONSISTENT_GROUP_PROTOCOL, and nobody is disturbed. Any type will do if it is the first."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None, protocol_type="connect", protocols=(("compatible", b"x"),))
     refused = bench.join(protocol_type="consumer", protocols=(("compatible", b""),))
     assert isinstance(refused, InconsistentGroupProtocol)
@@ -227,7 +227,7 @@ def test_a_newcomer_must_share_type_and_protocol() -> None:
 
 def test_a_first_rebalance_waits_for_further_members() -> None:
     """group.initial.rebalance.delay.ms (KIP-134): prolonged while members come, at most by the rebalance timeout."""
-    bench = Bench(group_initial_rebalance_delay_ms=3_000)
+    bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=3_000)
     first = bench.begin_join(may_require_member_id=False)
     bench.pass_time(2)
     second = bench.begin_join(may_require_member_id=False)
@@ -240,7 +240,7 @@ def test_a_first_rebalance_waits_for_further_members() -> None:
 
 def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     """A stream of newcomers cannot hold up a group for ever."""
-    bench = Bench(group_initial_rebalance_delay_ms=3_000)
+    bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=3_000)
     first = bench.begin_join(may_require_member_id=False, rebalance_timeout_ms=7_000)
     for _ in range(4):
         bench.pass_time(1.5)
@@ -252,7 +252,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 def test_a_newcomer_that_leaves_an_empty_group_leaves_nothing() -> None:
     """Nothing was recorded, so nothing remains to be deleted."""
-    bench = Bench(group_initial_rebalance_delay_ms=3_000)
+    bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=3_000)
     required = bench.join()
     gone = bench.begin_join(required.member_id)
     assert bench.leave(required.member_id) is None
@@ -264,7 +264,7 @@ def test_a_newcomer_that_leaves_an_empty_group_leaves_nothing() -> None:
 
 def test_a_group_whose_first_member_left_is_of_its_next_members_type() -> None:
     """Within the initial delay one comes and goes, another of another type comes: the group is its kind."""
-    bench = Bench(group_initial_rebalance_delay_ms=3_000)
+    bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=3_000)
     bench.begin_join(may_require_member_id=False, instance="a")
     bench.leave("", instance="a")
     newcomer = bench.begin_join(may_require_member_id=False, protocol_type="connect")
@@ -275,7 +275,7 @@ def test_a_group_whose_first_member_left_is_of_its_next_members_type() -> None:
 
 def test_who_does_not_join_again_in_time_is_out() -> None:
     """The longest rebalance timeout of the members; beating alone is not enough."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=20_000)
     waiting = bench.begin_join(ids[0], rebalance_timeout_ms=20_000)
     for _ in range(4):
@@ -289,7 +289,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
 
 def test_the_leader_that_does_not_come_back_is_replaced() -> None:
     """Whoever joined first leads the next generation."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None, None)
     third, second = bench.begin_join(ids[2], protocols=(("range", b"n"),)), bench.begin_join(ids[1])
     assert bench.leave(ids[0]) is None
@@ -299,7 +299,7 @@ def test_the_leader_that_does_not_come_back_is_replaced() -> None:
 
 def test_a_member_that_falls_silent_costs_the_others_one_rebalance() -> None:
     """After its session; those that beat are told, and share what it had."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.pass_time(8)
     assert bench.heartbeat(ids[0], generation) is None
@@ -311,7 +311,7 @@ def test_a_member_that_falls_silent_costs_the_others_one_rebalance() -> None:
 
 def test_who_waits_for_the_others_is_not_silent() -> None:
     """A member whose JoinGroup waits cannot beat, and is not to blame; a newcomer waits five minutes at most."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=600_000)
     waiting = bench.begin_join(ids[0])
     newcomer = bench.begin_join(may_require_member_id=False)
@@ -326,7 +326,7 @@ def test_who_waits_for_the_others_is_not_silent() -> None:
 
 def test_who_never_asks_for_its_assignment_is_out() -> None:
     """After a generation began every member has the rebalance timeout to sync."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=8_000, session_timeout_ms=30_000)
     bench.begin_join(ids[1], protocols=(("range", b"n"),), rebalance_timeout_ms=8_000)
     bench.begin_join(ids[0], rebalance_timeout_ms=8_000)
@@ -343,7 +343,7 @@ def test_who_never_asks_for_its_assignment_is_out() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_static_member_that_restarts_costs_no_rebalance(index: int, may_skip: bool) -> None:
     """KIP-345: same generation and assignment. A leader is told to assign nothing (KIP-814), or that it follows."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group("a", "b")
     instance = bench.instance_of(ids[index])
     (back,) = bench.begin_join(instance=instance, may_skip_assignment=may_skip)
@@ -362,7 +362,7 @@ def test_a_static_member_that_restarts_costs_no_rebalance(index: int, may_skip: 
 
 def test_a_static_member_may_be_late_for_a_rebalance() -> None:
     """It stays in the group, with its subscription, until its session ends."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group("a", "b", rebalance_timeout_ms=8_000, session_timeout_ms=60_000)
     changes: dict[str, Any] = {"rebalance_timeout_ms": 8_000, "session_timeout_ms": 60_000}
     rejoined = bench.begin_join(ids[1], instance="b", protocols=(("range", b"n"),), **changes)
@@ -373,7 +373,7 @@ def test_a_static_member_may_be_late_for_a_rebalance() -> None:
 
 def test_a_rebalance_without_time_waits_for_late_static_members_in_peace() -> None:
     """A rebalance timeout of 0 does not make the coordinator wake up all the time until the session ends."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     (_, leaves), _ = bench.stable_group("a", "b", rebalance_timeout_ms=0)
     bench.leave(leaves)
     for _ in range(3):
@@ -386,7 +386,7 @@ def test_a_rebalance_without_time_waits_for_late_static_members_in_peace() -> No
 
 def test_an_empty_static_id_is_one_too() -> None:
     """Two members never hold the same static id, not even the empty one."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     first, _ = bench.stable_group("")
     successor = bench.join(instance="")
     assert list(bench.read().membership.members) == [successor.member_id]
@@ -395,7 +395,7 @@ def test_an_empty_static_id_is_one_too() -> None:
 
 def test_a_static_member_that_waits_twice_fences_its_former_self() -> None:
     """In a rebalance, too: the older request hears FENCED_INSTANCE_ID."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group("a", "b")
     former = bench.begin_join(ids[0], instance="a")
     heir = bench.begin_join(instance="a")
@@ -407,7 +407,7 @@ def test_a_static_member_that_waits_twice_fences_its_former_self() -> None:
 
 def test_an_id_that_was_given_out_takes_no_static_place() -> None:
     """A dynamic newcomer that comes again under another's static id is fenced: two never share one."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.stable_group("a", "b")
     required = bench.join()
     assert isinstance(bench.join(required.member_id, instance="a"), FencedInstanceId)
@@ -416,7 +416,7 @@ def test_an_id_that_was_given_out_takes_no_static_place() -> None:
 
 def test_a_static_member_that_changes_the_protocol_costs_a_rebalance() -> None:
     """Only if the protocol chosen stays the same is the assignment still valid."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.stable_group("a", "b")
     assert bench.begin_join(instance="b", protocols=(("roundrobin", b""),)) == []
     assert bench.read().state == PREPARING_REBALANCE
@@ -427,7 +427,7 @@ def test_a_static_member_that_changes_the_protocol_costs_a_rebalance() -> None:
 
 def test_places_in_a_rebalance_go_to_those_who_come_first() -> None:
     """group.max.size (KIP-389): a member that joins again too late is out, and the rebalance ends without it."""
-    bench = Bench(group_max_size=2)
+    bench = GroupCoordinatorSetup(group_max_size=2)
     ids, _ = bench.stable_group(None, None)
     first = bench.begin_join(ids[0], protocols=(("range", b"changed"),))
     newcomer = bench.begin_join(may_require_member_id=False)
@@ -439,7 +439,7 @@ def test_places_in_a_rebalance_go_to_those_who_come_first() -> None:
 
 def test_a_static_member_that_comes_back_too_late_counts_as_well() -> None:
     """group.max.size holds for who has a static id too; who waits already may be replaced by its next life."""
-    bench = Bench(group_max_size=2)
+    bench = GroupCoordinatorSetup(group_max_size=2)
     ids, _ = bench.stable_group(None, "static")
     dynamic = next(each for each in ids if bench.instance_of(each) is None)
     first = bench.begin_join(dynamic, protocols=(("range", b"changed"),))
@@ -455,7 +455,7 @@ def test_a_static_member_that_comes_back_too_late_counts_as_well() -> None:
 
 def test_one_members_bytes_do_not_fail_everybodys_join() -> None:
     """Who would make the generation larger than a record is refused alone, whichever of its protocols is chosen."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     first, generation = bench.stable_member()
     half = bytes(600_000)
     for protocols in ((("range", half * 2),), (("range", b""), ("other", half * 2))):
@@ -473,9 +473,9 @@ def test_one_members_bytes_do_not_fail_everybodys_join() -> None:
 
 def test_a_group_too_many_is_refused() -> None:
     """raftlog.group.max.groups bounds the memory; groups that exist go on."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     bench.commit_offset(1)
-    bench.coordinator._groups.room = Room(may_add=lambda: False)
+    bench.coordinator._groups.capacity = GroupCapacity(may_add=lambda: False)
     assert isinstance(bench.join(group_id="another"), PolicyViolation)
     assert isinstance(bench.commit_offset(1, group_id="another"), PolicyViolation)
     assert bench.commit_offset(2) == (0,)
@@ -486,7 +486,7 @@ def test_a_group_too_many_is_refused() -> None:
 
 def test_a_generation_that_cannot_be_recorded_is_nobodys() -> None:
     """Below min.insync.replicas everybody who joined is told, and may come again with its id."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     newcomer = bench.join().member_id
     answers = [bench.begin_join(ids[0]), bench.begin_join(newcomer)]
@@ -500,7 +500,7 @@ def test_a_generation_that_cannot_be_recorded_is_nobodys() -> None:
 
 def test_assignments_that_cannot_be_recorded_are_brought_again() -> None:
     """Leader and followers are told; the generation stands, so they sync again."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.begin_join(ids[1], protocols=(("range", b"n"),))
     bench.begin_join(ids[0])
@@ -516,7 +516,7 @@ def test_assignments_that_cannot_be_recorded_are_brought_again() -> None:
 @pytest.mark.parametrize("step", ["gathering", "gathered", "follower synced", "assigned"])
 def test_a_coordinator_that_fails_over_in_a_rebalance_costs_at_most_another(step: str) -> None:
     """Gathering is begun anew; a generation that was told goes on where it was, without a rebalance."""
-    bench = Bench()
+    bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     waiting = [bench.begin_join(ids[0])]
     if step != "gathering":
@@ -525,7 +525,7 @@ def test_a_coordinator_that_fails_over_in_a_rebalance_costs_at_most_another(step
         waiting.append(bench.begin_sync(ids[1], generation + 1))
     if step == "assigned":
         bench.begin_sync(ids[0], generation + 1, assignments={ids[1]: b"2"})
-    bench.coordinator.stand_down(NotCoordinator())
+    bench.coordinator.on_unloaded(NotCoordinator())
     assert all(len(each) == 1 for each in waiting)
     bench.fail_over()
     if step == "gathering":
@@ -558,7 +558,7 @@ def test_every_request_is_answered_once_and_generations_are_told_once(
     steps: list[tuple[str, int, int]], delay_ms: int
 ) -> None:
     """Whatever happens in whatever order: no answer twice, none forgotten, no generation with two leaders."""
-    bench = Bench(group_initial_rebalance_delay_ms=delay_ms)
+    bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=delay_ms)
     asked: list[Answers] = []
     ids: list[str] = []
     for step, who, amount in steps:
@@ -586,7 +586,7 @@ def test_every_request_is_answered_once_and_generations_are_told_once(
             asked.append(bench.begin_join(member, protocols=(("range", b"%d" % amount),)))
             bench.refuses = None
         else:
-            bench.coordinator.stand_down(NotCoordinator())
+            bench.coordinator.on_unloaded(NotCoordinator())
             assert all(len(each) == 1 for each in asked)
             bench.fail_over()
         ids = list(
@@ -597,7 +597,7 @@ def test_every_request_is_answered_once_and_generations_are_told_once(
     leaders: dict[int, str] = {}
     for each in asked:
         assert len(each) <= 1
-        if each and isinstance(each[0], Joined) and each[0].members:
+        if each and isinstance(each[0], JoinGroupResult) and each[0].members:
             assert (
                 leaders.setdefault(each[0].generation, each[0].leader) == each[0].leader
                 or "i" in each[0].leader

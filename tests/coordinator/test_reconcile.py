@@ -5,10 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.coordinator.consumer.draft import Holders
-from raftlog.coordinator.consumer.reconcile import difference, next_current, together, union
-from raftlog.coordinator.consumer.state import ConsumerMembership, Current, MemberState, Partitions
-from tests.coordinator.journals import topic_id
+from raftlog.coordinator.consumer.consumer_membership import (
+    ConsumerMembership,
+    CurrentAssignment,
+    MemberState,
+    Partitions,
+)
+from raftlog.coordinator.consumer.decision_builder import PartitionsOfOthers
+from raftlog.coordinator.consumer.reconcile import difference, next_assignment, union, union_all
+from tests.coordinator.group_coordinator_setup import topic_id
 
 T = topic_id("t")
 PLACES = 6
@@ -32,22 +37,22 @@ def test_no_partition_has_two_owners_and_all_get_where_they_shall(
     rounds: list[tuple[list[str], list[tuple[str, bool]]]],
 ) -> None:
     """Members come in any order, and give up at once or later what they are told to."""
-    currents = dict.fromkeys("abc", Current())
+    currents = dict.fromkeys("abc", CurrentAssignment())
     owned: dict[str, Partitions] = {"a": {}, "b": {}, "c": {}}
 
     def step(who: str, epoch: int, targets: dict[str, Partitions], *, obeys: bool) -> None:
         if obeys:
             owned[who] = currents[who].assigned
-        state = ConsumerMembership(currents=currents)
-        currents[who] = next_current(
+        state = ConsumerMembership(current_assignments=currents)
+        currents[who] = next_assignment(
             currents[who],
             targets[who],
             target_epoch=epoch,
             owned=owned[who],
-            held=Holders(state, but=who),
+            held=PartitionsOfOthers(state, but=who),
         )
         hands = [union(each.assigned, each.revoking) for each in currents.values()]
-        assert sum(len(each.get(T, ())) for each in hands) == len(together(hands).get(T, ()))
+        assert sum(len(each.get(T, ())) for each in hands) == len(union_all(hands).get(T, ()))
         for each in "abc":
             assert not difference(owned[each], union(currents[each].assigned, currents[each].revoking))
 
@@ -65,9 +70,9 @@ def test_no_partition_has_two_owners_and_all_get_where_they_shall(
 
 def test_who_does_not_say_what_it_has_is_taken_to_have_all() -> None:
     """Most heartbeats say nothing of partitions: what is to be given up is not taken for given up."""
-    current = Current(1, 0, MemberState.STABLE, share(0, 1))
-    told = next_current(current, share(0), target_epoch=2, owned=None, held=lambda _: {})
+    current = CurrentAssignment(1, 0, MemberState.STABLE, share(0, 1))
+    told = next_assignment(current, share(0), target_epoch=2, owned=None, held=lambda _: {})
     assert (told.state, told.epoch, told.revoking) == (MemberState.UNREVOKED_PARTITIONS, 1, share(1))
-    assert next_current(told, share(0), target_epoch=2, owned=None, held=lambda _: {}) is told
-    done = next_current(told, share(0), target_epoch=2, owned=share(0), held=lambda _: {})
+    assert next_assignment(told, share(0), target_epoch=2, owned=None, held=lambda _: {}) is told
+    done = next_assignment(told, share(0), target_epoch=2, owned=share(0), held=lambda _: {})
     assert (done.state, done.epoch, done.previous_epoch) == (MemberState.STABLE, 2, 1)

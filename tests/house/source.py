@@ -12,13 +12,14 @@ from tests.kit.garbage import made_to_stay
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "raftlog"
+CHAOS = ROOT / "chaos" / "raftlog_chaos"
 TESTS = ROOT / "tests"
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Module(NamedTuple):
-    """One source file. `name` is its path from the root; `room` the folder (or module) right under raftlog/."""
+    """One source file. `name` is its path from the root; `room` the folder (or module) right under its package."""
 
     name: str
     room: str
@@ -49,8 +50,16 @@ def modules_under(folder: Path) -> tuple[Module, ...]:
 def _read(path: Path) -> Module:
     text = path.read_text(encoding="utf-8")
     relative = path.relative_to(ROOT)
-    room = relative.parts[1].removesuffix(".py") if len(relative.parts) > 1 else ""
+    if relative.parts[:2] == ("chaos", "raftlog_chaos"):
+        room = "raftlog_chaos"
+    else:
+        room = relative.parts[1].removesuffix(".py") if len(relative.parts) > 1 else ""
     return Module(str(relative), room, text, ast.parse(text, filename=str(relative)))
+
+
+def every_module() -> tuple[Module, ...]:
+    """Return the files of both packages: what runs in production, and what proves it."""
+    return modules_under(PACKAGE) + modules_under(CHAOS)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.house.source import PACKAGE, FunctionNode, judge, modules_under
+from tests.house.source import FunctionNode, every_module, judge
 
 
 def _functions_in(tree: ast.AST) -> Iterator[FunctionNode]:
@@ -27,9 +27,7 @@ def circles_in(tree: ast.Module) -> Iterator[FunctionNode]:
 
 def test_no_function_inside_another_calls_itself() -> None:
     """A loop over what is left to do takes its place."""
-    found = {
-        f"{module.name}: {each.name}" for module in modules_under(PACKAGE) for each in circles_in(module.tree)
-    }
+    found = {f"{module.name}: {each.name}" for module in every_module() for each in circles_in(module.tree)}
     judge(found, frozenset())
 
 

@@ -12,10 +12,10 @@ from itertools import count
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import watched
+from tests.clients.nodes import run_checked
 from tests.clients.with_confluent import Confluent
-from tests.interop.kinds import JAVA, JAVASCRIPT
-from tests.interop.scripts import Scripts
+from tests.interop.member_kinds import JAVA, JAVASCRIPT
+from tests.interop.scripts import KafkaScripts
 
 _numbers = count(1)
 
@@ -49,14 +49,14 @@ def _has_kafkajs() -> bool:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    with watched(3, settings=SETTINGS) as cluster:
+    with run_checked(3, settings=SETTINGS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def scripts() -> Iterator[Scripts]:
+def scripts() -> Iterator[KafkaScripts]:
     """One JVM for all tests of a process."""
-    found = Scripts()
+    found = KafkaScripts()
     yield found
     found.kill()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 
 from raftlog.testing.cluster import Cluster
-from tests.interop.kinds import java_command
+from tests.interop.member_kinds import java_command
 from tests.kit.waits import PATIENCE_S
 
 FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Topic"}
 
 
-class Scripts:
+class KafkaScripts:
     """A JVM that runs what the scripts start."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Scripts:
 class Tool:
     """A script at one cluster."""
 
-    def __init__(self, scripts: Scripts, cluster: Cluster, main: str) -> None:
+    def __init__(self, scripts: KafkaScripts, cluster: Cluster, main: str) -> None:
         self._scripts = scripts
         self._command = (main, "--bootstrap-server", cluster.bootstrap_servers)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, party, python_kind
+from tests.clients.members import MemberKind, group_members, python_kind
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import Orders
-from tests.interop.kinds import case, java_kind, kafkajs_kind
+from tests.interop.member_kinds import case, java_kind, kafkajs_kind
 
 PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 PARTITIONS = 8
@@ -20,12 +20,12 @@ PARTITIONS = 8
     [case(kafkajs_kind()), case(java_kind("roundrobin"))],
 )
 def test_one_group_of_four_libraries_processes_every_record(
-    cluster: Cluster, client: Confluent, topic: str, stranger: Kind
+    cluster: Cluster, client: Confluent, topic: str, stranger: MemberKind
 ) -> None:
     """One is killed, one leaves, one comes, the coordinator is killed: all is read, and the end is committed."""
     orders = Orders(client, topic, partitions=PARTITIONS)
 
-    with party(
+    with group_members(
         cluster.bootstrap_servers, topic, f"of-{topic}", stranger, *PYTHON, partitions=PARTITIONS
     ) as group:
         group.wait_shares([2, 2, 2, 2])
@@ -56,7 +56,7 @@ def test_classic_members_of_every_library_go_on_in_a_group_that_goes_over(
     orders = Orders(client, topic, partitions=PARTITIONS)
     modern = python_kind("confluent", "consumer")
 
-    with party(
+    with group_members(
         cluster.bootstrap_servers, topic, f"of-{topic}", kafkajs_kind(), *PYTHON, partitions=PARTITIONS
     ) as group:
         group.wait_shares([2, 2, 2, 2])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, party, python_kind
+from tests.clients.members import MemberKind, group_members, python_kind
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
-from tests.interop.kinds import case, java_kind, kafkajs_kind
+from tests.interop.member_kinds import case, java_kind, kafkajs_kind
 from tests.kit.waits import until
 
 SHARES = {1: [4], 2: [2, 2], 3: [1, 1, 2], 4: [1, 1, 1, 1], 5: [0, 1, 1, 1, 1]}
@@ -37,11 +37,11 @@ STEADY_KINDS = [
 @pytest.mark.taste
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_four_partitions_are_read_by_one_to_five_consumers(
-    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+    cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
     """Each consumer that comes takes its share, the fifth has none; all is read once the last is there."""
     orders = Orders(client, topic)
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", partitions=PARTITIONS) as group:
+    with group_members(cluster.bootstrap_servers, topic, f"of-{topic}", partitions=PARTITIONS) as group:
         for shares in SHARES.values():
             group.join(kind)
             group.wait_shares(shares)
@@ -51,7 +51,7 @@ def test_four_partitions_are_read_by_one_to_five_consumers(
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_two_groups_each_get_everything_and_store_the_next_offset(
-    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+    cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
     """Two groups of two: every record goes to each of both; what is stored is the offset behind the last."""
     orders = Orders(client, topic)
@@ -59,8 +59,8 @@ def test_two_groups_each_get_everything_and_store_the_next_offset(
     where = (cluster.bootstrap_servers, topic)
     behind_the_last = dict.fromkeys(range(PARTITIONS), 20)
     with (
-        party(*where, f"billing-{topic}", kind, kind, partitions=PARTITIONS) as billing,
-        party(*where, f"shipping-{topic}", kind, kind, partitions=PARTITIONS) as shipping,
+        group_members(*where, f"billing-{topic}", kind, kind, partitions=PARTITIONS) as billing,
+        group_members(*where, f"shipping-{topic}", kind, kind, partitions=PARTITIONS) as shipping,
     ):
         for group in (billing, shipping):
             group.wait_shares([2, 2])
@@ -79,19 +79,21 @@ def test_two_groups_each_get_everything_and_store_the_next_offset(
 
 @pytest.mark.parametrize("kind", STEADY_KINDS)
 def test_one_of_three_consumers_dies_and_the_healthy_ones_keep_theirs(
-    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+    cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
     """Nothing is taken from the two that live, they get the rest, and every record is read (KIP-429, KIP-848)."""
     orders = Orders(client, topic)
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", *[kind] * 3, partitions=PARTITIONS) as group:
+    with group_members(
+        cluster.bootstrap_servers, topic, f"of-{topic}", *[kind] * 3, partitions=PARTITIONS
+    ) as group:
         group.wait_shares([1, 1, 2])
         orders.send(5)
         group.wait_read(orders.sent)
-        before = [(set(each.partitions), len(each.given_up)) for each in group.members]
+        before = [(set(each.partitions), len(each.revoked)) for each in group.members]
         group.kill(0)
         orders.send(5)
         group.wait_shares([2, 2])
         group.wait_read(orders.sent)
         for each, (kept, gave) in zip(group.members, before[1:], strict=True):
             assert each.partitions >= kept
-            assert len(each.given_up) == gave, f"{each} gave up {each.given_up[gave:]}"
+            assert len(each.revoked) == gave, f"{each} gave up {each.revoked[gave:]}"

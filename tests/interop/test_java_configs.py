@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import AdminCluster
-from tests.clients.members import party
-from tests.clients.nodes import scandals, told
-from tests.interop.kinds import java_kind
-from tests.interop.scripts import Scripts, Tool
+from tests.clients.members import group_members
+from tests.clients.nodes import told, violations
+from tests.interop.member_kinds import java_kind
+from tests.interop.scripts import KafkaScripts, Tool
 from tests.kit.waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.java
@@ -27,7 +27,7 @@ def two() -> Iterator[AdminCluster]:
     """Two nodes with their admin APIs."""
     with AdminCluster(2) as cluster:
         yield cluster
-        found = scandals(cluster)
+        found = violations(cluster)
         assert not found, told(found)
 
 
@@ -42,13 +42,13 @@ def metrics(cluster: AdminCluster) -> str:
     return "".join(texts)
 
 
-def test_the_list_of_kafkas_broker_settings_is_what_kafka_prints(scripts: Scripts) -> None:
+def test_the_list_of_kafkas_broker_settings_is_what_kafka_prints(scripts: KafkaScripts) -> None:
     """The tests of the config tables walk that list; here it is held against Kafka's own classes."""
     assert scripts.run("raftlog.BrokerConfigs").split("\n") == OF_KAFKA.read_text().split("\n")
 
 
 def test_the_stock_tool_changes_settings_of_brokers_that_raftlog_has_and_lacks(
-    scripts: Scripts, two: AdminCluster
+    scripts: KafkaScripts, two: AdminCluster
 ) -> None:
     """Carried out, kept without effect, and refused in a sentence: for all brokers and for one."""
     tool = Tool(scripts, two, CONFIGS)
@@ -73,7 +73,7 @@ def test_the_stock_tool_changes_settings_of_brokers_that_raftlog_has_and_lacks(
 
 
 def test_the_stock_tool_changes_the_levels_of_one_brokers_loggers(
-    scripts: Scripts, two: AdminCluster
+    scripts: KafkaScripts, two: AdminCluster
 ) -> None:
     """kafka-configs.sh --entity-type broker-loggers (KIP-412)."""
     tool = Tool(scripts, two, CONFIGS)
@@ -81,17 +81,17 @@ def test_the_stock_tool_changes_the_levels_of_one_brokers_loggers(
     def say(broker: str, *words: str) -> str:
         return tool.say(*words, "--entity-type", "broker-loggers", "--entity-name", broker)
 
-    assert "raftlog.broker.fetcher=INFO" in say("2", "--describe")
+    assert "raftlog.broker.replicas.fetcher=INFO" in say("2", "--describe")
     assert "Completed updating" in say("2", "--alter", "--add-config", "raftlog.broker=DEBUG")
-    assert "raftlog.broker.fetcher=DEBUG" in say("2", "--describe")
-    assert "raftlog.broker.fetcher=INFO" in say("1", "--describe")
+    assert "raftlog.broker.replicas.fetcher=DEBUG" in say("2", "--describe")
+    assert "raftlog.broker.replicas.fetcher=INFO" in say("1", "--describe")
     assert "Invalid broker logger" in say("2", "--alter", "--add-config", "kafka.server=DEBUG")
     assert "Completed updating" in say("2", "--alter", "--delete-config", "raftlog.broker")
-    assert "raftlog.broker.fetcher=INFO" in say("2", "--describe")
+    assert "raftlog.broker.replicas.fetcher=INFO" in say("2", "--describe")
 
 
 def test_a_java_consumer_pushes_what_the_stock_tool_subscribes_to(
-    scripts: Scripts, two: AdminCluster
+    scripts: KafkaScripts, two: AdminCluster
 ) -> None:
     """kafka-client-metrics.sh: altered, listed, described, deleted; what is pushed stands in /metrics (KIP-714)."""
     tool = Tool(scripts, two, CLIENT_METRICS)
@@ -110,7 +110,9 @@ def test_a_java_consumer_pushes_what_the_stock_tool_subscribes_to(
     until(lambda: "java" in tool.say("--list").split(), "it is listed")
     described = tool.say("--describe", "--name", "java")
     assert "interval.ms=500" in described and "client_id=consumer-of-java-.*" in described
-    with party(two.bootstrap_servers, "pushed", "of-java", java_kind("consumer"), partitions=1) as group:
+    with group_members(
+        two.bootstrap_servers, "pushed", "of-java", java_kind("consumer"), partitions=1
+    ) as group:
         group.wait_shares([1])
         name = "kafka_client_consumer_coordinator_assigned_partitions"
         until(

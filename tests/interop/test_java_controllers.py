@@ -9,7 +9,7 @@ import pytest
 from raftlog.testing.cluster import Cluster
 from tests.clients.members import until
 from tests.clients.with_confluent import Confluent
-from tests.interop.scripts import Scripts
+from tests.interop.scripts import KafkaScripts
 
 pytestmark = pytest.mark.java
 
@@ -26,7 +26,7 @@ def controllers(cluster: Cluster) -> str:
 
 
 def test_the_stock_tools_ask_and_change_the_controllers(
-    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str
+    scripts: KafkaScripts, cluster: Cluster, client: Confluent, topic: str
 ) -> None:
     """The quorum, the cluster's id, features, and configs of topics and of a node: as at the brokers."""
     at_controllers, at_brokers = controllers(cluster), cluster.bootstrap_servers

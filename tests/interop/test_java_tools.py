@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import party, python_kind
+from tests.clients.members import group_members, python_kind
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import stored_offsets
-from tests.interop.kinds import java_kind, java_maker
-from tests.interop.scripts import Scripts, Tool
+from tests.interop.member_kinds import java_kind, java_maker
+from tests.interop.scripts import KafkaScripts, Tool
 from tests.interop.transactions import transactors, values
 from tests.kit.waits import until
 
@@ -24,7 +24,7 @@ RECORDS = 10
 class Groups(Tool):
     """kafka-consumer-groups.sh."""
 
-    def __init__(self, scripts: Scripts, cluster: Cluster) -> None:
+    def __init__(self, scripts: KafkaScripts, cluster: Cluster) -> None:
         super().__init__(scripts, cluster, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
 
     def reset(self, group: str, topic: str, *how: str) -> dict[int, int]:
@@ -38,7 +38,7 @@ def everywhere(offset: int) -> dict[int, int]:
 
 
 def test_the_stock_tool_describes_resets_and_deletes_a_group(
-    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str, tmp_path: Path
+    scripts: KafkaScripts, cluster: Cluster, client: Confluent, topic: str, tmp_path: Path
 ) -> None:
     """With members: described, and not to be reset or deleted. Without: reset in every way, and gone in the end."""
     client.create_topic(topic, PARTITIONS, 3)
@@ -46,7 +46,7 @@ def test_the_stock_tool_describes_resets_and_deletes_a_group(
         client.produce(topic, [b"%d-%d" % (index, number) for number in range(RECORDS)], partition=index)
     tool, name = Groups(scripts, cluster), f"of-{topic}"
     kind = python_kind("confluent")
-    with party(cluster.bootstrap_servers, topic, name, kind, kind, partitions=PARTITIONS) as group:
+    with group_members(cluster.bootstrap_servers, topic, name, kind, kind, partitions=PARTITIONS) as group:
         group.wait_shares([1, 2])
         group.wait_read(
             b"%d-%d" % (index, number) for index in range(PARTITIONS) for number in range(RECORDS)
@@ -79,7 +79,7 @@ def test_the_stock_tool_describes_resets_and_deletes_a_group(
 
 
 def test_the_stock_tools_find_groups_by_state_and_type(
-    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str
+    scripts: KafkaScripts, cluster: Cluster, client: Confluent, topic: str
 ) -> None:
     """KIP-518, 848 and 1043: a classic group, a consumer group and an empty one, each listed where it belongs."""
     client.create_topic(topic, PARTITIONS, 3)
@@ -89,9 +89,9 @@ def test_the_stock_tools_find_groups_by_state_and_type(
     classic, modern, empty = (f"{each}-{topic}" for each in ("classic", "modern", "empty"))
     where = (cluster.bootstrap_servers, topic)
     with (
-        party(*where, classic, java_kind("cooperative-sticky"), partitions=PARTITIONS) as one,
-        party(*where, modern, java_kind("consumer"), partitions=PARTITIONS) as other,
-        party(*where, empty, python_kind("confluent"), partitions=PARTITIONS) as gone,
+        group_members(*where, classic, java_kind("cooperative-sticky"), partitions=PARTITIONS) as one,
+        group_members(*where, modern, java_kind("consumer"), partitions=PARTITIONS) as other,
+        group_members(*where, empty, python_kind("confluent"), partitions=PARTITIONS) as gone,
     ):
         for group in (one, other, gone):
             group.wait_shares([PARTITIONS])
@@ -128,7 +128,7 @@ def test_the_stock_tools_find_groups_by_state_and_type(
 
 
 def test_the_stock_tool_alters_and_describes_a_groups_configs(
-    scripts: Scripts, cluster: Cluster, topic: str
+    scripts: KafkaScripts, cluster: Cluster, topic: str
 ) -> None:
     """kafka-configs.sh --entity-type groups: set, shown with its synonyms, unset, and what is refused is said."""
     tool, group = Tool(scripts, cluster, "kafka.admin.ConfigCommand"), f"of-{topic}"
@@ -149,7 +149,7 @@ def test_the_stock_tool_alters_and_describes_a_groups_configs(
 
 
 def test_the_stock_tool_shows_transactions_and_their_producers(
-    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str
+    scripts: KafkaScripts, cluster: Cluster, client: Confluent, topic: str
 ) -> None:
     """Listed, described, found in the partition while it is open; finished, it hangs nowhere; one ends by force."""
     client.create_topic(topic, 1, 3)
@@ -177,7 +177,9 @@ def test_the_stock_tool_shows_transactions_and_their_producers(
     assert values(cluster, topic, committed=True) == ["x"]
 
 
-def test_the_stock_tool_shows_and_changes_the_levels_of_features(scripts: Scripts, cluster: Cluster) -> None:
+def test_the_stock_tool_shows_and_changes_the_levels_of_features(
+    scripts: KafkaScripts, cluster: Cluster
+) -> None:
     """group.version 1 is KIP-848, transaction.version 2 is KIP-890, metadata.version 30 is Apache Kafka 4.3.
 
     They go down and up again, and all stay as they are where one of them cannot.

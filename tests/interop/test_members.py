@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, party, python_kind
-from tests.clients.nodes import watched
+from tests.clients.members import MemberKind, group_members, python_kind
+from tests.clients.nodes import run_checked
 from tests.clients.with_confluent import Confluent
 from tests.interop.conftest import SETTINGS
 from tests.interop.groups import PARTITIONS, Orders
-from tests.interop.kinds import case, java_kind
+from tests.interop.member_kinds import case, java_kind
 from tests.kit.waits import PATIENCE_S, until
 
 
@@ -22,7 +22,7 @@ from tests.kit.waits import PATIENCE_S, until
 def patient_cluster() -> Iterator[Cluster]:
     """Its sessions are as long as Kafka's own: long enough for a member that is started again, however slow that is."""
     heartbeats = {name: value for name, value in SETTINGS.items() if "heartbeat" in name}
-    with watched(3, settings=heartbeats) as cluster:
+    with run_checked(3, settings=heartbeats) as cluster:
         yield cluster
 
 
@@ -32,11 +32,11 @@ def test_with_an_eager_assignor_everybody_gives_up_everything(
     """The other half of the promise: what cooperative consumers are spared is what eager ones do."""
     Orders(client, topic)
     kind = python_kind("confluent")
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
+    with group_members(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
         group.wait_shares([4])
         group.join(kind)
         group.wait_shares([2, 2])
-        assert sorted(group.members[0].given_up[:PARTITIONS]) == [0, 1, 2, 3]
+        assert sorted(group.members[0].revoked[:PARTITIONS]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_with_an_eager_assignor_everybody_gives_up_everything(
     ],
 )
 def test_a_static_member_that_restarts_disturbs_nobody(
-    patient_cluster: Cluster, topic: str, kind: Kind
+    patient_cluster: Cluster, topic: str, kind: MemberKind
 ) -> None:
     """KIP-345: back within its session, it has what it had, and the other gave up nothing.
 
@@ -59,14 +59,14 @@ def test_a_static_member_that_restarts_disturbs_nobody(
     servers = patient_cluster.bootstrap_servers
     with (
         closing(Confluent(servers)) as client,
-        party(servers, topic, f"of-{topic}", partitions=PARTITIONS) as group,
+        group_members(servers, topic, f"of-{topic}", partitions=PARTITIONS) as group,
     ):
         orders = Orders(client, topic)
         group.join(kind, instance_id="steady")
         group.join(kind, instance_id="restarted")
         group.wait_shares([2, 2])
         steady, restarted = group.members
-        given_up, owned = len(steady.given_up), restarted.partitions
+        given_up, owned = len(steady.revoked), restarted.partitions
         if kind.assignor == "consumer":
             group.leave(1)
         else:
@@ -76,7 +76,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(
         group.wait_shares([2, 2])
         group.wait_read(orders.sent)
         assert group.members[1].partitions == owned
-        assert len(steady.given_up) == given_up
+        assert len(steady.revoked) == given_up
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_static_member_that_restarts_disturbs_nobody(
     ],
 )
 def test_a_member_that_stood_still_is_replaced_and_comes_back(
-    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+    cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
     """Silent for longer than its session: the other reads everything; awake again, it gets a share.
 
@@ -97,7 +97,9 @@ def test_a_member_that_stood_still_is_replaced_and_comes_back(
     unknown, Java's consumer of KIP-848 throws that at whoever polls.
     """
     orders = Orders(client, topic)
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, kind, partitions=PARTITIONS) as group:
+    with group_members(
+        cluster.bootstrap_servers, topic, f"of-{topic}", kind, kind, partitions=PARTITIONS
+    ) as group:
         group.wait_shares([2, 2])
         orders.send(5)
         group.wait_read(orders.sent)
@@ -120,7 +122,7 @@ def test_a_member_that_stood_still_before_it_read_hears_of_it_and_comes_back(
     """Put out while it asks where to begin, Java's consumer of KIP-848 throws that; who polls on is a member again."""
     orders = Orders(client, topic)
     kind = java_kind("consumer")
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
+    with group_members(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
         group.wait_shares([4])
         group.join(kind)
         sleeper = group.members.pop(1)
@@ -143,10 +145,10 @@ JAVA = java_kind("cooperative-sticky"), java_kind("consumer")
     [case(*LIBRDKAFKA), case(*JAVA)],
 )
 def test_a_group_goes_over_to_the_new_protocol_and_back_while_it_reads(
-    cluster: Cluster, client: Confluent, topic: str, first: Kind, second: Kind
+    cluster: Cluster, client: Confluent, topic: str, first: MemberKind, second: MemberKind
 ) -> None:
     """KIP-848, online migration: one member after the other is replaced, both ways, and every record is read."""
-    go_over(cluster, client, topic, [first, first], [second, second], [first, first])
+    replace_members(cluster, client, topic, [first, first], [second, second], [first, first])
 
 
 @pytest.mark.java
@@ -155,13 +157,15 @@ def test_a_group_of_two_libraries_goes_over_to_the_new_protocol_and_back(
 ) -> None:
     """Java and librdkafka side by side, in the classic protocol, in both at once, in the new one, and back."""
     classic, modern = [LIBRDKAFKA[0], JAVA[0]], [LIBRDKAFKA[1], JAVA[1]]
-    go_over(cluster, client, topic, classic, modern[::-1], classic[::-1])
+    replace_members(cluster, client, topic, classic, modern[::-1], classic[::-1])
 
 
-def go_over(cluster: Cluster, client: Confluent, topic: str, *lives: list[Kind]) -> None:
+def replace_members(cluster: Cluster, client: Confluent, topic: str, *lives: list[MemberKind]) -> None:
     """Let the members of a group's lives replace each other, the eldest first, while it reads."""
     orders = Orders(client, topic)
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", *lives[0], partitions=PARTITIONS) as group:
+    with group_members(
+        cluster.bootstrap_servers, topic, f"of-{topic}", *lives[0], partitions=PARTITIONS
+    ) as group:
         group.wait_shares([2, 2])
         for kind in (each for life in lives[1:] for each in life):
             orders.send(5)
@@ -181,11 +185,13 @@ def go_over(cluster: Cluster, client: Confluent, topic: str, *lives: list[Kind])
     ],
 )
 def test_a_pattern_finds_topics_that_come_later(
-    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+    cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
     """Subscribed to a regular expression before there is such a topic: it is read once there is."""
     pattern = f"^{topic}-.*"
-    with party(cluster.bootstrap_servers, pattern, f"of-{topic}", kind, kind, partitions=PARTITIONS) as group:
+    with group_members(
+        cluster.bootstrap_servers, pattern, f"of-{topic}", kind, kind, partitions=PARTITIONS
+    ) as group:
         for name in ("first", "second"):
             orders = Orders(client, f"{topic}-{name}")
             orders.send(5)
@@ -197,7 +203,7 @@ def test_members_without_a_common_assignor_are_told_so(
 ) -> None:
     """INCONSISTENT_GROUP_PROTOCOL to the one that comes second; the first is not disturbed."""
     Orders(client, topic)
-    with party(
+    with group_members(
         cluster.bootstrap_servers, topic, f"of-{topic}", python_kind("confluent"), partitions=PARTITIONS
     ) as group:
         group.wait_shares([4])
@@ -207,7 +213,7 @@ def test_members_without_a_common_assignor_are_told_so(
         assert refused is not None
         assert refused.error().code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
         stranger.close()
-        assert not group.members[0].given_up
+        assert not group.members[0].revoked
 
 
 def test_a_commit_with_a_text_too_long_is_refused_alone(

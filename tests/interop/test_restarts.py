@@ -9,8 +9,8 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
-from tests.clients.coordinators import ask
-from tests.clients.nodes import watched
+from tests.clients.coordinator_client import ask
+from tests.clients.nodes import run_checked
 
 PATIENCE_S = 60.0
 AWAY_S = 8.0
@@ -34,7 +34,7 @@ def test_an_exactly_once_program_goes_on_after_a_restart_of_its_groups_coordinat
 
     The client asks for metadata all the while, for the leader of a topic whose only replica is on the dead node.
     """
-    with watched(3) as cluster:
+    with run_checked(3) as cluster:
         here = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
         consumer = Consumer({**here, "group.id": "copiers"})
         group = consumer.consumer_group_metadata()

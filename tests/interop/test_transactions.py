@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, Party, party
+from tests.clients.members import GroupMembers, MemberKind, group_members
 from tests.clients.nodes import leader_of
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
-from tests.interop.kinds import (
-    Maker,
+from tests.interop.member_kinds import (
+    TransactorKind,
     case,
     copier_kinds,
     java_command,
@@ -47,7 +47,7 @@ FENCED = {
 @every_library
 @pytest.mark.taste
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
-    cluster: Cluster, client: Confluent, topic: str, library: Maker
+    cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
     """read_committed: nothing of an open transaction, all of a committed one, never an aborted one (KIP-98)."""
     client.create_topic(topic, 1, 3)
@@ -71,7 +71,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
 
 @every_library
 def test_a_successor_fences_its_predecessor(
-    cluster: Cluster, client: Confluent, topic: str, library: Maker
+    cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
     """Who initialises with an id ends what its former holder left open; that one can do nothing more."""
     client.create_topic(topic, 1, 3)
@@ -86,7 +86,7 @@ def test_a_successor_fences_its_predecessor(
 
 @every_library
 def test_a_producer_that_took_too_long_is_told_so_and_may_begin_anew(
-    cluster: Cluster, client: Confluent, topic: str, library: Maker
+    cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
     """After transaction.timeout.ms its commit is refused as a fenced producer's; readers see the next one's."""
     client.create_topic(topic, 1, 3)
@@ -146,7 +146,7 @@ TOO_LONG = {
 
 
 @every_library
-def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster, topic: str, library: Maker) -> None:
+def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster, topic: str, library: TransactorKind) -> None:
     """transaction.max.timeout.ms is 15 minutes: INVALID_TRANSACTION_TIMEOUT."""
     with transactors(library, cluster, f"tx-{topic}", timeout_ms=900_001) as (producer,):
         refused = producer.attempt("init")
@@ -157,7 +157,7 @@ def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster, topic: str, lib
 
 @every_library
 def test_offsets_are_committed_with_their_transaction_or_not_at_all(
-    cluster: Cluster, client: Confluent, topic: str, library: Maker
+    cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
     """KIP-447: what a transaction commits for a group is not shown before it is committed, and never if aborted."""
     client.create_topic(topic, 1, 3)
@@ -210,7 +210,7 @@ def read_copies(cluster: Cluster, copies: str) -> list[str]:
     return sorted(values(cluster, copies, PARTITIONS, committed=True))
 
 
-def wait_copied(cluster: Cluster, copies: str, orders: Orders, group: Party) -> None:
+def wait_copied(cluster: Cluster, copies: str, orders: Orders, group: GroupMembers) -> None:
     wanted = sorted(map(bytes.decode, orders.sent))
     until(
         lambda: read_copies(cluster, copies) == wanted,
@@ -228,8 +228,8 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
     copies = f"copies-of-{topic}"
     orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)
-    kind = Kind("copier", java_command("raftlog.Copier"), assignor)
-    with party(cluster.bootstrap_servers, topic, copies, kind, kind, partitions=PARTITIONS) as group:
+    kind = MemberKind("copier", java_command("raftlog.Copier"), assignor)
+    with group_members(cluster.bootstrap_servers, topic, copies, kind, kind, partitions=PARTITIONS) as group:
         orders.send(50)
         group.wait_shares([2, 2])
         orders.send(50)
@@ -254,13 +254,13 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
     ("holder", "kind"), [case(*copier_kinds(each)) for each in ("kafka-python", "aiokafka", "kafkajs")]
 )
 def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_once(
-    cluster: Cluster, client: Confluent, topic: str, holder: Kind, kind: Kind
+    cluster: Cluster, client: Confluent, topic: str, holder: MemberKind, kind: MemberKind
 ) -> None:
     """What the dead one produced nobody sees; each record is there once (KIP-447, or an id for each partition)."""
     copies = f"copies-of-{topic}"
     orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)
-    with party(cluster.bootstrap_servers, topic, copies, holder, partitions=PARTITIONS) as group:
+    with group_members(cluster.bootstrap_servers, topic, copies, holder, partitions=PARTITIONS) as group:
         orders.send(50)
         dead = group.members[0]
         until(lambda: b"holds" in dead.complaints, "records are produced", seen=lambda: group)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.interop.kinds import Maker
+from tests.interop.member_kinds import TransactorKind
 from tests.kit.waits import PATIENCE_S, poll_until
 
 TIMEOUT_MS = 60_000
@@ -18,7 +18,9 @@ TIMEOUT_MS = 60_000
 class Transactor:
     """A process that holds one transactional id; each step is done when its answer is there."""
 
-    def __init__(self, maker: Maker, cluster: Cluster, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(
+        self, maker: TransactorKind, cluster: Cluster, name: str, *, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
         self._process = subprocess.Popen(
             [*maker.command, cluster.bootstrap_servers, name, str(timeout_ms)],
             stdin=subprocess.PIPE,
@@ -52,7 +54,7 @@ class Transactor:
 
 @contextmanager
 def transactors(
-    maker: Maker, cluster: Cluster, *names: str, timeout_ms: int = TIMEOUT_MS
+    maker: TransactorKind, cluster: Cluster, *names: str, timeout_ms: int = TIMEOUT_MS
 ) -> Iterator[list[Transactor]]:
     """Producers of a library with these transactional ids, dead at the end."""
     with ExitStack() as stack:

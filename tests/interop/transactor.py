@@ -14,7 +14,7 @@ from typing import Any, Protocol
 STEP_S = 30.0
 
 
-class Producing(Protocol):
+class TransactionSteps(Protocol):
     """The steps in one library's words; `flush` raises what became of the records that were sent."""
 
     def init(self) -> Any: ...
@@ -136,7 +136,7 @@ class Aiokafka:
         )
 
 
-LIBRARIES: dict[str, Callable[[str, str, int], Producing]] = {
+LIBRARIES: dict[str, Callable[[str, str, int], TransactionSteps]] = {
     "confluent": Confluent,
     "kafka-python": KafkaPython,
     "aiokafka": Aiokafka,
@@ -148,7 +148,7 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
-def obey(producer: Producing, words: list[str]) -> None:
+def obey(producer: TransactionSteps, words: list[str]) -> None:
     match words:
         case ["send", topic, partition, value]:
             producer.send(topic, int(partition), value.encode())

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import watched
+from tests.clients.nodes import run_checked
 
 _numbers = count(1)
 
@@ -50,7 +50,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    with watched(3, settings={"num.partitions": "4", "default.replication.factor": "3"}) as cluster:
+    with run_checked(3, settings={"num.partitions": "4", "default.replication.factor": "3"}) as cluster:
         yield cluster
 
 

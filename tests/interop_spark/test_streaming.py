@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import leader_of, mend, watched
+from tests.clients.nodes import leader_of, restore_nodes, run_checked
 from tests.interop_spark.records import create, cut, fill, grow, trickling
 from tests.kit.waits import until
 
@@ -109,7 +109,7 @@ def test_reading_and_writing_go_on_while_leaders_are_killed(
     spark: Any, topic: str, tmp_path: Path, checkpoint: str
 ) -> None:
     """Two leaders in turn die under a query that reads a topic and writes another: every record arrives."""
-    with watched(3) as cluster:
+    with run_checked(3) as cluster:
         create(cluster, topic, partitions=3)
         create(cluster, f"{topic}-copy", partitions=3)
         frame = stream(spark, cluster, topic).select("key", "value", "partition")
@@ -124,7 +124,7 @@ def test_reading_and_writing_go_on_while_leaders_are_killed(
                     cluster.kill(leader_of(cluster, name))
                     reached = len(acked) + 500
                     until(lambda reached=reached: len(acked) > reached, "the producer goes on")
-                    mend(cluster, topic, f"{topic}-copy")
+                    restore_nodes(cluster, topic, f"{topic}-copy")
             query.processAllAvailable()
         finally:
             query.stop()

@@ -19,7 +19,7 @@ import pytest
 import pytest_timeout
 from _pytest.runner import runtestprotocol
 
-from raftlog.proof.progress import patient
+from raftlog.testing.progress import patient
 
 FLAKY: Final = "flaky"
 NODES: Final = frozenset({"server", "dev", "demo", "chaos", "bench", "pipeline", "attack", "fuzz"})

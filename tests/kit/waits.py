@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, AnyStr
 
-from raftlog.proof.progress import Wait, patient, signs_of_descendants, wait_until
+from raftlog.testing.progress import Wait, patient, signs_of_descendants, wait_until
 
 PATIENCE_S = patient(60.0)
 """For one call of a client library, or one process that does one thing: it is to end, a slow machine or not."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raftlog.metadata.causes import WORDS, Cause, words
+from raftlog.metadata.causes import CAUSE_SENTENCES, Cause, describe_cause
 from raftlog.metadata.history import KEPT_OF_BROKER, KEPT_OF_PARTITION, History
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from raftlog.metadata.published import PublishedMetadata
-from raftlog.metadata.records import (
+from raftlog.metadata.loader import MetadataLoader
+from raftlog.metadata.metadata_records import (
     Batch,
     BrokerChanged,
     BrokerRegistered,
@@ -20,13 +20,13 @@ from raftlog.metadata.records import (
     decode_batch,
     encode_batch,
 )
-from raftlog.metadata.replay import apply_records
+from raftlog.metadata.record_replay import apply_records
 
 TOPIC = UUID(int=1)
 DEAD = Cause("taken_for_dead", 1, "connection refused")
 
 
-class Told:
+class HistorySetup:
     """A history that is told batches one after the other."""
 
     def __init__(self, history: History) -> None:
@@ -36,7 +36,7 @@ class Told:
     def tell(self, *records: Record, causes: tuple[Cause, ...] = (), at_ms: int = 0) -> MetadataImage:
         batch = Batch(1, self.image.offset, records, at_ms, causes)
         old, self.image = self.image, apply_records(self.image, records)
-        self.history.note(old, self.image, batch)
+        self.history.add_batch(old, self.image, batch)
         return self.image
 
     def begin(self, partitions: int = 1) -> None:
@@ -48,7 +48,7 @@ class Told:
 
 def test_changes_are_told_with_moment_cause_and_both_sides() -> None:
     """One batch fences a broker and elects another: both tell the same moment."""
-    told = Told(History())
+    told = HistorySetup(History())
     told.begin()
     before = told.image.offset
     changed = PartitionChanged(TOPIC, 0, leader=2, isr=(2,))
@@ -57,16 +57,16 @@ def test_changes_are_told_with_moment_cause_and_both_sides() -> None:
     assert created.old is None
     assert elected.old is not None and elected.new is not None
     assert (elected.old.leader, elected.new.leader, elected.new.isr) == (1, 2, (2,))
-    assert (elected.moment.offset, elected.moment.at_ms, elected.moment.causes) == (before, 77, (DEAD,))
-    assert elected.moment.partitions == 1
-    fenced = told.history.at(before)[1]
-    assert fenced.moment == elected.moment
+    assert (elected.batch.offset, elected.batch.at_ms, elected.batch.causes) == (before, 77, (DEAD,))
+    assert elected.batch.partitions == 1
+    fenced = told.history.broker_changes_at(before)[1]
+    assert fenced.batch == elected.batch
     assert fenced.new is not None and fenced.new.fenced
 
 
 def test_elections_and_isr_changes_are_counted_for_who_leads() -> None:
     """Sums over brokers are the cluster's."""
-    told = Told(History())
+    told = HistorySetup(History())
     told.begin()
     told.tell(PartitionChanged(TOPIC, 0, leader=2, isr=(2,)))
     told.tell(PartitionChanged(TOPIC, 0, isr=(1, 2)))
@@ -79,7 +79,7 @@ def test_elections_and_isr_changes_are_counted_for_who_leads() -> None:
 
 def test_each_thing_keeps_its_last_changes_only() -> None:
     """Memory is bounded however often things change."""
-    told = Told(History())
+    told = HistorySetup(History())
     told.begin()
     for number in range(KEPT_OF_BROKER + 9):
         told.tell(
@@ -87,12 +87,12 @@ def test_each_thing_keeps_its_last_changes_only() -> None:
         )
     assert len(told.history.partition(TOPIC, 0)) == KEPT_OF_PARTITION
     assert len(told.history.broker(1)) == KEPT_OF_BROKER
-    assert told.history.partition(TOPIC, 0)[-1].moment.offset == told.image.offset - 2
+    assert told.history.partition(TOPIC, 0)[-1].batch.offset == told.image.offset - 2
 
 
 def test_beyond_the_limit_the_quietest_partitions_are_forgotten() -> None:
     """The bound is on all together; what changes is what people ask about."""
-    told = Told(History(most_kept=5))
+    told = HistorySetup(History(most_kept=5))
     told.begin(partitions=5)
     told.tell(PartitionChanged(TOPIC, 0, leader=2))
     assert len(told.history.partition(TOPIC, 0)) == 2
@@ -101,7 +101,7 @@ def test_beyond_the_limit_the_quietest_partitions_are_forgotten() -> None:
 
 def test_a_deleted_topic_is_forgotten() -> None:
     """Topics that come and go leave nothing behind."""
-    told = Told(History(most_kept=2))
+    told = HistorySetup(History(most_kept=2))
     told.begin(partitions=2)
     told.tell(TopicDeleted(TOPIC))
     assert told.history.partition(TOPIC, 0) == []
@@ -111,11 +111,11 @@ def test_a_deleted_topic_is_forgotten() -> None:
 
 def test_a_snapshot_begins_a_history_anew_and_it_says_so() -> None:
     """Nobody is told a chain with a link missing."""
-    source = PublishedMetadata(lambda call: call())
+    source = MetadataLoader(lambda call: call())
     registered = BrokerRegistered(1, UUID(int=1), (Endpoint("X", "h", 1),), None, ())
     source.apply(encode_batch(Batch(0, 0, (registered,))))
     assert len(source.history.broker(1)) == 1
-    target = PublishedMetadata(lambda call: call())
+    target = MetadataLoader(lambda call: call())
     target.apply(encode_batch(Batch(0, 0, (registered,))))
     target.restore(source.snapshot()())
     assert target.history.broker(1) == []
@@ -132,6 +132,6 @@ def test_batches_of_older_versions_are_read_without_time_and_cause() -> None:
 
 def test_every_cause_has_words_and_an_unknown_one_is_shown_as_it_is() -> None:
     """What a newer controller says is not hidden."""
-    assert all(words(Cause(kind, 3, "so")) for kind in WORDS)
-    assert words(DEAD) == "broker 1 was taken for dead: connection refused"
-    assert words(Cause("moon_phase", 1, "full")) == "moon phase full"
+    assert all(describe_cause(Cause(kind, 3, "so")) for kind in CAUSE_SENTENCES)
+    assert describe_cause(DEAD) == "broker 1 was taken for dead: connection refused"
+    assert describe_cause(Cause("moon_phase", 1, "full")) == "moon phase full"

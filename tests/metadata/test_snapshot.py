@@ -19,7 +19,7 @@ from raftlog.metadata.image import (
     SupportedFeature,
     TopicState,
 )
-from raftlog.metadata.records import Batch, BrokerChanged, decode_batch, encode_batch
+from raftlog.metadata.metadata_records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
 from tests.kit.examples import examples
@@ -102,12 +102,19 @@ def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
 def test_snapshot_of_before_features_is_read() -> None:
     """All levels are the initial ones, and nobody is remembered that was unregistered."""
     departed = {3: (UUID(int=1),)}
-    image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7, departed=departed)
+    image = MetadataImage(
+        features={"group.version": 0}, features_epoch=9, topics_offset=7, unregistered_directories=departed
+    )
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
     assert parts[9:11] == [{"group.version": 0}, 9]
     assert decode_image(encode_image(image)) == image
     older = decode_image(b"\x01" + msgspec.msgpack.encode(parts[:9]))
-    assert (older.features, older.features_epoch, older.topics_offset, older.departed) == ({}, 0, 7, {})
+    assert (older.features, older.features_epoch, older.topics_offset, older.unregistered_directories) == (
+        {},
+        0,
+        7,
+        {},
+    )
 
 
 def test_record_of_before_drains_is_read() -> None:

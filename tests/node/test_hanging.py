@@ -11,24 +11,24 @@ import pytest
 from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotFound
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.txn_hanging import ListedTransaction, TransactionSurvey
-from raftlog.coordinator.transactions.requests import AddPartitions, InitProducer
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
-from raftlog.metadata.requests import CreateTopics, NewTopic
+from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
+from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import AddPartitions, InitProducerId
+from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.node import Broker
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import SimCluster
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, read_header
-from raftlog.replication.host import Marker
 from raftlog.replication.partition import Partition
+from raftlog.replication.replica_host import TxnMarker
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import SimCluster
 
 PLACE = TopicPartition("t", 0)
 SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
-LOST = Producer(987_654, 3)
+LOST = ProducerIdAndEpoch(987_654, 3)
 
 
-class World:
+class HangingTransactionCluster:
     """Three nodes, a topic of one partition on all of them, and what is asked of them as they ask each other."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -69,28 +69,28 @@ class World:
         assert found is not None
         return found
 
-    async def write(self, producer: Producer, *, sequence: int = 0) -> int:
+    async def write(self, producer: ProducerIdAndEpoch, *, sequence: int = 0) -> int:
         """Put a transactional batch straight into the partition, which no client can; returns its offset."""
         broker, replica = self.broker(self.leader()), self.replica()
         now_ms, epoch = broker.context.env.wall_clock_ms(), replica.leader_epoch
         record = new_record(None, b"x", timestamp=now_ms)
-        stamp = ProducerStamp(producer.producer_id, producer.epoch, sequence)
+        stamp = ProducerIdAndSequence(producer.producer_id, producer.epoch, sequence)
         batch = build_batch([record], producer=stamp, attributes=TRANSACTIONAL_BIT)
 
         async def append() -> int:
             header = read_header(batch)
             found = replica.log.append_as_leader(header, batch, leader_epoch=epoch, now_ms=now_ms)
             replica.log_end_moved()
-            replica.host.log_appended(replica)
+            replica.host.request_flush(replica)
             return found.base_offset
 
         offset: int = await self.on(self.leader(), append())
         await self.cluster.until(lambda: replica.high_watermark > offset, 10, "committed")
         return offset
 
-    async def add(self, transactional_id: str) -> Producer:
+    async def add(self, transactional_id: str) -> ProducerIdAndEpoch:
         """Begin a transaction in the partition, as a client would; its coordinator knows of it."""
-        found: Producer | None = None
+        found: ProducerIdAndEpoch | None = None
         for _ in range(100):
             for node_id in (1, 2, 3):
                 try:
@@ -101,18 +101,18 @@ class World:
                     return found
         raise AssertionError("nobody coordinates it")
 
-    async def _add(self, broker: Broker, transactional_id: str) -> Producer:
+    async def _add(self, broker: Broker, transactional_id: str) -> ProducerIdAndEpoch:
         await broker.transactions.find(transactional_id)
-        producer = await broker.transactions.init_producer(InitProducer(transactional_id, 60_000))
+        producer = await broker.transactions.init_producer(InitProducerId(transactional_id, 60_000))
         await broker.transactions.add_partitions(
-            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientVersion.CLASSIC)
+            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientTransactionVersion.TV_0)
         )
         return producer
 
 
-def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def run_scenario(story: Callable[[HangingTransactionCluster], Coroutine[Any, Any, None]]) -> None:
     async def program(loop: SimLoop) -> None:
-        world = World(loop)
+        world = HangingTransactionCluster(loop)
         await world.begin()
         await story(world)
 
@@ -122,7 +122,7 @@ def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 def test_a_transaction_that_hangs_is_found_and_ended() -> None:
     """Nobody coordinates it, so the last stable offset stands still, until an operator has it aborted."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         with pytest.raises(TransactionalIdNotFound):
             await world.ask(lambda survey: survey.one("nobody"))
         offset = await world.write(LOST)
@@ -133,20 +133,20 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
         with pytest.raises(TransactionalIdNotFound):
             await world.ask(lambda survey: survey.end_hanging(PLACE, offset + 1))
         ended = await world.ask(lambda survey: survey.end_hanging(PLACE, offset))
-        assert Producer(ended.producer_id, ended.producer_epoch) == LOST
+        assert ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch) == LOST
         assert world.replica().last_stable_offset == world.replica().log_end_offset == offset + 2
         assert [each.producer_id for each in world.replica().log.aborted_before(offset + 1)] == [
             LOST.producer_id
         ]
         assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
 
-    play(story)
+    run_scenario(story)
 
 
 def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
     """To abort it in a partition behind its coordinator's back could take away what its producer hears is committed."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         producer = await world.add("x")
         offset = await world.write(producer)
         assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
@@ -158,7 +158,7 @@ def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
         described = await world.ask(lambda survey: survey.one("x"))
         assert (described.partitions, described.producer_id) == (frozenset({PLACE}), producer.producer_id)
 
-    play(story)
+    run_scenario(story)
 
 
 class SlowSurvey(TransactionSurvey):
@@ -177,12 +177,12 @@ class SlowSurvey(TransactionSurvey):
 def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: bool) -> None:
     """Its coordinator ended the one that an operator saw before it was asked, and classic clients keep their epoch."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         seen = await world.write(LOST)
 
         async def meanwhile() -> None:
             replica = world.replica()
-            marker = Marker(LOST.producer_id, LOST.epoch, True, 0)
+            marker = TxnMarker(LOST.producer_id, LOST.epoch, True, 0)
 
             async def commit() -> None:
                 replica.append_marker(marker, now_ms=world.broker(1).context.env.wall_clock_ms())
@@ -202,13 +202,13 @@ def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: boo
         assert replica.log_end_offset == seen + 2 + goes_on
         assert replica.last_stable_offset == seen + 2
 
-    play(story)
+    run_scenario(story)
 
 
 def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
     """Its producer went on in the same partition after an operator had looked: the coordinator knows of that by now."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         seen = await world.write(LOST)
 
         async def meanwhile() -> None:
@@ -222,13 +222,13 @@ def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
         assert world.replica().last_stable_offset == seen
         assert world.replica().log_end_offset == seen + 2
 
-    play(story)
+    run_scenario(story)
 
 
 def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
     """A part of the ids has no leader: one of them may be the transaction's."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         await world.add("x")
         offset = await world.write(LOST)
         replica = world.replica()
@@ -238,4 +238,4 @@ def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
             await world.on(other, world.broker(other).survey.end_hanging(PLACE, offset))
         assert replica.last_stable_offset == offset
 
-    play(story)
+    run_scenario(story)

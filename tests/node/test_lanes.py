@@ -10,29 +10,37 @@ import pytest
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import TopicPartition
-from raftlog.broker.transaction_tenure import TransactionTenure
-from raftlog.broker.txn_verification import Dialect, Writer, confirm
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.transactions.requests import AddPartitions, EndTransaction, InitProducer
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
-from raftlog.metadata.requests import CreateTopics, NewTopic
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import (
+    ClientTransactionVersion,
+    ProducerIdAndEpoch,
+    TransactionState,
+)
+from raftlog.coordinator.transactions.transaction_requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+)
+from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.node import Broker
 from raftlog.replication.partition import Partition
-from tests.node.test_hanging import PLACE, SETTINGS, World, play
+from tests.node.test_hanging import PLACE, SETTINGS, HangingTransactionCluster, run_scenario
 
 STUCK_FOR_S = 3.0
 SHARED_S = 0.1
 """Less than any wait for the stuck one, whose partition is given a second to commit."""
 
-Id = tuple[str, Producer]
+Id = tuple[str, ProducerIdAndEpoch]
 
 
-async def init(world: World, name: str) -> tuple[int, Producer]:
+async def init(world: HangingTransactionCluster, name: str) -> tuple[int, ProducerIdAndEpoch]:
     """Who coordinates an id, and its producer."""
 
-    async def ask(broker: Broker) -> Producer:
+    async def ask(broker: Broker) -> ProducerIdAndEpoch:
         await broker.transactions.find(name)
-        return await broker.transactions.init_producer(InitProducer(name, 60_000))
+        return await broker.transactions.init_producer(InitProducerId(name, 60_000))
 
     for _ in range(100):
         for node_id in (1, 2, 3):
@@ -44,7 +52,7 @@ async def init(world: World, name: str) -> tuple[int, Producer]:
     raise AssertionError("nobody coordinates it")
 
 
-async def two_ids(world: World, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
+async def two_ids(world: HangingTransactionCluster, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
     """A coordinator, and two ids of two of its partitions."""
     found: dict[int, dict[int, Id]] = {}
     partitions = int(SETTINGS["transaction.state.log.num.partitions"])
@@ -59,7 +67,7 @@ async def two_ids(world: World, may: Callable[[int], bool]) -> tuple[int, Id, Id
     raise AssertionError("no broker coordinates two partitions")
 
 
-async def beside_the_other(world: World) -> TopicPartition:
+async def beside_the_other(world: HangingTransactionCluster) -> TopicPartition:
     """A partition of another topic on the same leader."""
     for number in range(8):
         topic = CreateTopics((NewTopic(f"u{number}", 1, 3),))
@@ -83,11 +91,13 @@ async def transact(broker: Broker, whose: Id, place: TopicPartition) -> float:
     """Seconds from the end of a transaction that wrote to a partition to its completion."""
     name, producer = whose
     coordinated = broker.transactions
-    await coordinated.add_partitions(AddPartitions(name, producer, frozenset({place}), ClientVersion.CLASSIC))
+    await coordinated.add_partitions(
+        AddPartitions(name, producer, frozenset({place}), ClientTransactionVersion.TV_0)
+    )
     await coordinated.end(EndTransaction(name, producer, True))
     clock = asyncio.get_running_loop().time
     began_at = clock()
-    while (await coordinated.read(name)).state is not State.COMPLETE_COMMIT:
+    while (await coordinated.read(name)).state is not TransactionState.COMPLETE_COMMIT:
         await asyncio.sleep(0.005)
         assert clock() < began_at + 10
     return clock() - began_at
@@ -102,7 +112,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
 ) -> None:
     """Its leader keeps it for a second, on a connection on which the other partitions' markers do not come."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         stuck = await beside_the_other(world)
         node_id, slow, healthy = await two_ids(world, lambda node_id: node_id != world.leader())
         await_commit = Partition.await_commit
@@ -122,7 +132,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
         monkeypatch.undo()
         assert await waiting > STUCK_FOR_S
 
-    play(story)
+    run_scenario(story)
 
 
 def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
@@ -130,17 +140,17 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 ) -> None:
     """Its producer asks again and again, and another one's first batch is confirmed meanwhile as if it did not."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         node_id, slow, healthy = await two_ids(world, lambda _: True)
         partitions = int(SETTINGS["transaction.state.log.num.partitions"])
         stuck = partition_for(slow[0], partitions)
-        wake = TransactionTenure.wake
+        wake = TransactionCoordinatorShard.wake
 
-        def wake_others(tenure: TransactionTenure, partition: Partition) -> None:
+        def wake_others(tenure: TransactionCoordinatorShard, partition: Partition) -> None:
             if tenure.index != stuck:
                 wake(tenure, partition)
 
-        monkeypatch.setattr(TransactionTenure, "wake", wake_others)
+        monkeypatch.setattr(TransactionCoordinatorShard, "wake", wake_others)
         asker = next(each for each in (1, 2, 3) if each != node_id)
         broker = world.broker(asker).context
 
@@ -153,11 +163,14 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 
         await world.on(asker, beside(world, verify, writer(slow), writer(healthy)))
 
-    play(story)
+    run_scenario(story)
 
 
 async def beside(
-    world: World, verify: Callable[[Writer], Coroutine[Any, Any, float]], slow: Writer, healthy: Writer
+    world: HangingTransactionCluster,
+    verify: Callable[[Writer], Coroutine[Any, Any, float]],
+    slow: Writer,
+    healthy: Writer,
 ) -> None:
     async def insist() -> None:
         while True:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     PREFERRED,
     AllocateProducerIds,
     AlterConfigs,
@@ -31,17 +31,17 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
 )
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
-from raftlog.proof.workloads.simple import SimpleClient
-from raftlog.proof.workloads.wire import Client
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
+from raftlog_chaos.workloads.simple import SimpleClient
+from raftlog_chaos.workloads.wire import Client
 
 DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 
 
-def play(script: Callable[[SimCluster], Awaitable[Any]], nodes: int = 3, **settings: str) -> Any:
+def run_scenario(script: Callable[[SimCluster], Awaitable[Any]], nodes: int = 3, **settings: str) -> Any:
     async def program(loop: SimLoop) -> Any:
         cluster = SimCluster(loop, nodes, settings={"min.insync.replicas": "1", **settings})
         return await script(cluster)
@@ -76,8 +76,8 @@ def test_a_formatted_folder_names_the_cluster() -> None:
         assert image is not None and image.cluster_id == "chosen-beforehand"
         cluster.check()
 
-    play(script, 1)
-    play(script, 3)
+    run_scenario(script, 1)
+    run_scenario(script, 3)
 
 
 def test_a_node_of_another_cluster_never_joins() -> None:
@@ -94,7 +94,7 @@ def test_a_node_of_another_cluster_never_joins() -> None:
         image = cluster.newest_image()
         assert image is not None and set(image.brokers) == {1, 2} and image.cluster_id == "ours"
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_voter_whose_journal_fails_ends_its_node() -> None:
@@ -114,7 +114,7 @@ def test_a_voter_whose_journal_fails_ends_its_node() -> None:
             await asyncio.sleep(0.1)
         assert len(cluster.failures) == 1 and "metadata quorum failed" in cluster.failures[0]
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_node_whose_last_log_directory_fails_ends() -> None:
@@ -130,7 +130,7 @@ def test_a_node_whose_last_log_directory_fails_ends() -> None:
         await asyncio.sleep(0.1)
         assert cluster.failures == ["node 2 stopped itself: no log directory is left that works"]
 
-    play(script)
+    run_scenario(script)
 
 
 def test_the_quorums_settings_are_those_of_the_config() -> None:
@@ -142,15 +142,15 @@ def test_the_quorums_settings_are_those_of_the_config() -> None:
         node = cluster.nodes[1].node
         assert node is not None and node.control.quorum is not None
         assert node.control.quorum.driver.election.timing.election_min == 0.7
-        assert node.control.quorum.compaction.size_bytes == 12_345
-        assert node.control.quorum.compaction.interval_s == 67
+        assert node.control.quorum.snapshot_policy.size_bytes == 12_345
+        assert node.control.quorum.snapshot_policy.interval_s == 67
 
     settings = {
         "controller.quorum.election.timeout.ms": "700",
         "metadata.log.max.record.bytes.between.snapshots": "12345",
         "metadata.log.max.snapshot.interval.ms": "67000",
     }
-    play(script, 1, **settings)
+    run_scenario(script, 1, **settings)
 
 
 def test_a_node_that_finds_no_majority_at_its_start_ends_in_the_time_it_was_given() -> None:
@@ -162,7 +162,7 @@ def test_a_node_that_finds_no_majority_at_its_start_ends_in_the_time_it_was_give
         (failure,) = cluster.failures
         assert "within 20 s (initial.broker.registration.timeout.ms)" in failure
 
-    play(script, **{"initial.broker.registration.timeout.ms": "20000"})
+    run_scenario(script, **{"initial.broker.registration.timeout.ms": "20000"})
 
 
 async def _until_failed(cluster: SimCluster, seconds: float) -> None:
@@ -184,7 +184,7 @@ def test_a_node_without_a_majority_leaves_in_bounded_time() -> None:
         assert cluster.loop.time() - began_at < CONTROLLED_SHUTDOWN_S + 2.5
         assert cluster.nodes[3].host.disk.exists("/data/.kafka_cleanshutdown")
 
-    play(script)
+    run_scenario(script)
 
 
 def test_the_active_controller_leaves_at_once() -> None:
@@ -201,7 +201,7 @@ def test_the_active_controller_leaves_at_once() -> None:
         await cluster.until(lambda: not cluster.nodes[leader].running, 5, "the node stopped")
         assert cluster.loop.time() - began_at < 0.5
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize("fails", [True, False], ids=["failed", "stopped"])
@@ -228,7 +228,7 @@ def test_a_node_whose_end_takes_long_hands_over_first(fails: bool) -> None:
             cluster.nodes[leader].host.call(node.fail, "something of ours is broken")
             assert node.control.quorum is not None
             await asyncio.sleep(0.01)
-            assert node.ending and node.control.quorum.driver.withdrawn
+            assert node.ending and node.control.quorum.driver.candidacy_stopped
             return
         cluster.nodes[leader].host.start(node.stop())
         await cluster.until(lambda: cluster.leader_id() not in (None, leader), 2, "another leads")
@@ -237,7 +237,7 @@ def test_a_node_whose_end_takes_long_hands_over_first(fails: bool) -> None:
             assert cluster.leader_id() != leader
         assert cluster.loop.time() - began_at > 43
 
-    play(script)
+    run_scenario(script)
 
 
 def test_one_node_alone_leaves_at_once() -> None:
@@ -251,7 +251,7 @@ def test_one_node_alone_leaves_at_once() -> None:
         await cluster.until(lambda: not cluster.nodes[1].running, 5, "the node stopped")
         assert cluster.loop.time() - began_at < 0.2
 
-    play(script, 1)
+    run_scenario(script, 1)
 
 
 @pytest.mark.parametrize("crash_after_ms", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
@@ -274,7 +274,7 @@ def test_a_controller_that_dies_under_a_request_causes_no_false_error(crash_afte
             cluster.start(leader)
             await cluster.until_ready()
 
-    play(script)
+    run_scenario(script)
 
 
 async def _answer(node: Node, request: Request) -> Any:
@@ -317,7 +317,7 @@ def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_
         await place.host.start(_answer(node, CreateTopics((NewTopic("after", 1, 3),))))
         cluster.check()
 
-    play(script)
+    run_scenario(script)
 
 
 async def _refusal(node: Node, request: Request) -> str:
@@ -348,7 +348,7 @@ def test_a_node_that_finds_no_majority_says_whom_it_misses() -> None:
             found.append(complaints())
         return found
 
-    alone, together, alone_again = play(script)
+    alone, together, alone_again = run_scenario(script)
     assert len(alone) == 1 and together == alone and len(alone_again) == 2
     for each in (alone[0], alone_again[1]):
         assert (each["log_level"], each["needed"]) == ("warning", 2)
@@ -384,7 +384,7 @@ def test_a_running_broker_that_is_unregistered_hands_over_and_comes_back_with_it
             lambda: victim in cluster.last_image().topics["t"].partitions[0].isr, 10, "it is in sync again"
         )
 
-    play(script)
+    run_scenario(script)
 
 
 def _leads(cluster: SimCluster, broker_id: int) -> bool:
@@ -393,7 +393,7 @@ def _leads(cluster: SimCluster, broker_id: int) -> bool:
 
 
 async def _describe(address: tuple[str, int]) -> Any:
-    make = request_shapes(DESCRIBE_CLUSTER, 1)
+    make = request_builders(DESCRIBE_CLUSTER, 1)
     message = make.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
     return await Client("client", [address]).ask(address, DESCRIBE_CLUSTER, message, version=1)
 
@@ -417,7 +417,7 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             assert described.controller_id == cluster.leader_id()
             client, name = SimpleClient(Client("client", [address])), f"from-{node_id}"
             await client.create_topic(name, partitions=1)
-            image = each.node.metadata.published  # type: ignore[union-attr]
+            image = each.node.metadata.published_image  # type: ignore[union-attr]
             assert name in image.topics, "who asks next of the same node sees it"
         await asyncio.sleep(1)
         await cluster.nodes[3].node.stop()  # type: ignore[union-attr]
@@ -425,4 +425,4 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             await _describe(("node3", CONTROLLER_PORT))
         cluster.check()
 
-    play(script, **{"default.replication.factor": "2"})
+    run_scenario(script, **{"default.replication.factor": "2"})

@@ -258,7 +258,7 @@ def test_memory_that_is_free_can_be_given_back() -> None:
     process._calm_malloc()()
 
 
-class Circle:
+class ReferenceCycle:
     """Refers to itself, with some bytes."""
 
     def __init__(self, size: int) -> None:
@@ -277,14 +277,14 @@ def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> Non
 
     try:
         look = process._calm_garbage_collection(lambda: now)
-        small, large = weakref.ref(Circle(1000)), weakref.ref(Circle(2 * process.BURST_BYTES))
+        small, large = weakref.ref(ReferenceCycle(1000)), weakref.ref(ReferenceCycle(2 * process.BURST_BYTES))
         look()
         assert (small() is not None, large() is not None) == (True, True), "it was looked for just now"
         collect()
         assert (small(), large()) == (None, None)
         for _ in range(process.LOOKS_AFTER_BURST):
             collect()
-        small = weakref.ref(Circle(1000))
+        small = weakref.ref(ReferenceCycle(1000))
         collect()
         assert small() is not None
     finally:

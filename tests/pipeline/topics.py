@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.clients.raw_client import view_topic
 from tests.clients.stock import is_known
-from tests.clients.wire import view_topic
 from tests.kit.waits import PATIENCE_S, until
 
 LINGER_MS = 10_000

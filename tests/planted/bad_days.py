@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from raftlog.base.ages import Ages
-from raftlog.broker.compaction import Compaction
-from raftlog.proof.stories.clock_jumps import clock_jumps
-from raftlog.proof.stories.compaction import compaction
-from raftlog.proof.stories.made_up_producers import made_up_producers
+from raftlog.broker.replicas.compaction import Compaction
 from raftlog.records.header import BatchHeader
 from raftlog.storage import cleaner
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.clock_jumps import clock_jumps
+from raftlog_chaos.scenarios.compaction import compaction
+from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from tests.planted.plant import Plant
 
 
@@ -28,7 +28,7 @@ def let_one_bad_log_end_the_round(patch: pytest.MonkeyPatch) -> None:
     async def raise_it(_cleanings: Compaction, *where: Any) -> None:
         raise where[-1]
 
-    patch.setattr(cleaner, "SOUND_TIMES", range(-(2**70), 2**70))
+    patch.setattr(cleaner, "REBASABLE_TIMESTAMPS", range(-(2**70), 2**70))
     patch.setattr(Compaction, "_fail", raise_it)
 
 

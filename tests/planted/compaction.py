@@ -7,28 +7,28 @@ from typing import Any
 import pytest
 
 from raftlog.base.disk import Disk
-from raftlog.broker import compaction as driver
-from raftlog.broker.replicas import Replicas
-from raftlog.proof.stories.compaction import compaction
+from raftlog.broker.replicas import compaction as driver
+from raftlog.broker.replicas.replicas import Replicas
 from raftlog.storage import cleaner, swap
+from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
 from raftlog.storage.cleaner import Cleaning
 from raftlog.storage.offset_map import OffsetMap
-from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.segment import Segment
+from raftlog_chaos.scenarios.compaction import compaction
 from tests.planted.plant import Plant
 
 
 def let_aborted_records_count(patch: pytest.MonkeyPatch) -> None:
     """The record of an aborted transaction takes the place of the committed one before it."""
-    patch.setattr(Outcomes, "is_aborted", lambda outcomes, header: False)
+    patch.setattr(CleanedTransactionMetadata, "is_aborted", lambda outcomes, header: False)
 
 
 def clean_beyond_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
     """What is written counts, before it is known whether its transaction commits, or whether it is committed at all."""
-    find = driver.find_cleanable
+    find = driver.find_log_to_clean
     patch.setattr(
         driver,
-        "find_cleanable",
+        "find_log_to_clean",
         lambda log, *, end_limit, now_ms: find(log, end_limit=log.log_end_offset, now_ms=now_ms),
     )
 
@@ -59,7 +59,7 @@ def swap_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     def seal(disk: Disk, segment: Segment) -> None:
         segment.dirty = False
-        for kind, contents in segment.side_files().items():
+        for kind, contents in segment.index_file_contents().items():
             disk.write_file(segment.path + kind + swap.SWAP, contents, sync=False)
 
     patch.setattr(swap, "seal", seal)
@@ -67,13 +67,13 @@ def swap_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 def keep_no_last_batch(patch: pytest.MonkeyPatch) -> None:
     """A hole may end a segment: whoever reads there finds nothing, for ever."""
-    patch.setattr(cleaner, "emptied", lambda header: None)
+    patch.setattr(cleaner, "without_records", lambda header: None)
     patch.setattr(cleaner.CleanedSegment, "seal", _seal_short)
 
 
 def _seal_short(target: cleaner.CleanedSegment) -> None:
     target._write()
-    target.segment.end_offset = target.due
+    target.segment.end_offset = target.expected_end_offset
     swap.seal(target._disk, target.segment)
 
 

@@ -7,28 +7,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.coordinator import journal, offsets
-from raftlog.coordinator.consumer import group, heartbeat, migration, reconcile
-from raftlog.coordinator.consumer.draft import Draft, Holders
-from raftlog.coordinator.consumer.group import ConsumerGroup
-from raftlog.coordinator.consumer.requests import Beat
-from raftlog.coordinator.consumer.state import (
-    NOTHING,
+from raftlog.coordinator import offsets, partition_writer
+from raftlog.coordinator.consumer import consumer_group, heartbeat, migration, reconcile
+from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
+from raftlog.coordinator.consumer.consumer_membership import (
+    NO_PARTITIONS,
     ConsumerMembership,
-    CurrentChanged,
-    EpochChanged,
+    CurrentAssignmentChanged,
+    GroupEpochChanged,
     Partitions,
-    TargetChanged,
-    TargetEpochChanged,
+    TargetAssignmentChanged,
+    TargetAssignmentEpochChanged,
 )
-from raftlog.proof.stories.consumer_churn import consumer_churn, group_migration
+from raftlog.coordinator.consumer.decision_builder import DecisionBuilder, PartitionsOfOthers
+from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeat
+from raftlog_chaos.scenarios.consumer_churn import consumer_churn, group_migration
 from tests.planted.groups import answer_before_the_commit
 from tests.planted.plant import Plant
 
 
 def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
     """A target is handed out at once, whoever still has it."""
-    patch.setattr(Holders, "__call__", lambda holders, wanted: NOTHING)
+    patch.setattr(PartitionsOfOthers, "__call__", lambda holders, wanted: NO_PARTITIONS)
 
 
 def revoked_when_told(patch: pytest.MonkeyPatch) -> None:
@@ -44,9 +44,9 @@ def revocations_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Records keep what members may read, and not what they have yet to give up: the next coordinator hands it out."""
 
     def without_revoking(record: Any) -> Any:
-        if isinstance(record, CurrentChanged) and record.current is not None:
+        if isinstance(record, CurrentAssignmentChanged) and record.current is not None:
             return msgspec.structs.replace(
-                record, current=msgspec.structs.replace(record.current, revoking=NOTHING)
+                record, current=msgspec.structs.replace(record.current, revoking=NO_PARTITIONS)
             )
         return record
 
@@ -57,9 +57,12 @@ def owners_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Targets are recorded, and not who has what: members are believed to have nothing after a failover."""
 
     def as_new(record: Any) -> Any:
-        if isinstance(record, CurrentChanged) and record.current is not None:
+        if isinstance(record, CurrentAssignmentChanged) and record.current is not None:
             return msgspec.structs.replace(
-                record, current=msgspec.structs.replace(record.current, assigned=NOTHING, revoking=NOTHING)
+                record,
+                current=msgspec.structs.replace(
+                    record.current, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS
+                ),
             )
         return record
 
@@ -70,7 +73,7 @@ def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The group's epoch is recorded when it begins only: the next coordinator gives out the same ones again."""
 
     def as_begun(record: Any) -> Any:
-        if isinstance(record, EpochChanged) and record.epoch:
+        if isinstance(record, GroupEpochChanged) and record.epoch:
             return msgspec.structs.replace(record, epoch=1)
         return record
 
@@ -80,10 +83,10 @@ def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
     """Who is out keeps what it had: nobody gets it."""
 
-    def remove(draft: Draft, *member_ids: str) -> None:
-        draft.put(*(TargetChanged(draft.group_id, each, None) for each in member_ids))
+    def remove(draft: DecisionBuilder, *member_ids: str) -> None:
+        draft.put(*(TargetAssignmentChanged(draft.group_id, each, None) for each in member_ids))
 
-    patch.setattr(Draft, "remove", remove)
+    patch.setattr(DecisionBuilder, "remove", remove)
 
 
 def told_once(patch: pytest.MonkeyPatch) -> None:
@@ -92,8 +95,10 @@ def told_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_instead(patch: pytest.MonkeyPatch, change: Any) -> None:
-    encode_all = journal.encode_all
-    patch.setattr(journal, "encode_all", lambda records: encode_all([change(each) for each in records]))
+    encode_all = partition_writer.encode_all
+    patch.setattr(
+        partition_writer, "encode_all", lambda records: encode_all([change(each) for each in records])
+    )
 
 
 def any_epoch_commits(patch: pytest.MonkeyPatch) -> None:
@@ -104,8 +109,8 @@ def any_epoch_commits(patch: pytest.MonkeyPatch) -> None:
 def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
     """Who slept through its session and others' epochs goes on as a member, if it is one at all."""
 
-    def admit_anybody(draft: Draft, beat: Beat) -> Any:
-        return draft.state.current_of(beat.member_id)
+    def admit_anybody(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Any:
+        return draft.state.current_assignment_of(beat.member_id)
 
     patch.setattr(heartbeat, "_admit", admit_anybody)
 
@@ -114,9 +119,11 @@ def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     """A static id goes to whoever asks last: its former life goes on reading."""
     succeed = heartbeat._succeed
 
-    def succeed_at_once(draft: Draft, beat: Beat, holder: str) -> Any:
-        current = draft.state.current_of(holder)
-        draft.put(CurrentChanged(draft.group_id, holder, msgspec.structs.replace(current, epoch=-2)))
+    def succeed_at_once(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> Any:
+        current = draft.state.current_assignment_of(holder)
+        draft.put(
+            CurrentAssignmentChanged(draft.group_id, holder, msgspec.structs.replace(current, epoch=-2))
+        )
         return succeed(draft, beat, holder)
 
     patch.setattr(heartbeat, "_succeed", succeed_at_once)
@@ -124,7 +131,7 @@ def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
 
 def sleepers_stay(patch: pytest.MonkeyPatch) -> None:
     """Nobody's session ends: what the dead had is read by nobody."""
-    patch.setattr(ConsumerGroup, "ended", lambda group, member_ids, at: None)
+    patch.setattr(ConsumerGroup, "on_member_timeouts", lambda group, member_ids, at: None)
 
 
 def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -145,14 +152,14 @@ def upgrades_forget_owners(patch: pytest.MonkeyPatch) -> None:
 
 def downgrades_keep_members_of_both_kinds(patch: pytest.MonkeyPatch) -> None:
     """A group becomes a classic one as soon as any classic member is in it: nobody speaks for the others there."""
-    downgraded = migration.downgraded
+    downgraded = migration.downgrade_to_classic
 
     def too_early(state: ConsumerMembership, **rules: Any) -> Any:
-        offers = migration.classic_offers(state)
+        offers = migration.classic_protocols(state)
         classic = {each: it for each, it in state.members.items() if each in offers}
         return downgraded(msgspec.structs.replace(state, members=classic), **rules)
 
-    patch.setattr(group, "downgraded", too_early)
+    patch.setattr(consumer_group, "downgrade_to_classic", too_early)
 
 
 def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
@@ -161,9 +168,9 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
     def from_one(*args: Any) -> Any:
         return tuple(
-            msgspec.structs.replace(each, epoch=0) if isinstance(each, EpochChanged) else each
+            msgspec.structs.replace(each, epoch=0) if isinstance(each, GroupEpochChanged) else each
             for each in converted(*args)
-            if not isinstance(each, TargetEpochChanged)
+            if not isinstance(each, TargetAssignmentEpochChanged)
         )
 
     patch.setattr(migration, "_converted", from_one)
@@ -173,7 +180,7 @@ def upgrades_believe_assignments(patch: pytest.MonkeyPatch) -> None:
     """Between the phases of a cooperative rebalance a member still reads what the leader assigned to nobody."""
     taken_over = migration._taken_over
     patch.setattr(
-        migration, "_taken_over", lambda generation, has, gives_up: taken_over(generation, has, NOTHING)
+        migration, "_taken_over", lambda generation, has, gives_up: taken_over(generation, has, NO_PARTITIONS)
     )
 
 

@@ -6,30 +6,37 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker import flusher
-from raftlog.proof.stories.blackouts import blackouts
-from raftlog.proof.stories.clean_stop import clean_stop
-from raftlog.proof.stories.corruption import corruption
-from raftlog.proof.stories.disk_errors import disk_errors
-from raftlog.proof.stories.endurance import endure
-from raftlog.proof.stories.kip_101 import kip_101
-from raftlog.proof.stories.refused import refused
-from raftlog.proof.stories.retry import retry
+from raftlog.broker.replicas import flusher
 from raftlog.quorum import wal
-from raftlog.replication import leading
-from raftlog.storage import damage, reading, recovery, replicated, segment, snapshots
+from raftlog.replication import leader_role
+from raftlog.storage import (
+    damage,
+    fetched_batches,
+    producer_snapshots,
+    recovery,
+    segment,
+    segment_reads,
+)
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.flush import FlushTicket
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import ProducerState
-from raftlog.storage.recovery import Contents
+from raftlog.storage.recovery import LoadedLog
+from raftlog_chaos.scenarios.blackouts import blackouts
+from raftlog_chaos.scenarios.clean_stop import clean_stop
+from raftlog_chaos.scenarios.corruption import corruption
+from raftlog_chaos.scenarios.disk_errors import disk_errors
+from raftlog_chaos.scenarios.endurance import endure
+from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.refused import refused
+from raftlog_chaos.scenarios.retry import retry
 from tests.planted.plant import Plant
 
 
 def never_check_crc(patch: pytest.MonkeyPatch) -> None:
     """Neither recovery nor a first reader nor a follower looks at a CRC."""
-    for module in (damage, replicated, reading):
+    for module in (damage, fetched_batches, segment_reads):
         patch.setattr(module, "check_crc", lambda buffer, position, header: None)
 
 
@@ -45,7 +52,7 @@ def trust_leader_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def never_check_what_is_served(patch: pytest.MonkeyPatch) -> None:
     """A leader trusts its memory, however often a follower comes back for the same."""
-    patch.setattr(leading, "SERVED_UNCHECKED", 1 << 60)
+    patch.setattr(leader_role, "CHECKED_REFETCH_INTERVAL", 1 << 60)
 
 
 def take_damage_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
@@ -83,7 +90,7 @@ def leave_the_clean_marker(patch: pytest.MonkeyPatch) -> None:
     def take_and_put_back(directory: LogDirectory) -> int | None:
         epoch = take(directory)
         if epoch is not None:
-            directory.mark_clean(epoch)
+            directory.write_clean_shutdown_file(epoch)
         return epoch
 
     patch.setattr(LogDirectory, "_take_clean_marker", take_and_put_back)
@@ -110,7 +117,7 @@ def forget_epochs_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """A restart keeps the newest epoch only (as KAFKA-10432 skipped the first)."""
     load = recovery.load
 
-    def load_newest(*arguments: Any, **rest: Any) -> Contents:
+    def load_newest(*arguments: Any, **rest: Any) -> LoadedLog:
         contents = load(*arguments, **rest)
         epochs = contents.epochs
         epochs._epochs, epochs._starts = epochs._epochs[-1:], epochs._starts[:1]
@@ -121,12 +128,12 @@ def forget_epochs_on_recovery(patch: pytest.MonkeyPatch) -> None:
 
 def keep_producers_on_truncation(patch: pytest.MonkeyPatch) -> None:
     """What is cut off is still taken for a producer's newest batch."""
-    patch.setattr(ProducerState, "roll_back", lambda state, end_offset: True)
+    patch.setattr(ProducerState, "try_truncate", lambda state, end_offset: True)
 
 
 def remember_one_batch_after_restart(patch: pytest.MonkeyPatch) -> None:
     """A snapshot holds a producer's last batch only, and nobody looks for the others (KIP-98: five)."""
-    patch.setattr(snapshots, "_recall_batches", lambda state, segments, offset: None)
+    patch.setattr(producer_snapshots, "_recall_batches", lambda state, segments, offset: None)
 
 
 def metadata_without_sync(patch: pytest.MonkeyPatch) -> None:

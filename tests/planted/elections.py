@@ -8,43 +8,43 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.types import NO_BROKER
-from raftlog.controller import brokers, partitions, settling
-from raftlog.controller.standing import Standing
-from raftlog.metadata import replay
+from raftlog.controller import alter_partition, brokers, leader_and_isr
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.metadata import record_replay
+from raftlog.metadata.controller_api import IsrChange
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.records import PartitionChanged
-from raftlog.metadata.requests import IsrChange
-from raftlog.proof.stories.last_replica import last_replica
-from raftlog.proof.stories.pause_kill import pause_kill
-from raftlog.proof.stories.relay import relay
-from raftlog.proof.stories.wiped import wiped
-from raftlog.replication.leading import Leading
+from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.replication.leader_role import LeaderRole
+from raftlog_chaos.scenarios.last_replica import last_replica
+from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.relay import relay
+from raftlog_chaos.scenarios.wiped import wiped
 from tests.planted.plant import Plant
 
 
 def elect_uncleanly(patch: pytest.MonkeyPatch) -> None:
     """unclean.leader.election.enable counts as set everywhere."""
-    settle = settling.settle
+    settle = leader_and_isr.update_leader_and_isr
 
     def settle_uncleanly(*arguments: Any, **rest: Any) -> PartitionChanged | None:
         return settle(*arguments, **{**rest, "unclean": True})
 
-    patch.setattr(settling, "settle", settle_uncleanly)
+    patch.setattr(leader_and_isr, "update_leader_and_isr", settle_uncleanly)
 
 
 def empty_the_isr(patch: pytest.MonkeyPatch) -> None:
     """When the last ISR member is fenced, the ISR becomes whoever is alive."""
-    settle = settling.settle
+    settle = leader_and_isr.update_leader_and_isr
 
     def settle_anew(
-        topic_id: Any, index: int, state: PartitionState, *, standing: Standing, **rest: Any
+        topic_id: Any, index: int, state: PartitionState, *, standing: BrokerAvailability, **rest: Any
     ) -> PartitionChanged | None:
         alive = tuple(each for each in state.replicas if each in standing.alive)
         if alive and not any(each in group for each in state.isr for group in standing):
             return PartitionChanged(topic_id, index, leader=alive[0], isr=alive)
         return settle(topic_id, index, state, standing=standing, **rest)
 
-    patch.setattr(settling, "settle", settle_anew)
+    patch.setattr(leader_and_isr, "update_leader_and_isr", settle_anew)
 
 
 def keep_the_new_incarnation(patch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,11 @@ def keep_the_new_incarnation(patch: pytest.MonkeyPatch) -> None:
 
     def register_only(image: MetadataImage, request: Any, **rest: Any) -> Any:
         with pytest.MonkeyPatch.context() as within:
-            within.setattr(brokers, "settle_all", lambda *arguments, **_: settling.Settlement((), (), True))
+            within.setattr(
+                brokers,
+                "update_all_partitions",
+                lambda *arguments, **_: leader_and_isr.PartitionUpdates((), (), True),
+            )
             return register(image, request, **rest)
 
     patch.setattr(brokers, "decide_register", register_only)
@@ -65,7 +69,7 @@ def trust_another_disk(patch: pytest.MonkeyPatch) -> None:
 
     def register_trusting(image: MetadataImage, request: Any, **rest: Any) -> Any:
         with pytest.MonkeyPatch.context() as within:
-            within.setattr(brokers, "Lacking", lambda broker_id: settling.NOBODY)
+            within.setattr(brokers, "LostReplicas", lambda broker_id: leader_and_isr.NO_LOST_REPLICAS)
             return register(image, request, **rest)
 
     patch.setattr(brokers, "decide_register", register_trusting)
@@ -73,7 +77,7 @@ def trust_another_disk(patch: pytest.MonkeyPatch) -> None:
 
 def ignore_broker_epochs(patch: pytest.MonkeyPatch) -> None:
     """KIP-903: an ISR change may name a life of a broker that is over."""
-    check = partitions._check_isr
+    check = alter_partition._check_isr
 
     def check_without(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
         isr = tuple(type(each)(each.broker_id, -1) for each in change.isr)
@@ -83,47 +87,47 @@ def ignore_broker_epochs(patch: pytest.MonkeyPatch) -> None:
             IsrChange(change.topic_id, change.partition, change.leader_epoch, change.partition_epoch, isr),
         )
 
-    patch.setattr(partitions, "_check_isr", check_without)
-    patch.setattr(Leading, "_is_eligible", _is_unfenced)
+    patch.setattr(alter_partition, "_check_isr", check_without)
+    patch.setattr(LeaderRole, "_is_eligible", _is_unfenced)
 
 
-def _is_unfenced(leading: Leading, progress: Any) -> bool:
+def _is_unfenced(leading: LeaderRole, progress: Any) -> bool:
     broker = leading.host.brokers().get(progress.broker_id)
     return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
 
 def take_in_the_fenced(patch: pytest.MonkeyPatch) -> None:
     """KIP-841: a fenced broker may come into an ISR."""
-    check = partitions._check_isr
+    check = alter_partition._check_isr
 
     def check_without(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
         unfenced = {each: replace(broker, fenced=False) for each, broker in image.brokers.items()}
         check(replace(image, brokers=unfenced), state, change)
 
-    patch.setattr(partitions, "_check_isr", check_without)
-    patch.setattr(Leading, "_is_eligible", lambda leading, progress: True)
+    patch.setattr(alter_partition, "_check_isr", check_without)
+    patch.setattr(LeaderRole, "_is_eligible", lambda leading, progress: True)
 
 
 def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:
     """An ISR that became smaller looks as new as the larger one."""
-    changed = replay.changed
+    changed = record_replay.changed
 
     def change(state: PartitionState, record: PartitionChanged) -> PartitionState:
         after = changed(state, record)
         shrunk = len(after.isr) < len(state.isr) and after.leader_epoch == state.leader_epoch
         return replace(after, partition_epoch=state.partition_epoch) if shrunk else after
 
-    patch.setattr(replay, "changed", change)
+    patch.setattr(record_replay, "changed", change)
 
 
 def elect_the_dead(patch: pytest.MonkeyPatch) -> None:
     """Leaders are elected outside the ISR while it has members that are alive."""
 
-    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], standing: Standing) -> int:
+    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:
         alive = [each for each in replicas if each in standing.alive]
         return alive[-1] if alive and any(each in isr for each in alive) else NO_BROKER
 
-    patch.setattr(settling, "elect", elect)
+    patch.setattr(leader_and_isr, "elect_leader", elect)
 
 
 PLANTS = [

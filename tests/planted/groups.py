@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from raftlog.base.machine import Answer, Runner
-from raftlog.broker.tenure import Tenure
-from raftlog.coordinator import classic, journal, membership, offsets
-from raftlog.coordinator.chores import Chore
-from raftlog.coordinator.classic import ClassicGroup
-from raftlog.coordinator.gathering import Gathering
+from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.coordinator import classic_group, classic_rules, offsets, partition_writer
+from raftlog.coordinator.classic_group import ClassicGroup
+from raftlog.coordinator.classic_rules import find_member
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     Group,
@@ -21,20 +20,21 @@ from raftlog.coordinator.group import (
     Membership,
     OffsetCommitted,
 )
+from raftlog.coordinator.group_expiration import GroupExpiration
+from raftlog.coordinator.group_records import decode
+from raftlog.coordinator.group_replay import GroupReplay
+from raftlog.coordinator.group_requests import MemberRef, SyncGroupResult
 from raftlog.coordinator.groups import AnyGroup, Groups
-from raftlog.coordinator.membership import find_member
 from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.places import Place
-from raftlog.coordinator.records import decode
-from raftlog.coordinator.replay import Replay
-from raftlog.coordinator.requests import MemberRef, Synced
-from raftlog.coordinator.upkeep import Upkeep
-from raftlog.proof.stories.commits import commits
-from raftlog.proof.stories.exactly_once import exactly_once
-from raftlog.proof.stories.group_churn import group_churn
-from raftlog.proof.stories.group_ends import group_ends
+from raftlog.coordinator.partition_map import PartitionKey
+from raftlog.coordinator.pending_deletion import PendingDeletion
+from raftlog.coordinator.pending_rebalance import PendingRebalance
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
+from raftlog_chaos.scenarios.commits import commits
+from raftlog_chaos.scenarios.exactly_once import exactly_once
+from raftlog_chaos.scenarios.group_churn import group_churn
+from raftlog_chaos.scenarios.group_ends import group_ends
 from tests.planted.plant import Plant
 
 
@@ -62,7 +62,7 @@ def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator begins before what its predecessor wrote is known to be committed."""
-    read_back = Tenure._read_back
+    read_back = CoordinatorShard._read_back
 
     class Committed:
         """A partition whose log ends with what is known to be committed."""
@@ -74,10 +74,10 @@ def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._partition, name)
 
-    async def read_less(tenure: Tenure[Any, Any], partition: Partition) -> Any:
+    async def read_less(tenure: CoordinatorShard[Any, Any], partition: Partition) -> Any:
         return await read_back(tenure, Committed(partition))  # type: ignore[arg-type]
 
-    patch.setattr(Tenure, "_read_back", read_less)
+    patch.setattr(CoordinatorShard, "_read_back", read_less)
 
 
 def any_generation_commits(patch: pytest.MonkeyPatch) -> None:
@@ -96,32 +96,32 @@ def former_lives_go_on(patch: pytest.MonkeyPatch) -> None:
         holder = group.member_of_instance(member.group_instance_id or "")
         return holder or find_member(group, member)
 
-    patch.setattr(membership, "find_member", find_anybody)
-    patch.setattr(classic, "find_member", find_anybody)
+    patch.setattr(classic_rules, "find_member", find_anybody)
+    patch.setattr(classic_group, "find_member", find_anybody)
 
 
 def members_forget_offsets(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator takes over the members of a group and not what it committed before they came."""
-    note = Replay._note
+    note = GroupReplay._note
 
-    def note_less(replay: Replay, header: BatchHeader, key: bytes | None, value: bytes | None) -> None:
+    def note_less(replay: GroupReplay, header: BatchHeader, key: bytes | None, value: bytes | None) -> None:
         note(replay, header, key, value)
         record = decode(key, value)
         if isinstance(record, GroupChanged):
             replay._offsets.pop(record.group_id, None)
 
-    patch.setattr(Replay, "_note", note_less)
+    patch.setattr(GroupReplay, "_note", note_less)
 
 
 def generation_told_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     """Only assignments are recorded, so the next coordinator gives out the same generation to others."""
-    encode_all = journal.encode_all
+    encode_all = partition_writer.encode_all
 
     def encode_stable(records: Any) -> Any:
         kept = [each for each in records if not _begins_a_generation(each)]
         return encode_all(kept or [OffsetCommitted(records[0].group_id, "nothing", 0, None)])
 
-    patch.setattr(journal, "encode_all", encode_stable)
+    patch.setattr(partition_writer, "encode_all", encode_stable)
 
 
 def _begins_a_generation(record: Any) -> bool:
@@ -131,12 +131,12 @@ def _begins_a_generation(record: Any) -> bool:
 
 def everybody_reads_the_leaders_share(patch: pytest.MonkeyPatch) -> None:
     """Who waited for the assignments is given those of the leader."""
-    synced = membership.synced
+    synced = classic_rules.sync_result
 
-    def synced_as_leader(group: Membership, member_id: str) -> Synced:
+    def synced_as_leader(group: Membership, member_id: str) -> SyncGroupResult:
         return synced(group, group.elected)
 
-    patch.setattr(classic, "synced", synced_as_leader)
+    patch.setattr(classic_group, "sync_result", synced_as_leader)
 
 
 def members_answered_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -146,9 +146,9 @@ def members_answered_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def sleepers_stay_in_rebalances(patch: pytest.MonkeyPatch) -> None:
     """A rebalance takes everybody along who was there before, back or not: who is gone keeps its partitions."""
-    patch.setattr(Gathering, "absent", lambda gathering: [])
-    patch.setattr(ClassicGroup, "session_ended", lambda group, member_id, at: None)
-    patch.setattr(ClassicGroup, "clock_rang", _completes_only)
+    patch.setattr(PendingRebalance, "members_not_rejoined", lambda gathering: [])
+    patch.setattr(ClassicGroup, "on_session_timeout", lambda group, member_id, at: None)
+    patch.setattr(ClassicGroup, "on_rebalance_timeout", _completes_only)
 
 
 def _completes_only(group: ClassicGroup, at: Moment) -> None:
@@ -158,39 +158,41 @@ def _completes_only(group: ClassicGroup, at: Moment) -> None:
 
 def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
     """Who wants a group gone is told so after the first of several batches."""
-    decide = Chore.decide
-    is_done = Chore.is_done
+    decide = PendingDeletion.decide_next_batch
+    is_done = PendingDeletion.is_done
     begun: set[int] = set()
 
-    def decide_one(chore: Chore, group: Group) -> Any:
+    def decide_one(chore: PendingDeletion, group: Group) -> Any:
         begun.add(id(chore))
         return decide(chore, group)
 
-    patch.setattr(Chore, "decide", decide_one)
+    patch.setattr(PendingDeletion, "decide_next_batch", decide_one)
     patch.setattr(
-        Chore, "is_done", lambda chore, group: (chore.ends and id(chore) in begun) or is_done(chore, group)
+        PendingDeletion,
+        "is_done",
+        lambda chore, group: (chore.ends and id(chore) in begun) or is_done(chore, group),
     )
 
 
 def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
     """Offsets of a deleted topic go by its name, in time, and what was committed for its successor goes with them."""
 
-    def left(chore: Chore, group: Group) -> Iterator[Place]:
-        places = dict.fromkeys(group.places())
-        return iter([each for each in places if chore.ends or each[0] in chore.topics])
+    def left(chore: PendingDeletion, group: Group) -> Iterator[PartitionKey]:
+        places = dict.fromkeys(group.partitions())
+        return iter([each for each in places if chore.deletes_group or each[0] in chore.topics])
 
-    patch.setattr(Upkeep, "catch_up", lambda upkeep, group: None)
-    patch.setattr(Chore, "left", left)
+    patch.setattr(GroupExpiration, "finish_deletion", lambda upkeep, group: None)
+    patch.setattr(PendingDeletion, "remaining", left)
 
 
 def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
     """A topic made again under the name of a deleted one is read from the old one's offset: records are skipped."""
-    patch.setattr(Chore, "hide", lambda chore, group: group)
+    patch.setattr(PendingDeletion, "without_deleted", lambda chore, group: group)
 
 
 def successors_inherit_offsets(patch: pytest.MonkeyPatch) -> None:
     """A topic is deleted and made again, and the coordinator dies: the next one takes the old offsets for the new's."""
-    patch.setattr(Replay, "_note_topic", lambda replay, record, topic_id: None)
+    patch.setattr(GroupReplay, "_note_topic", lambda replay, record, topic_id: None)
 
 
 def ended_transactions_are_not_weighed(patch: pytest.MonkeyPatch) -> None:
@@ -198,9 +200,9 @@ def ended_transactions_are_not_weighed(patch: pytest.MonkeyPatch) -> None:
 
     def take(groups: Groups, group: AnyGroup, records: Any, end_offset: int) -> None:
         group.runner.take(records, end_offset)
-        groups.settle(group)
+        groups.refresh(group)
 
-    patch.setattr(Groups, "take", take)
+    patch.setattr(Groups, "apply_appended", take)
 
 
 PLANTS = [

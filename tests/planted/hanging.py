@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidTxnState
-from raftlog.broker import txn_hanging
-from raftlog.proof.stories.hanging import hanging_transactions
+from raftlog.broker.coordination import hanging_transactions as survey
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.hanging import hanging_transactions
 from tests.planted.plant import Plant
 
 
 def what_is_open_ends(patch: pytest.MonkeyPatch) -> None:
     """The leader ends whatever its producer has open by then."""
-    patch.setattr(ProducerState, "check_unchanged", lambda state, producer_id, offset, *last: None)
+    patch.setattr(ProducerState, "check_open_transaction", lambda state, producer_id, offset, *last: None)
 
 
 def what_began_there_ends(patch: pytest.MonkeyPatch) -> None:
@@ -23,10 +23,10 @@ def what_began_there_ends(patch: pytest.MonkeyPatch) -> None:
 
     def check_where_it_begins(state: ProducerState, producer_id: int, offset: int, *last: int) -> None:
         producer = state.get(producer_id)
-        if producer is None or producer.open_since != offset:
+        if producer is None or producer.txn_first_offset != offset:
             raise InvalidTxnState
 
-    patch.setattr(ProducerState, "check_unchanged", check_where_it_begins)
+    patch.setattr(ProducerState, "check_open_transaction", check_where_it_begins)
 
 
 def coordinators_are_not_asked(patch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def coordinators_are_not_asked(patch: pytest.MonkeyPatch) -> None:
     def nobody(*arguments: Any) -> None:
         return None
 
-    patch.setattr(txn_hanging, "_coordinated", nobody)
+    patch.setattr(survey, "_coordinated", nobody)
 
 
 PLANTS = [

@@ -8,17 +8,17 @@ import pytest
 
 from raftlog.base.disk import Disk
 from raftlog.base.types import NO_OFFSET
-from raftlog.coordinator.replay import Replay
-from raftlog.coordinator.transactions.replay import TransactionReplay
-from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
-from raftlog.proof.stories.refused_holes import refused_holes
-from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
+from raftlog.coordinator.group_replay import GroupReplay
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
 from raftlog.records.batch import Buffer, iter_headers
-from raftlog.storage import holes, recovery, replicated
+from raftlog.storage import fetched_batches, gap_check, recovery
+from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
 from raftlog.storage.log import Log
-from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.segment import Segment
+from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
+from raftlog_chaos.scenarios.refused_holes import refused_holes
+from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
 from tests.planted.plant import Plant
 
 
@@ -27,32 +27,32 @@ def keep_holes_to_oneself(patch: pytest.MonkeyPatch) -> None:
 
     def note_gaps(disk: Disk, directory: str, segments: list[Segment]) -> None:
         for segment in segments:
-            segment.gaps = True
+            segment.may_have_gaps = True
 
-    patch.setattr(recovery, "note_gaps", note_gaps)
+    patch.setattr(recovery, "write_gaps_mark", note_gaps)
 
 
 def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:
     """A coordinator reads on after as many offsets as a batch has records."""
-    feeding = Replay.feeding
+    feeding = GroupReplay.feed_stepwise
 
-    def feeding_by_count(replay: Replay, batches: Buffer) -> Iterator[None]:
+    def feeding_by_count(replay: GroupReplay, batches: Buffer) -> Iterator[None]:
         yield from feeding(replay, batches)
         for _, header in iter_headers(memoryview(batches)):
             replay.next_offset = header.base_offset + header.record_count
 
-    patch.setattr(Replay, "feeding", feeding_by_count)
+    patch.setattr(GroupReplay, "feed_stepwise", feeding_by_count)
 
 
 def leave_out_outcomes(patch: pytest.MonkeyPatch) -> None:
     """A marker goes while what it decided is left: offsets of a transaction pend for ever, or are taken for nothing."""
-    patch.setattr(Outcomes, "ends_nothing", lambda outcomes, header: True)
-    patch.setattr(Log, "rests_on", lambda log, header: False)
+    patch.setattr(CleanedTransactionMetadata, "is_empty_transaction_marker", lambda outcomes, header: True)
+    patch.setattr(Log, "must_retain_batch", lambda log, header: False)
 
 
 def give_aborted_offsets_room(patch: pytest.MonkeyPatch) -> None:
     """An offset of an aborted transaction takes the place of the committed one before it."""
-    patch.setattr(Outcomes, "is_aborted", lambda outcomes, header: False)
+    patch.setattr(CleanedTransactionMetadata, "is_aborted", lambda outcomes, header: False)
 
 
 def count_outcomes_for_offsets(patch: pytest.MonkeyPatch) -> None:
@@ -70,24 +70,24 @@ def count_outcomes_for_offsets(patch: pytest.MonkeyPatch) -> None:
 
 def believe_every_hole(patch: pytest.MonkeyPatch) -> None:
     """A follower takes the next batch wherever it claims to be, as compaction may have taken those before."""
-    patch.setattr(replicated, "_is_believed", lambda records, position, header, gaps: True)
+    patch.setattr(fetched_batches, "_is_believed", lambda records, position, header, gaps: True)
 
 
 def show_every_hole(patch: pytest.MonkeyPatch) -> None:
     """A leader takes what it cannot find for compacted away."""
-    patch.setattr(holes, "look", lambda segment, offset, *, cached: True)
+    patch.setattr(gap_check, "check_gap", lambda segment, offset, *, cached: True)
 
 
 def end_for_ever_what_a_cut_marker_ended(patch: pytest.MonkeyPatch) -> None:
     """A marker that was committed is never thought to be cut, though rot may cut it: what it aborted is shown then."""
-    roll_back = ProducerState.roll_back
+    roll_back = ProducerState.try_truncate
 
     def roll_back_batches(state: ProducerState, end_offset: int) -> bool:
         for producer in state._idle.values():
             producer.marker_offset = NO_OFFSET
         return roll_back(state, end_offset)
 
-    patch.setattr(ProducerState, "roll_back", roll_back_batches)
+    patch.setattr(ProducerState, "try_truncate", roll_back_batches)
 
 
 PLANTS = [

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from raftlog.base.log import configure_log
-from raftlog.proof.simulator import SimLoop, simulate
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.planted.plant import Plant, Story
 
 RECOVERY_S = 900.0

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker import replicas
-from raftlog.broker.replicas import Replicas
-from raftlog.controller import partitions, reassignment, settling
-from raftlog.controller.standing import Standing
+from raftlog.broker.replicas import replicas
+from raftlog.broker.replicas.replicas import Replicas
+from raftlog.controller import alter_partition, leader_and_isr, reassignment
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
-from raftlog.proof.stories.reassignment import reassignment as moves
+from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
+from raftlog_chaos.scenarios.reassignment import reassignment as moves
 from tests.planted.plant import Plant
 
 
@@ -23,24 +23,24 @@ def _end(topic_id: Any, index: int, state: PartitionState, isr: tuple[int, ...])
         index,
         leader=UNCHANGED_LEADER if state.leader in isr else isr[0],
         isr=isr,
-        replicas=state.target,
+        replicas=state.target_replicas,
         adding_replicas=(),
         removing_replicas=(),
     )
 
 
 def _plant_completion(patch: pytest.MonkeyPatch, completion: Any) -> None:
-    for module in (partitions, reassignment, settling):
-        patch.setattr(module, "completion", completion)
+    for module in (alter_partition, reassignment, leader_and_isr):
+        patch.setattr(module, "complete_reassignment", completion)
 
 
 def end_with_the_first_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A reassignment ends once any replica that stays is in sync, not all of them."""
 
     def completion(
-        topic_id: Any, index: int, state: PartitionState, standing: Standing
+        topic_id: Any, index: int, state: PartitionState, standing: BrokerAvailability
     ) -> PartitionChanged | None:
-        isr = tuple(each for each in state.target if each in state.isr)
+        isr = tuple(each for each in state.target_replicas if each in state.isr)
         return _end(topic_id, index, state, isr) if state.is_reassigned and isr else None
 
     _plant_completion(patch, completion)
@@ -50,10 +50,10 @@ def take_the_target_for_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A reassignment ends at once, with replicas in the ISR that have caught up with nothing."""
 
     def completion(
-        topic_id: Any, index: int, state: PartitionState, standing: Standing
+        topic_id: Any, index: int, state: PartitionState, standing: BrokerAvailability
     ) -> PartitionChanged | None:
-        here = set(state.target) <= standing.alive
-        return _end(topic_id, index, state, state.target) if state.is_reassigned and here else None
+        here = set(state.target_replicas) <= standing.alive
+        return _end(topic_id, index, state, state.target_replicas) if state.is_reassigned and here else None
 
     _plant_completion(patch, completion)
 
@@ -61,7 +61,7 @@ def take_the_target_for_in_sync(patch: pytest.MonkeyPatch) -> None:
 def keep_what_was_added(patch: pytest.MonkeyPatch) -> None:
     """Cancelling ends the reassignment, and leaves the replicas that it added."""
 
-    def cancelled(found: Any, standing: Standing) -> PartitionChanged:
+    def cancelled(found: Any, standing: BrokerAvailability) -> PartitionChanged:
         return PartitionChanged(found.topic.topic_id, found.number, adding_replicas=(), removing_replicas=())
 
     patch.setattr(reassignment, "_cancelled", cancelled)

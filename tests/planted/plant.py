@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from raftlog.proof.simulator import SimLoop
-from raftlog.proof.stories import STORIES
+from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.simulator import SimLoop
 
 Story = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
 """Raises AssertionError when a promise was broken; the number is its length in virtual seconds."""

@@ -13,16 +13,16 @@ from raftlog.base.errors import KafkaError, NotController
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.controller import producer_ids
 from raftlog.controller.controller import Controller
-from raftlog.metadata import published, replay
+from raftlog.metadata import loader, record_replay
+from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.image import MetadataImage, Usage
-from raftlog.metadata.records import ControllerElected
-from raftlog.metadata.replay import apply_records
-from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.metadata_records import ControllerElected
+from raftlog.metadata.record_replay import apply_records
 from raftlog.metadata.snapshot import decode_image, encode_image
-from raftlog.proof.stories.quorum_controller import controller as controller_story
-from raftlog.quorum.core import Core
+from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
+from raftlog_chaos.scenarios.quorum_controller import controller as controller_story
 from tests.planted.plant import Plant
 
 
@@ -63,7 +63,7 @@ def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
     Either alone does no harm: what is decided on a stale image is fenced by its offset, and whoever waits for its own
     election in the log has applied all that comes before it.
     """
-    lead = Controller.lead
+    lead = Controller.on_elected
 
     def lead_at_once(subject: Controller, term: int, image: MetadataImage, now: float) -> None:
         lead(subject, term, image, now)
@@ -71,9 +71,9 @@ def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
             elected = apply_records(image, (ControllerElected(subject._node_id, term),))
             subject._become_active(elected, now)
 
-    patch.setattr(Controller, "lead", lead_at_once)
-    patch.setattr(Core, "leads_all_committed", Core.is_leader)
-    patch.setattr(replay, "matches", lambda image, batch: True)
+    patch.setattr(Controller, "on_elected", lead_at_once)
+    patch.setattr(RaftCore, "has_applied_own_term", RaftCore.is_leader)
+    patch.setattr(record_replay, "matches", lambda image, batch: True)
 
 
 def blame_others_for_a_stall(patch: pytest.MonkeyPatch) -> None:
@@ -83,12 +83,12 @@ def blame_others_for_a_stall(patch: pytest.MonkeyPatch) -> None:
 
 def create_without_an_id(patch: pytest.MonkeyPatch) -> None:
     """A topic's id is chosen by the controller, so that a repeated creation finds a stranger's topic."""
-    patch.setattr(control, "repeatable", lambda request, new_topic_id: request)
+    patch.setattr(control, "make_idempotent", lambda request, new_topic_id: request)
 
 
 def take_repeats_at_their_word(patch: pytest.MonkeyPatch) -> None:
     """The answer to the second asking is taken for that to the first."""
-    patch.setattr(control, "as_if_once", lambda request, reply, before: reply)
+    patch.setattr(control, "first_attempt_reply", lambda request, reply, before: reply)
 
 
 def forget_given_producer_ids(patch: pytest.MonkeyPatch) -> None:
@@ -103,20 +103,20 @@ def forget_given_producer_ids(patch: pytest.MonkeyPatch) -> None:
 def leave_configs_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     """Whoever comes back by a snapshot knows no dynamic configs."""
     patch.setattr(
-        published, "encode_image", lambda image: encode_image(msgspec.structs.replace(image, configs={}))
+        loader, "encode_image", lambda image: encode_image(msgspec.structs.replace(image, configs={}))
     )
 
 
 def elect_the_departing(patch: pytest.MonkeyPatch) -> None:
     """A node that is ending hands the lead over once, and goes on standing until its broker is through."""
-    patch.setattr(Driver, "withdraw", lambda driver: None)
+    patch.setattr(Driver, "stop_candidacy", lambda driver: None)
 
 
 def keep_the_lead_to_the_end(patch: pytest.MonkeyPatch) -> None:
     """A controller that is ending leads until its broker has stopped."""
 
     async def stay(quorum: Quorum) -> None:
-        quorum.withdraw()
+        quorum.stop_candidacy()
 
     patch.setattr(Quorum, "hand_over", stay)
 
@@ -124,7 +124,7 @@ def keep_the_lead_to_the_end(patch: pytest.MonkeyPatch) -> None:
 def forget_the_usage_in_snapshots(patch: pytest.MonkeyPatch) -> None:
     """Whoever comes back by a snapshot thinks that the metadata take no room, and lets everything in."""
     patch.setattr(
-        published, "decode_image", lambda data: msgspec.structs.replace(decode_image(data), usage=Usage())
+        loader, "decode_image", lambda data: msgspec.structs.replace(decode_image(data), usage=Usage())
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.stories.quorum import quorum_storm
 from raftlog.quorum import wal
-from raftlog.quorum.compaction import Snapshots
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.journal import Journal
-from raftlog.quorum.machine import StateMachine
+from raftlog.quorum.journal_writer import JournalWriter
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles
-from raftlog.quorum.writer import Writer
+from raftlog.quorum.snapshot_generator import SnapshotGenerator
+from raftlog.quorum.state_machine import StateMachine
+from raftlog_chaos.scenarios.quorum import quorum_storm
 from tests.planted.plant import Plant
 
 KIND_AT = 8
@@ -100,15 +100,15 @@ def _capture(machine: StateMachine) -> bytes:
 
 def capture_snapshots_late(patch: pytest.MonkeyPatch) -> None:
     """A snapshot holds what the state machine knew when it was encoded, not when its index was chosen."""
-    take = Snapshots.take_if_due
+    take = SnapshotGenerator.take_if_due
 
-    def take_late(snapshots: Snapshots, applied_index: int) -> None:
+    def take_late(snapshots: SnapshotGenerator, applied_index: int) -> None:
         machine = snapshots._machine
         snapshots._machine = SimpleNamespace(snapshot=lambda: partial(_capture, machine))  # type: ignore[assignment]
         take(snapshots, applied_index)
         snapshots._machine = machine
 
-    patch.setattr(Snapshots, "take_if_due", take_late)
+    patch.setattr(SnapshotGenerator, "take_if_due", take_late)
 
 
 def forget_the_snapshots_term(patch: pytest.MonkeyPatch) -> None:
@@ -124,16 +124,16 @@ def forget_the_snapshots_term(patch: pytest.MonkeyPatch) -> None:
 
 def send_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Votes and acknowledgements leave while what they promise is still being written."""
-    then = Writer.then
+    then = JournalWriter.sync_then
 
-    def send_first(writer: Writer, stage: Any) -> None:
+    def send_first(writer: JournalWriter, stage: Any) -> None:
         driver: Driver = stage.__self__
         outbox, driver.core.outbox = driver.core.outbox, []
         for peer, message in outbox:
             driver.send(peer, message)
         then(writer, stage)
 
-    patch.setattr(Writer, "then", send_first)
+    patch.setattr(JournalWriter, "sync_then", send_first)
 
 
 storm = partial(Plant, story=quorum_storm, seconds=SECONDS)

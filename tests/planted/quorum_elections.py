@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.stories.quorum import quorum_storm
-from raftlog.proof.stories.quorum_calm import quorum_calm
-from raftlog.quorum.core import Core
+from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Election
+from raftlog_chaos.scenarios.quorum import quorum_storm
+from raftlog_chaos.scenarios.quorum_calm import quorum_calm
 from tests.planted.plant import Plant
 
 
@@ -23,24 +23,24 @@ def stand_without_asking(patch: pytest.MonkeyPatch) -> None:
 
 def encourage_anybody(patch: pytest.MonkeyPatch) -> None:
     """A voter that hears its leader encourages others all the same."""
-    patch.setattr(Election, "hears_leader", lambda election, now: False)
+    patch.setattr(Election, "has_recent_leader", lambda election, now: False)
 
 
 def never_step_down(patch: pytest.MonkeyPatch) -> None:
     """A leader that nobody answers goes on believing that it leads."""
-    patch.setattr(Core, "fallback_s", lambda core: 1e9)
+    patch.setattr(RaftCore, "check_quorum_timeout_s", lambda core: 1e9)
 
 
 def vote_for_the_stale(patch: pytest.MonkeyPatch) -> None:
     """A vote is granted whatever the candidate's log holds (Raft §5.4.1)."""
-    received = Core._pass
+    received = RaftCore._pass
 
-    def pass_as_fresh(self: Core, peer: int, **message: Any) -> None:
+    def pass_as_fresh(self: RaftCore, peer: int, **message: Any) -> None:
         if message["type"] == "request_vote" and message["last_log_term"] >= 0:
             message |= {"last_log_index": 1 << 60, "last_log_term": 1 << 60}
         received(self, peer, **message)
 
-    patch.setattr(Core, "_pass", pass_as_fresh)
+    patch.setattr(RaftCore, "_pass", pass_as_fresh)
     patch.setattr(Driver, "_answer_pre_vote", _encourage_the_stale(Driver._answer_pre_vote))
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.stories.quorum import quorum_storm
-from raftlog.proof.stories.quorum_choreography import quorum_late_answers, quorum_rivals
-from raftlog.quorum.core import Core
-from raftlog.quorum.feed import Feed
-from raftlog.quorum.messages import AppendEntries, Message, NextIndex, SnapshotChunk
+from raftlog.quorum.core import RaftCore
+from raftlog.quorum.messages import AppendEntries, AppendEntriesResponse, Message, SnapshotChunk
+from raftlog.quorum.observer_feed import ObserverFeed
+from raftlog_chaos.scenarios.quorum import quorum_storm
+from raftlog_chaos.scenarios.quorum_choreography import quorum_late_answers, quorum_rivals
 from tests.planted.plant import Plant
 
 SECONDS = 6.0
 
 
-def _append_entries(core: Core, peer: int, message: AppendEntries, commit_index: int) -> None:
+def _append_entries(core: RaftCore, peer: int, message: AppendEntries, commit_index: int) -> None:
     core._pass(
         peer,
         type="append_entries",
@@ -32,21 +32,21 @@ def _append_entries(core: Core, peer: int, message: AppendEntries, commit_index:
 def truncate_always(patch: pytest.MonkeyPatch) -> None:
     """Every append_entries deletes what comes after its first entry, matching or not."""
 
-    def on_append_entries(core: Core, peer: int, message: AppendEntries) -> None:
+    def on_append_entries(core: RaftCore, peer: int, message: AppendEntries) -> None:
         if message.term >= core.term:
             end = message.prev_index + len(message.entries)
             core._truncation_allowed = True
             _append_entries(core, peer, message, min(message.commit_index, end))
             core._truncation_allowed = False
 
-    patch.setattr(Core, "_on_append_entries", on_append_entries)
+    patch.setattr(RaftCore, "_on_append_entries", on_append_entries)
 
 
 def commit_beyond_the_message(patch: pytest.MonkeyPatch) -> None:
     """A follower commits what the leader committed, as far as its own log goes."""
-    on_append_entries = Core._on_append_entries
+    on_append_entries = RaftCore._on_append_entries
 
-    def uncapped(core: Core, peer: int, message: AppendEntries) -> None:
+    def uncapped(core: RaftCore, peer: int, message: AppendEntries) -> None:
         passed = core._pass
 
         def pass_on(peer: int, **fields: Any) -> None:
@@ -58,61 +58,63 @@ def commit_beyond_the_message(patch: pytest.MonkeyPatch) -> None:
         finally:
             core._pass = passed  # type: ignore[method-assign]
 
-    patch.setattr(Core, "_on_append_entries", uncapped)
+    patch.setattr(RaftCore, "_on_append_entries", uncapped)
 
 
 def commit_by_a_chunk(patch: pytest.MonkeyPatch) -> None:
     """A part of a snapshot commits the follower's own log as far as the snapshot goes."""
-    deliver = Core.deliver
+    deliver = RaftCore.on_message
 
-    def deliver_chunk(core: Core, peer: int, message: Message) -> float | None:
+    def deliver_chunk(core: RaftCore, peer: int, message: Message) -> float | None:
         if isinstance(message, SnapshotChunk) and message.term >= core.term:
             core._pass(peer, type="append_entries", term=message.term, commit_index=message.index)
         return deliver(core, peer, message)
 
-    patch.setattr(Core, "deliver", deliver_chunk)
+    patch.setattr(RaftCore, "on_message", deliver_chunk)
 
 
 def believe_late_answers(patch: pytest.MonkeyPatch) -> None:
     """An answer to what was sent in an earlier term counts in this one."""
-    on_next_index = Core._on_next_index
+    on_next_index = RaftCore._on_next_index
 
-    def whatever_term(core: Core, peer: int, message: NextIndex) -> None:
+    def whatever_term(core: RaftCore, peer: int, message: AppendEntriesResponse) -> None:
         if message.term < core.term:
-            message = NextIndex(core.term, message.next_index, message.reset, message.success)
+            message = AppendEntriesResponse(core.term, message.next_index, message.reset, message.success)
         on_next_index(core, peer, message)
 
-    patch.setattr(Core, "_on_next_index", whatever_term)
+    patch.setattr(RaftCore, "_on_next_index", whatever_term)
 
 
 def fall_back_by_one(patch: pytest.MonkeyPatch) -> None:
     """A follower that does not match asks for what the core's two resets ask for, which undo each other."""
 
-    def outbound_next_index(core: Core, message: dict[str, Any]) -> Message:
-        return NextIndex(core.term, message["next_node_idx"], message["reset"], message["success"])
+    def outbound_next_index(core: RaftCore, message: dict[str, Any]) -> Message:
+        return AppendEntriesResponse(
+            core.term, message["next_node_idx"], message["reset"], message["success"]
+        )
 
-    patch.setattr(Core, "_outbound_next_index", outbound_next_index)
+    patch.setattr(RaftCore, "_outbound_next_index", outbound_next_index)
 
 
 def commit_old_terms_by_counting(patch: pytest.MonkeyPatch) -> None:
     """Raft §5.4.2, figure 8: an entry of an earlier term counts as committed once a majority holds it."""
-    tick = Core.tick
+    tick = RaftCore.tick
 
-    def count_and_tick(core: Core) -> None:
+    def count_and_tick(core: RaftCore) -> None:
         if core.is_leader:
             ranks = sorted([core.journal.last_index, *map(core.match_index, core._nodes)], reverse=True)
             core._SyncObj__raftCommitIndex = max(core.commit_index, ranks[len(ranks) // 2])
         tick(core)
 
-    patch.setattr(Core, "tick", count_and_tick)
+    patch.setattr(RaftCore, "tick", count_and_tick)
 
 
 def feed_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     """A voter streams its whole log to observers."""
 
-    push = Feed._push
+    push = ObserverFeed._push
 
-    def push_all(self: Feed, follower: Any) -> None:
+    def push_all(self: ObserverFeed, follower: Any) -> None:
         push(self, follower)
         last = self._driver.journal.last_index
         if (
@@ -121,7 +123,7 @@ def feed_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
         ):
             self._send_batches(follower, last)
 
-    patch.setattr(Feed, "_push", push_all)
+    patch.setattr(ObserverFeed, "_push", push_all)
 
 
 late = partial(Plant, story=quorum_late_answers, seconds=12.0)

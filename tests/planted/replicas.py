@@ -8,37 +8,37 @@ import pytest
 
 from raftlog.base.errors import KafkaError, OffsetOutOfRange
 from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
-from raftlog.broker import fetcher
-from raftlog.broker.server import BrokerServer
-from raftlog.proof.stories.blackouts import blackouts
-from raftlog.proof.stories.double_failover import double_failover
-from raftlog.proof.stories.endurance import endure
-from raftlog.proof.stories.jepsen import jepsen
-from raftlog.proof.stories.kip_101 import kip_101
-from raftlog.proof.stories.last_replica import last_replica
-from raftlog.proof.stories.late_bytes import late_bytes
-from raftlog.proof.stories.pause_kill import pause_kill
-from raftlog.proof.stories.relay import relay
-from raftlog.proof.stories.retry import retry
-from raftlog.proof.stories.zombie import zombie
-from raftlog.replication.following import Following
-from raftlog.replication.host import CommitWaiter, PartitionRead
+from raftlog.broker.network.server import BrokerServer
+from raftlog.broker.replicas import fetcher
+from raftlog.replication.follower_progress import FollowerProgress
+from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
-from raftlog.replication.leading import Leading
-from raftlog.replication.progress import Progress
+from raftlog.replication.leader_role import LeaderRole
+from raftlog.replication.replica_host import CommitWaiter, PartitionRead
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.blackouts import blackouts
+from raftlog_chaos.scenarios.double_failover import double_failover
+from raftlog_chaos.scenarios.endurance import endure
+from raftlog_chaos.scenarios.jepsen import jepsen
+from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.last_replica import last_replica
+from raftlog_chaos.scenarios.late_bytes import late_bytes
+from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.relay import relay
+from raftlog_chaos.scenarios.retry import retry
+from raftlog_chaos.scenarios.zombie import zombie
 from tests.planted.plant import Plant
 
 
 def leader_counts_the_unflushed(patch: pytest.MonkeyPatch) -> None:
     """The leader counts what it has only written; its followers are honest."""
-    appended = Leading._note_appended
+    appended = LeaderRole._note_appended
 
-    def count_at_once(leading: Leading, end_before: int) -> None:
+    def count_at_once(leading: LeaderRole, end_before: int) -> None:
         appended(leading, end_before)
         leading.note_flushed(leading.log.log_end_offset)
 
-    patch.setattr(Leading, "_note_appended", count_at_once)
+    patch.setattr(LeaderRole, "_note_appended", count_at_once)
 
 
 def followers_fetch_unflushed(patch: pytest.MonkeyPatch) -> None:
@@ -55,50 +55,52 @@ def acknowledge_before_the_flush(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
     """acks=all answers as acks=1 does."""
 
-    def at_once(leading: Leading, end_offset: int, waiter: CommitWaiter) -> None:
+    def at_once(leading: LeaderRole, end_offset: int, waiter: CommitWaiter) -> None:
         waiter.committed(leading.partition)
 
-    patch.setattr(Leading, "await_commit", at_once)
+    patch.setattr(LeaderRole, "await_commit", at_once)
 
 
 def acknowledge_on_resigning(patch: pytest.MonkeyPatch) -> None:
     """A leader that was deposed answers its waiting producers as if their records were committed."""
 
-    def resign(leading: Leading, error: type[KafkaError]) -> None:
+    def resign(leading: LeaderRole, error: type[KafkaError]) -> None:
         waiters, leading._waiters = leading._waiters, type(leading._waiters)()
         for _, waiter in waiters:
             waiter.committed(leading.partition)
 
-    patch.setattr(Leading, "resign", resign)
+    patch.setattr(LeaderRole, "resign", resign)
 
 
 def ignore_min_insync_replicas(patch: pytest.MonkeyPatch) -> None:
     """A leader that is alone goes on acknowledging."""
-    set_isr = Leading._set_isr
+    set_isr = LeaderRole._set_isr
 
-    def set_and_forget(leading: Leading, isr: Isr) -> None:
+    def set_and_forget(leading: LeaderRole, isr: Isr) -> None:
         set_isr(leading, isr)
         leading.below_min_isr = False
 
-    patch.setattr(Leading, "_set_isr", set_and_forget)
+    patch.setattr(LeaderRole, "_set_isr", set_and_forget)
 
 
 def commit_one_too_many(patch: pytest.MonkeyPatch) -> None:
     """A follower counts for one record more than it proved to have."""
-    note_fetch = Progress.note_fetch
+    note_fetch = FollowerProgress.note_fetch
 
-    def note_more(progress: Progress, offset: int, epoch: int, *, leader_end_offset: int, now: float) -> None:
+    def note_more(
+        progress: FollowerProgress, offset: int, epoch: int, *, leader_end_offset: int, now: float
+    ) -> None:
         proven = offset + (offset < leader_end_offset)
         note_fetch(progress, proven, epoch, leader_end_offset=leader_end_offset, now=now)
 
-    patch.setattr(Progress, "note_fetch", note_more)
+    patch.setattr(FollowerProgress, "note_fetch", note_more)
 
 
 def serve_the_uncommitted(patch: pytest.MonkeyPatch) -> None:
     """Consumers may read up to the log end."""
-    read = Leading.read_as_consumer
+    read = LeaderRole.read_as_consumer
 
-    def read_on(leading: Leading, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
+    def read_on(leading: LeaderRole, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
         partition = leading.partition
         committed, partition.high_watermark = partition.high_watermark, leading.log.log_end_offset
         try:
@@ -106,66 +108,66 @@ def serve_the_uncommitted(patch: pytest.MonkeyPatch) -> None:
         finally:
             partition.high_watermark = committed
 
-    patch.setattr(Leading, "read_as_consumer", read_on)
+    patch.setattr(LeaderRole, "read_as_consumer", read_on)
 
 
 def trust_the_isr_at_election(patch: pytest.MonkeyPatch) -> None:
     """A new leader takes its ISR to have its whole log before they fetched in its epoch."""
-    begin = Leading.begin
+    begin = LeaderRole.begin
 
-    def begin_trusting(leading: Leading) -> None:
+    def begin_trusting(leading: LeaderRole) -> None:
         for progress in leading._counted:
             progress.end_offset = leading.log.log_end_offset
         begin(leading)
 
-    patch.setattr(Leading, "begin", begin_trusting)
+    patch.setattr(LeaderRole, "begin", begin_trusting)
 
 
 def tell_the_end_before_it_is_settled(patch: pytest.MonkeyPatch) -> None:
     """KIP-207: a new leader's high watermark may lie before what the old one told."""
-    offset_for = Leading.offset_for_timestamp
+    offset_for = LeaderRole.offset_for_timestamp
 
-    def as_if_settled(leading: Leading, timestamp_ms: int, **rest: Any) -> tuple[int, int, int] | None:
+    def as_if_settled(leading: LeaderRole, timestamp_ms: int, **rest: Any) -> tuple[int, int, int] | None:
         start, leading.epoch_start_offset = leading.epoch_start_offset, 0
         try:
             return offset_for(leading, timestamp_ms, **rest)
         finally:
             leading.epoch_start_offset = start
 
-    patch.setattr(Leading, "offset_for_timestamp", as_if_settled)
+    patch.setattr(LeaderRole, "offset_for_timestamp", as_if_settled)
 
 
 def call_the_uncommitted_out_of_range(patch: pytest.MonkeyPatch) -> None:
     """A new leader's high watermark lags: who had read past it is told that there is no such offset."""
-    read = Leading.read_as_consumer
+    read = LeaderRole.read_as_consumer
 
-    def read_up_to(leading: Leading, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
+    def read_up_to(leading: LeaderRole, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
         if offset > leading.partition.high_watermark:
             raise OffsetOutOfRange()
         return read(leading, offset, max_bytes, **rest)
 
-    patch.setattr(Leading, "read_as_consumer", read_up_to)
+    patch.setattr(LeaderRole, "read_as_consumer", read_up_to)
 
 
 def end_epochs_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """Asked where its latest epoch ends, a new leader tells its high watermark, which lags."""
-    epoch_end = Leading.epoch_end
+    epoch_end = LeaderRole.epoch_end
 
-    def end_earlier(leading: Leading, leader_epoch: int) -> EpochEnd:
+    def end_earlier(leading: LeaderRole, leader_epoch: int) -> EpochEnd:
         end = epoch_end(leading, leader_epoch)
         return end._replace(end_offset=min(end.end_offset, leading.partition.high_watermark))
 
-    patch.setattr(Leading, "epoch_end", end_earlier)
+    patch.setattr(LeaderRole, "epoch_end", end_earlier)
 
 
 def know_no_epoch_but_its_own(patch: pytest.MonkeyPatch) -> None:
     """A new leader says of epochs before its own that nobody knows them."""
-    epoch_end = Leading.epoch_end
+    epoch_end = LeaderRole.epoch_end
 
-    def end_if_own(leading: Leading, leader_epoch: int) -> EpochEnd:
+    def end_if_own(leading: LeaderRole, leader_epoch: int) -> EpochEnd:
         return epoch_end(leading, leader_epoch) if leader_epoch == leading.leader_epoch else UNKNOWN_EPOCH_END
 
-    patch.setattr(Leading, "epoch_end", end_if_own)
+    patch.setattr(LeaderRole, "epoch_end", end_if_own)
 
 
 # -- the ISR ------------------------------------------------------------------------------------------------------
@@ -173,16 +175,16 @@ def know_no_epoch_but_its_own(patch: pytest.MonkeyPatch) -> None:
 
 def shrink_without_the_controller(patch: pytest.MonkeyPatch) -> None:
     """The leader goes on without a laggard before the controller has agreed."""
-    propose = Leading._propose
+    propose = LeaderRole._propose
 
-    def shrink_at_once(leading: Leading, isr: PendingExpand | PendingShrink) -> None:
+    def shrink_at_once(leading: LeaderRole, isr: PendingExpand | PendingShrink) -> None:
         if isinstance(isr, PendingShrink):
             leading._set_isr(CommittedIsr(isr.proposed))
-            leading.advance()
+            leading.maybe_advance_high_watermark()
         else:
             propose(leading, isr)
 
-    patch.setattr(Leading, "_propose", shrink_at_once)
+    patch.setattr(LeaderRole, "_propose", shrink_at_once)
 
 
 def shrink_before_the_answer(patch: pytest.MonkeyPatch) -> None:
@@ -197,30 +199,30 @@ def leave_out_who_is_joining(patch: pytest.MonkeyPatch) -> None:
 
 def join_before_the_epoch_start(patch: pytest.MonkeyPatch) -> None:
     """KIP-497: the high watermark of a new leader lags, so being past it proves too little."""
-    consider = Leading._consider_joining
+    consider = LeaderRole._consider_joining
 
-    def consider_early(leading: Leading, progress: Progress) -> None:
+    def consider_early(leading: LeaderRole, progress: FollowerProgress) -> None:
         start, leading.epoch_start_offset = leading.epoch_start_offset, 0
         try:
             consider(leading, progress)
         finally:
             leading.epoch_start_offset = start
 
-    patch.setattr(Leading, "_consider_joining", consider_early)
+    patch.setattr(LeaderRole, "_consider_joining", consider_early)
 
 
 def join_behind_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """Any follower that fetches joins the ISR."""
-    consider = Leading._consider_joining
+    consider = LeaderRole._consider_joining
 
-    def consider_anyone(leading: Leading, progress: Progress) -> None:
+    def consider_anyone(leading: LeaderRole, progress: FollowerProgress) -> None:
         reached, progress.end_offset = progress.end_offset, leading.log.log_end_offset
         try:
             consider(leading, progress)
         finally:
             progress.end_offset = reached
 
-    patch.setattr(Leading, "_consider_joining", consider_anyone)
+    patch.setattr(LeaderRole, "_consider_joining", consider_anyone)
 
 
 # -- followers ----------------------------------------------------------------------------------------------------
@@ -228,30 +230,30 @@ def join_behind_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """KIP-101: a follower's high watermark lags, so this cuts what was committed."""
-    begin = Following.begin
+    begin = FollowerRole.begin
 
-    def cut_and_begin(following: Following) -> None:
+    def cut_and_begin(following: FollowerRole) -> None:
         begin(following)
         partition = following.partition
         partition.log.truncate_to(max(partition.high_watermark, partition.log_start_offset))
 
-    patch.setattr(Following, "begin", cut_and_begin)
+    patch.setattr(FollowerRole, "begin", cut_and_begin)
 
 
 def truncate_to_the_leaders_epoch_end_only(patch: pytest.MonkeyPatch) -> None:
     """KIP-279: after two fast failovers the follower's own end of that epoch may lie before the leader's."""
 
-    def truncate_to(following: Following, diverging: EpochEnd, *, leader_epoch: int) -> int:
+    def truncate_to(following: FollowerRole, diverging: EpochEnd, *, leader_epoch: int) -> int:
         log = following.partition.log
         following._truncate(max(min(diverging.end_offset, log.log_end_offset), log.log_start_offset))
         return log.log_end_offset
 
-    patch.setattr(Following, "truncate_to", truncate_to)
+    patch.setattr(FollowerRole, "truncate_to", truncate_to)
 
 
 def never_diverge(patch: pytest.MonkeyPatch) -> None:
     """The leader does not compare epochs: whoever fetches within its log is served (KIP-595)."""
-    patch.setattr(Leading, "_divergence", lambda leading, offset, last_fetched_epoch: None)
+    patch.setattr(LeaderRole, "_divergence", lambda leading, offset, last_fetched_epoch: None)
 
 
 # -- producers ----------------------------------------------------------------------------------------------------
@@ -259,24 +261,24 @@ def never_diverge(patch: pytest.MonkeyPatch) -> None:
 
 def forget_producers_on_failover(patch: pytest.MonkeyPatch) -> None:
     """A new leader does not know what its producers sent to the old one."""
-    begin = Leading.begin
+    begin = LeaderRole.begin
 
-    def forget_and_begin(leading: Leading) -> None:
+    def forget_and_begin(leading: LeaderRole) -> None:
         leading.log.producers = ProducerState()
         begin(leading)
 
-    patch.setattr(Leading, "begin", forget_and_begin)
+    patch.setattr(LeaderRole, "begin", forget_and_begin)
 
 
 def check_no_sequences(patch: pytest.MonkeyPatch) -> None:
     """Whatever an idempotent producer sends is new."""
-    patch.setattr(ProducerState, "admit", lambda state, header: None)
+    patch.setattr(ProducerState, "check_sequence", lambda state, header: None)
 
 
 def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
     """A retry is recognised, but told where the log ends instead of where its original is."""
 
-    def append(leading: Leading, *arguments: Any, **rest: Any) -> Any:
+    def append(leading: LeaderRole, *arguments: Any, **rest: Any) -> Any:
         appended = append_produced(leading, *arguments, **rest)
         if appended.duplicate:
             count = appended.end_offset - appended.base_offset
@@ -284,8 +286,8 @@ def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
             appended = appended._replace(base_offset=end - count, end_offset=end)
         return appended
 
-    append_produced = Leading.append_produced
-    patch.setattr(Leading, "append_produced", append)
+    append_produced = LeaderRole.append_produced
+    patch.setattr(LeaderRole, "append_produced", append)
 
 
 def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:

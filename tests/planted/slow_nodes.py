@@ -6,14 +6,20 @@ from functools import partial
 
 import pytest
 
+from raftlog.base import lateness
 from raftlog.base.lateness import Lateness
-from raftlog.proof.stories.slow_nodes import slow_nodes
+from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from tests.planted.plant import Plant
 
 
 def ignore_own_slowness(patch: pytest.MonkeyPatch) -> None:
     """A node that runs for a tenth of the time expects others to be heard of as soon as ever."""
     patch.setattr(Lateness, "patience_s", 0.0)
+
+
+def take_one_stall_for_slowness(patch: pytest.MonkeyPatch) -> None:
+    """A node that stood still once waits longer for others, and has the controller wait longer for it."""
+    patch.setattr(lateness, "OFTEN", 1)
 
 
 story = partial(Plant, story=slow_nodes, seconds=20.0)
@@ -24,5 +30,11 @@ PLANTS = [
         "liveness",
         plant=ignore_own_slowness,
         note="a quiet cluster changes its controller again and again",
+    ),
+    story(
+        "one-stall-is-slowness",
+        "liveness",
+        plant=take_one_stall_for_slowness,
+        note="after a stop, a stopped node is found out seconds late",
     ),
 ]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from raftlog.proof.simulator import SimLoop
-from raftlog.replication.leading import Leading
+from raftlog.replication.leader_role import LeaderRole
+from raftlog_chaos.simulator import SimLoop
 from tests.kit.marks import taste
 from tests.planted.hunt import BrokenPlant, hunt
 from tests.planted.plant import Plant, all_plants
@@ -53,7 +53,7 @@ async def harmless(loop: SimLoop, seconds: float) -> None:
 
 
 async def calls_the_leader(loop: SimLoop, seconds: float) -> None:
-    Leading.advance(None)  # type: ignore[arg-type]
+    LeaderRole.maybe_advance_high_watermark(None)  # type: ignore[arg-type]
 
 
 async def fails(loop: SimLoop, seconds: float) -> None:
@@ -74,7 +74,11 @@ def test_what_no_story_notices_is_not_found() -> None:
 def test_an_error_of_the_plant_itself_is_no_find() -> None:
     """A patch that no longer fits the code raises AttributeError or TypeError, and would be found by anything."""
     misfit = Plant(
-        "misfit", "-", calls_the_leader, lambda patch: patch.setattr(Leading, "advance", lambda: 0), 1.0
+        "misfit",
+        "-",
+        calls_the_leader,
+        lambda patch: patch.setattr(LeaderRole, "maybe_advance_high_watermark", lambda: 0),
+        1.0,
     )
     with pytest.raises(BrokenPlant, match="TypeError"):
         hunt(misfit, [1])

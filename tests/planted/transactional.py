@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from raftlog.broker.handlers import offset_fetch, write_txn_markers
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.committed_offsets import GroupOffsets
 from raftlog.coordinator.group import Group, OffsetCommitted
-from raftlog.coordinator.positions import Positions
-from raftlog.coordinator.replay import Replay
-from raftlog.proof.stories.exactly_once import exactly_once, exactly_once_groups
-from raftlog.proof.stories.transactions import transactions
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
-from raftlog.storage.producers import Producer, ProducerState
-from raftlog.storage.transactions import AbortedTransactions
+from raftlog.storage.producers import ProducerState, ProducerStateEntry
+from raftlog.storage.transaction_index import TransactionIndex
 from raftlog.storage.verification import Verifications
+from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_groups
+from raftlog_chaos.scenarios.transactions import transactions
 from tests.planted.plant import Plant
 
 
@@ -34,19 +34,19 @@ def stable_offset_one_too_high(patch: pytest.MonkeyPatch) -> None:
 
 def forget_aborted_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """After a restart nobody knows which transactions were aborted."""
-    patch.setattr(AbortedTransactions, "load", lambda *arguments: None)
+    patch.setattr(TransactionIndex, "load", lambda *arguments: None)
 
 
 def list_no_aborted(patch: pytest.MonkeyPatch) -> None:
     """A fetch lists none of the transactions that a consumer must skip."""
-    patch.setattr(AbortedTransactions, "in_batches", lambda aborted, offset, batches: [])
+    patch.setattr(TransactionIndex, "in_batches", lambda aborted, offset, batches: [])
 
 
 def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
     """A snapshot brings back a producer, but not that its transaction is open."""
     restore = ProducerState._restore
 
-    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> Producer:
+    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> ProducerStateEntry:
         return restore(state, producer_id, epoch, *rest[:-1], -1)
 
     patch.setattr(ProducerState, "_restore", restore_closed)
@@ -80,11 +80,11 @@ def late_markers_end_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
 def pending_offsets_read_back_as_committed(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator takes what was committed in a transaction for committed."""
 
-    def move(replay: Replay, header: BatchHeader, record: OffsetCommitted) -> None:
-        positions = replay._offsets.setdefault(record.group_id, Positions())
+    def move(replay: GroupReplay, header: BatchHeader, record: OffsetCommitted) -> None:
+        positions = replay._offsets.setdefault(record.group_id, GroupOffsets())
         positions.put((record.topic, record.partition), record.committed)
 
-    patch.setattr(Replay, "_move", move)
+    patch.setattr(GroupReplay, "_move", move)
 
 
 def pending_offsets_forgotten(patch: pytest.MonkeyPatch) -> None:

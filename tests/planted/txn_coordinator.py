@@ -9,18 +9,21 @@ import pytest
 
 from raftlog.base.errors import NONE
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.broker import txn_markers
-from raftlog.broker.txn_markers import MarkerSender
+from raftlog.broker.coordination import transaction_markers
+from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.coordinator.transactions import decisions
-from raftlog.coordinator.transactions.coordinator import TransactionCoordinator, TransactionRunner
 from raftlog.coordinator.transactions.transaction import (
     IDLE,
-    PREPARING,
-    State,
+    PREPARED_STATES,
     Transaction,
     TransactionChanged,
+    TransactionState,
 )
-from raftlog.proof.stories.exactly_once import exactly_once
+from raftlog.coordinator.transactions.transaction_coordinator import (
+    TransactionCoordinator,
+    TransactionRunner,
+)
+from raftlog_chaos.scenarios.exactly_once import exactly_once
 from tests.planted.plant import Plant
 
 SECONDS = 6.0
@@ -64,7 +67,7 @@ def keep_partitions_in_memory(patch: pytest.MonkeyPatch) -> None:
     encode = decisions._changed
 
     def without_later_ones(after: Transaction) -> TransactionChanged:
-        if after.state is State.ONGOING and after.update_ms != after.start_ms:
+        if after.state is TransactionState.ONGOING and after.update_ms != after.start_ms:
             after = msgspec.structs.replace(after, partitions=frozenset(sorted(after.partitions)[:1]))
         return encode(after)
 
@@ -73,8 +76,8 @@ def keep_partitions_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
     """Whatever a leader answers, it has heard."""
-    codes = txn_markers._codes
-    patch.setattr(txn_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
+    codes = transaction_markers._codes
+    patch.setattr(transaction_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
 
 
 def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +101,7 @@ def fence_nobody(patch: pytest.MonkeyPatch) -> None:
     end = decisions.decide_end
 
     def end_for_anybody(tail: Transaction, request: Any, **given: Any) -> Decision:
-        if tail.exists and tail.state is State.ONGOING:
+        if tail.exists and tail.state is TransactionState.ONGOING:
             request = msgspec.structs.replace(request, producer=tail.producer)
         return end(tail, request, **given)
 
@@ -111,7 +114,9 @@ def abort_what_is_committed(patch: pytest.MonkeyPatch) -> None:
 
     def load_and_abort(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> None:
         changed = [
-            msgspec.structs.replace(each, state=State.PREPARE_ABORT) if each.state in PREPARING else each
+            msgspec.structs.replace(each, state=TransactionState.PREPARE_ABORT)
+            if each.state in PREPARED_STATES
+            else each
             for each in transactions
         ]
         load(coordinator, changed, **times)
@@ -124,9 +129,9 @@ def begin_while_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
     init = decisions.decide_init
 
     def init_at_once(tail: Transaction, request: Any, **given: Any) -> Decision:
-        if tail.state in PREPARING:
-            assert State.EMPTY in IDLE
-            tail = msgspec.structs.replace(tail, state=State.EMPTY)
+        if tail.state in PREPARED_STATES:
+            assert TransactionState.EMPTY in IDLE
+            tail = msgspec.structs.replace(tail, state=TransactionState.EMPTY)
         return init(tail, request, **given)
 
     patch.setattr(decisions, "decide_init", init_at_once)

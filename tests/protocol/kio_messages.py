@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
-from raftlog.protocol.apis import APIS, BUILT
+from raftlog.protocol.apis import APIS, SERVED_KEYS
 from raftlog.protocol.schema import Field, message_type, schema_of, to_wire
 
 _EPOCH = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
@@ -34,7 +34,7 @@ def built_versions(direction: str) -> list[tuple[int, int, str]]:
     """Every served API in every version that kio knows."""
     return [
         (key, version, direction)
-        for key in sorted(BUILT)
+        for key in sorted(SERVED_KEYS)
         for version in range(APIS[key].min_version, APIS[key].max_version + 1)
     ]
 

@@ -13,11 +13,11 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.protocol import codec
-from raftlog.protocol.apis import APIS, BUILT, ApiKey, advertised
-from raftlog.protocol.reader import ALLOWANCE_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE, read_message
+from raftlog.protocol.apis import APIS, SERVED_KEYS, ApiKey, advertised_versions
+from raftlog.protocol.message_builders import build_response, request_builders, response_builders
+from raftlog.protocol.reader import BASE_OBJECT_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE, read_message
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import build, request_shapes, response_shapes
-from raftlog.protocol.writer import entity_writer, pieces_writer
+from raftlog.protocol.writer import entity_writer, incremental_entity_writer
 from tests.kit.examples import examples
 from tests.kit.marks import nightly, taste
 from tests.protocol.kio_messages import built_versions, every_version, kio_decode, kio_encode, messages, plain
@@ -42,7 +42,7 @@ def encode(message: Any) -> bytes:
 def encode_in_pieces(message: Any) -> tuple[bytes, int]:
     """Return the bytes of a message, and how many pieces they were written in."""
     out = bytearray()
-    count = len(list(pieces_writer(type(message))(out, message)))
+    count = len(list(incremental_entity_writer(type(message))(out, message)))
     return bytes(out), count
 
 
@@ -65,7 +65,7 @@ def test_both_directions_equal_kio(key: int, version: int, direction: str, data:
 
 def test_what_is_written_in_pieces_stops_at_each_entity_of_an_array() -> None:
     """Those included of an array in an entity that is none, and those that are bytes already."""
-    make = response_shapes(69, 1)
+    make = response_builders(69, 1)
     topic = make.TopicPartitions(topic_id=UUID(int=1), topic_name="t", partitions=(0, 1))
     assignment = make.Assignment(topic_partitions=(topic,) * 10)
     member = make.Member(assignment=assignment, target_assignment=assignment, subscribed_topic_names=("t",))
@@ -95,15 +95,15 @@ def test_api_table_is_kios() -> None:
 
 def test_produce_is_advertised_from_zero() -> None:
     """Older librdkafka drops compression unless Produce v0 is listed (KAFKA-18659)."""
-    ranges = {each.api_key: each for each in advertised()}
+    ranges = {each.api_key: each for each in advertised_versions()}
     assert ranges[0][1:] == (0, 13)
     assert ranges[1][1:] == (4, 18)
-    assert ranges.keys() == BUILT
+    assert ranges.keys() == SERVED_KEYS
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
     """KIP-482: a reader ignores tags that it does not know, wherever they are."""
-    known = encode(request_shapes(3, 12).MetadataRequest(topics=None, allow_auto_topic_creation=True))
+    known = encode(request_builders(3, 12).MetadataRequest(topics=None, allow_auto_topic_creation=True))
     message = codec.decode_request(3, 12, memoryview(known[:-1] + b"\x02\x05\x02ab\x2a\x00"), 0)
     assert message.topics is None and message.allow_auto_topic_creation
 
@@ -116,7 +116,7 @@ def test_bytes_behind_a_message_are_ignored() -> None:
 
 def test_tagged_field_whose_length_lies_is_refused() -> None:
     """A known tag must fill its length exactly, else what follows would be misread."""
-    body = encode(request_shapes(1, 12).FetchRequest())[:-1]
+    body = encode(request_builders(1, 12).FetchRequest())[:-1]
     assert codec.decode_request(1, 12, memoryview(body + b"\x01\x00\x02\x02a"), 0).cluster_id == "a"
     with pytest.raises(InvalidRequest):
         codec.decode_request(1, 12, memoryview(body + b"\x01\x00\x03\x02a\x00"), 0)
@@ -169,12 +169,12 @@ def test_hostile_lengths_cost_no_memory(name: str) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= OBJECT_BYTES_PER_RECEIVED_BYTE * len(body) + 2 * ALLOWANCE_BYTES
+    assert peak <= OBJECT_BYTES_PER_RECEIVED_BYTE * len(body) + 2 * BASE_OBJECT_BYTES
 
 
 def test_a_large_honest_request_is_decoded() -> None:
     """The bound on objects leaves room for ten thousand topics with names."""
-    make = request_shapes(3, 12)
+    make = request_builders(3, 12)
     topics = tuple(make.MetadataRequestTopic(name=f"topic-{n:06}") for n in range(10_000))
     body = encode(make.MetadataRequest(topics=topics))
     assert len(codec.decode_request(3, 12, memoryview(body), 0).topics) == 10_000
@@ -198,7 +198,7 @@ def test_header_round_trips(case: tuple[int, int, str], correlation_id: int, cli
 
 
 def request_of(key: int, version: int) -> Any:
-    return getattr(request_shapes(key, version), message_type(key, version, "request").__name__)()
+    return getattr(request_builders(key, version), message_type(key, version, "request").__name__)()
 
 
 def test_header_tags_are_skipped() -> None:
@@ -226,7 +226,7 @@ def test_unknown_api_has_a_header() -> None:
 def test_response_header_is_tagged_but_for_api_versions() -> None:
     """Flexible responses have header version 1, ApiVersions always 0 (KIP-511)."""
     for key, version, tagged in ((3, 12, 1), (3, 8, 0), (18, 3, 0), (18, 0, 0)):
-        message = build(key, version)
+        message = build_response(key, version)
         frame = codec.encode_response(key, version, 9, message)
         assert int.from_bytes(frame[:4]) == len(frame) - 4
         assert frame[4:8] == b"\x00\x00\x00\x09"
@@ -237,7 +237,7 @@ def test_response_header_is_tagged_but_for_api_versions() -> None:
 @pytest.mark.parametrize("version", [1, 9])
 def test_encoded_parts_are_sent_as_they_are(version: int) -> None:
     """A kept part, or a kept message, gives the same frame as what it was made from."""
-    make = response_shapes(3, version)
+    make = response_builders(3, version)
     topic = make.MetadataResponseTopic(name="kept")
     message = make.MetadataResponse(cluster_id="here", topics=(topic, topic))
     frame = codec.encode_response(3, version, 4, message)
@@ -263,17 +263,17 @@ def test_errors_of_a_whole_request_are_said_where_the_api_has_a_place() -> None:
 def test_shapes_drop_what_a_version_lacks_and_refuse_what_none_has() -> None:
     """One piece of code serves all versions, but not misspelt fields."""
     topic = {"error_code": 3, "name": "a", "topic_id": None, "partitions": ()}
-    assert not hasattr(response_shapes(3, 1).MetadataResponseTopic(**topic), "topic_id")
-    assert response_shapes(3, 12).MetadataResponseTopic(**topic).topic_authorized_operations == -(2**31)
+    assert not hasattr(response_builders(3, 1).MetadataResponseTopic(**topic), "topic_id")
+    assert response_builders(3, 12).MetadataResponseTopic(**topic).topic_authorized_operations == -(2**31)
     with pytest.raises(TypeError, match="nmae"):
-        response_shapes(3, 1).MetadataResponseTopic(nmae="a")
+        response_builders(3, 1).MetadataResponseTopic(nmae="a")
     with pytest.raises(AttributeError):
-        response_shapes(3, 1).NoSuchThing  # noqa: B018
+        response_builders(3, 1).NoSuchThing  # noqa: B018
 
 
 def test_an_answer_of_very_many_small_parts_is_read() -> None:
     """What a request may not cost for its size, another broker's answer may: short ids by the ten thousand."""
-    make = response_shapes(ApiKey.LIST_TRANSACTIONS, 0)
+    make = response_builders(ApiKey.LIST_TRANSACTIONS, 0)
     states = tuple(
         make.TransactionState(transactional_id=f"x{each}", producer_id=each, transaction_state="Empty")
         for each in range(20_000)

@@ -17,16 +17,16 @@ from raftlog.base.types import EpochEnd
 from raftlog.protocol import codec
 from raftlog.protocol.fetch import (
     MERGE_BELOW_BYTES,
-    Fetched,
+    FetchedPartition,
     FetchPartition,
     FetchRequest,
     decode_fetch,
     encode_fetch_response,
 )
 from raftlog.protocol.fetch_client import decode_fetch_response, encode_fetch_request
+from raftlog.protocol.message_builders import request_builders, response_builders
+from raftlog.protocol.primitives import Endpoint
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import request_shapes, response_shapes
-from raftlog.protocol.wire import Endpoint
 from tests.kit.examples import examples
 from tests.protocol.kio_messages import kio_decode, kio_encode, messages
 
@@ -130,7 +130,7 @@ def test_hostile_lengths_cost_no_memory(name: str) -> None:
 offsets = st.integers(-1, 2**62)
 leaders = st.tuples(st.integers(0, 9), st.integers(0, 99))
 fetched = st.builds(
-    Fetched,
+    FetchedPartition,
     st.integers(0, 2**31 - 1),
     st.sampled_from(ErrorCode).map(int),
     offsets,
@@ -159,7 +159,7 @@ def responses(version: int) -> st.SearchStrategy[Any]:
     return st.lists(st.tuples(names, st.lists(fetched, max_size=3)), max_size=2)
 
 
-def kio_result(make: Any, result: Fetched) -> Any:
+def kio_result(make: Any, result: FetchedPartition) -> Any:
     tags = {}
     if result.diverging_epoch is not None:
         tags["diverging_epoch"] = make.EpochEndOffset(
@@ -185,7 +185,7 @@ def kio_result(make: Any, result: Fetched) -> Any:
 
 
 def kio_response(version: int, topics: Any, nodes: list[Endpoint]) -> bytes:
-    make = response_shapes(1, version)
+    make = response_builders(1, version)
     message = make.FetchResponse(
         error_code=ErrorCode(0 if version < 7 else 70),
         session_id=5,
@@ -216,7 +216,9 @@ def test_large_records_are_not_copied() -> None:
     """They leave as the very object that came in."""
     records = memoryview(bytes(MERGE_BELOW_BYTES))
     topic = UUID(int=1)
-    buffers = encode_fetch_response(17, 1, [(topic, [Fetched(0, records=records), Fetched(1, records=b"s")])])
+    buffers = encode_fetch_response(
+        17, 1, [(topic, [FetchedPartition(0, records=records), FetchedPartition(1, records=b"s")])]
+    )
     assert any(each is records for each in buffers)
     assert len(buffers) == 3
 
@@ -292,7 +294,7 @@ def test_a_followers_response_is_read_back(version: int, data: st.DataObject) ->
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
     """It would be kept, hashed and told again; names have 249 characters at most."""
-    make = request_shapes(1, version)
+    make = request_builders(1, version)
 
     def decoded(name: str) -> Any:
         message = make.FetchRequest(topics=(make.FetchTopic(topic=name, partitions=()),))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import InvalidRecord
-from raftlog.protocol.otlp import MOST_FIELDS, MetricsReader, Point
+from raftlog.protocol.otlp import MAX_FIELDS, DataPoint, MetricsReader
 from tests.protocol.otlp_bytes import field, fixed, gauge, histogram, metrics_data, point, total, varint
 
 
-def read(encoded: bytes) -> list[tuple[tuple[tuple[str, str], ...], Point]]:
+def read(encoded: bytes) -> list[tuple[tuple[tuple[str, str], ...], DataPoint]]:
     return list(MetricsReader(encoded).points())
 
 
@@ -28,11 +28,11 @@ def test_gauges_and_sums_are_read_with_their_attributes() -> None:
     )
     group = (("group_id", "g"),)
     assert read(encoded) == [
-        (group, Point("a.rate", "gauge", False, (("node_id", "1"),), 0.5)),
-        (group, Point("a.rate", "gauge", False, (("node_id", "2"),), -3)),
-        (group, Point("a.total", "counter", False, (("topic", "t"),), 7)),
-        (group, Point("b", "counter", True, (), 2)),
-        (group, Point("c", "gauge", False, (), 1)),
+        (group, DataPoint("a.rate", "gauge", False, (("node_id", "1"),), 0.5)),
+        (group, DataPoint("a.rate", "gauge", False, (("node_id", "2"),), -3)),
+        (group, DataPoint("a.total", "counter", False, (("topic", "t"),), 7)),
+        (group, DataPoint("b", "counter", True, (), 2)),
+        (group, DataPoint("c", "gauge", False, (), 1)),
     ]
 
 
@@ -77,8 +77,8 @@ def test_malformed_metrics_are_refused(encoded: bytes) -> None:
 def test_a_push_is_read_up_to_so_many_fields() -> None:
     """However deep or flat they are: the time that reading takes is bounded, and what came first is kept."""
     first = field(2, gauge("a", point(1)))
-    many = {f"a{number}": "v" for number in range(MOST_FIELDS)}
-    for rest in (field(9, 1) * MOST_FIELDS, field(2, gauge("b", point(1, **many)))):
+    many = {f"a{number}": "v" for number in range(MAX_FIELDS)}
+    for rest in (field(9, 1) * MAX_FIELDS, field(2, gauge("b", point(1, **many)))):
         reader = MetricsReader(field(1, field(2, first)) + field(1, field(2, rest)))
         assert [each.name for _, each in reader.points()] == ["a"]
         assert reader.skipped == 1

@@ -14,9 +14,9 @@ from kio.schema.errors import ErrorCode
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol import codec
-from raftlog.protocol.produce import Produced, decode_produce, encode_produce_response
-from raftlog.protocol.shapes import request_shapes, response_shapes
-from raftlog.protocol.wire import Endpoint
+from raftlog.protocol.message_builders import request_builders, response_builders
+from raftlog.protocol.primitives import Endpoint
+from raftlog.protocol.produce import ProducedPartition, decode_produce, encode_produce_response
 from tests.kit.examples import examples
 from tests.protocol.kio_messages import kio_encode, messages
 
@@ -100,7 +100,7 @@ def test_versions_below_three_are_decoded() -> None:
     request = decode_produce(memoryview(body), 0, 0)
     assert (request.acks, request.timeout_ms, request.transactional_id) == (1, 1500, None)
     assert request.topics[0][1][0][0] == 4
-    answer = [("t", [Produced(4, 35)])]
+    answer = [("t", [ProducedPartition(4, 35)])]
     tail = struct.pack(">ih1siihq", 1, 1, b"t", 1, 4, 35, -1)
     assert encode_produce_response(0, 7, answer)[8:] == tail
     assert encode_produce_response(1, 7, answer)[8:] == tail + bytes(4)
@@ -131,7 +131,7 @@ def test_hostile_lengths_cost_no_memory(name: str) -> None:
 
 
 produced = st.builds(
-    Produced,
+    ProducedPartition,
     st.integers(0, 2**31 - 1),
     st.sampled_from(ErrorCode).map(int),
     st.integers(-1, 2**62),
@@ -143,7 +143,7 @@ produced = st.builds(
 )
 
 
-def clean(result: Produced) -> Produced:
+def clean(result: ProducedPartition) -> ProducedPartition:
     """A success has neither message nor leader hint; the encoder counts on that."""
     if result.error_code == 0:
         return result._replace(error_message=None, leader=None, record_errors=())
@@ -151,7 +151,7 @@ def clean(result: Produced) -> Produced:
 
 
 def kio_response(version: int, topics: list[Any], endpoints: list[Endpoint]) -> Any:
-    make = response_shapes(0, version)
+    make = response_builders(0, version)
     return make.ProduceResponse(
         throttle_time=datetime.timedelta(milliseconds=5),
         node_endpoints=tuple(make.NodeEndpoint(**each._asdict()) for each in endpoints),
@@ -166,7 +166,7 @@ def kio_response(version: int, topics: list[Any], endpoints: list[Endpoint]) -> 
     )
 
 
-def kio_result(make: Any, result: Produced) -> Any:
+def kio_result(make: Any, result: ProducedPartition) -> Any:
     leader = (
         None
         if result.leader is None
@@ -212,7 +212,7 @@ def test_encoding_equals_kio(version: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("version", (3, 8, 12))
 def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
     """It would be kept, hashed and told again; names have 249 characters at most."""
-    make = request_shapes(0, version)
+    make = request_builders(0, version)
 
     def decoded(name: str) -> Any:
         message = make.ProduceRequest(topic_data=(make.TopicProduceData(name=name, partition_data=()),))

@@ -15,7 +15,7 @@ from tests.kit.waits import PATIENCE_S
 SECRET = b"a secret of the tests"
 
 
-class Tape:
+class RecordingStateMachine:
     """A state machine that remembers everything it was told, in order."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ async def until(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> No
             await asyncio.sleep(0.002)
 
 
-class Cluster:
+class QuorumCluster:
     """Voters 1..n; each can be stopped and started again on its folder and port."""
 
     def __init__(self, path: Any, voters: int, **options: Any) -> None:
@@ -61,13 +61,13 @@ class Cluster:
         self.sockets = {node: bound_socket() for node in range(1, voters + 1)}
         self.addresses = {node: sock.getsockname() for node, sock in self.sockets.items()}
         self.nodes: dict[int, Quorum] = {}
-        self.tapes: dict[int, Tape] = {}
+        self.tapes: dict[int, RecordingStateMachine] = {}
         self.envs: dict[int, Env] = {}
 
     async def start(self, *nodes: int) -> None:
         for node in nodes or tuple(self.addresses):
             sock = self.sockets.pop(node, None) or bound_socket(self.addresses[node][1])
-            self.tapes[node] = Tape()
+            self.tapes[node] = RecordingStateMachine()
             self.envs[node] = self.envs.get(node) or Env(random=random.Random(node))
             self.nodes[node] = Quorum(
                 self.envs[node],

@@ -13,9 +13,9 @@ import pysyncobj.transport
 import pysyncobj.version
 import pytest
 
-from raftlog.quorum import seams
-from raftlog.quorum.messages import NextIndex, RequestVote, VoteGranted
-from tests.quorum.single import Node, append, entries
+from raftlog.quorum import pysyncobj_adapter
+from raftlog.quorum.messages import AppendEntriesResponse, RequestVote, VoteGranted
+from tests.quorum.single_voter import SingleVoter, append, entries
 
 SOURCES = {
     pysyncobj.syncobj: "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4",
@@ -46,18 +46,18 @@ def test_not_a_byte_of_the_source_has_moved(module: object) -> None:
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == SOURCES[module]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", seams.PRIVATE_NAMES)
+@pytest.mark.parametrize("name", pysyncobj_adapter.PRIVATE_NAMES)
 def test_a_private_attribute_has_the_type_we_rely_on(name: str) -> None:
     """Each name the room reads or writes exists, on a follower and on a leader."""
-    for node in (Node(), Node().elect()):
-        assert isinstance(getattr(node.core, name), seams.PRIVATE_NAMES[name]), name
+    for node in (SingleVoter(), SingleVoter().elect()):
+        assert isinstance(getattr(node.core, name), pysyncobj_adapter.PRIVATE_NAMES[name]), name
 
 
-@pytest.mark.parametrize("name", seams.PRIVATE_METHODS)
+@pytest.mark.parametrize("name", pysyncobj_adapter.PRIVATE_METHODS)
 def test_a_private_method_takes_what_we_give_it(name: str) -> None:
     """Each method the room calls or overrides exists in SyncObj with these parameters."""
     method = getattr(pysyncobj.syncobj.SyncObj, name)
-    assert tuple(inspect.signature(method).parameters)[1:] == seams.PRIVATE_METHODS[name]
+    assert tuple(inspect.signature(method).parameters)[1:] == pysyncobj_adapter.PRIVATE_METHODS[name]
 
 
 def test_the_places_where_ours_is_put_in_are_used() -> None:
@@ -66,7 +66,7 @@ def test_the_places_where_ours_is_put_in_are_used() -> None:
     assert source.count("createJournal(") == 1 and "time.time()" not in source
     assert source.count("random.random()") == 1  # in the overridden __generateRaftTimeout
     assert source.count("time.sleep(") == 3  # in the tick thread, and while a transport is not ready
-    node = Node()
+    node = SingleVoter()
     node.now = 12_345.0
     node.step()
     assert pysyncobj.syncobj.monotonicTime() == 12_345.0
@@ -76,29 +76,29 @@ def test_the_places_where_ours_is_put_in_are_used() -> None:
 def test_the_cores_messages_have_the_shape_we_translate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Types and keys of what the core sends in an election, a replication, an answer and a transfer."""
     seen: dict[str, set[str]] = {}
-    translate = seams.Outbound.send
+    translate = pysyncobj_adapter.OutboxTransport.send
 
-    def watch(outbound: seams.Outbound, node: object, message: dict[str, object]) -> bool:
+    def watch(outbound: pysyncobj_adapter.OutboxTransport, node: object, message: dict[str, object]) -> bool:
         seen.setdefault(str(message["type"]), set()).update(message)
         return bool(translate(outbound, node, message))
 
-    monkeypatch.setattr(seams.Outbound, "send", watch)
-    leader = Node().elect()
+    monkeypatch.setattr(pysyncobj_adapter.OutboxTransport, "send", watch)
+    leader = SingleVoter().elect()
     leader.core.propose(b"x")
     leader.step()
-    leader.step(2, NextIndex(1, leader.core.journal.last_index + 1, False, True))
-    assert leader.core.transfer()
-    follower = Node()
+    leader.step(2, AppendEntriesResponse(1, leader.core.journal.last_index + 1, False, True))
+    assert leader.core.transfer_leadership()
+    follower = SingleVoter()
     follower.step(2, append(1, 1, 0, entries(2, 3, 1)))
-    voter = Node()
+    voter = SingleVoter()
     voter.step(3, RequestVote(3, 1, 0))
     assert seen == WIRE
 
 
 def test_votes_come_in_as_the_core_reads_them() -> None:
     """A leader is made by answers alone."""
-    node = Node()
-    node.core.stand()
+    node = SingleVoter()
+    node.core.start_election()
     node.step()
     node.step(2, VoteGranted(1))
-    assert node.core.is_leader and node.core.leads_all_committed is False
+    assert node.core.is_leader and node.core.has_applied_own_term is False

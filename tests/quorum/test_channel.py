@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.quorum import channel as channels
 from raftlog.quorum.channel import (
-    Accepted,
     Challenge,
-    Dialled,
     ForeignCluster,
+    HandshakeRefused,
     Hello,
     Identity,
+    InboundChannel,
+    OutboundChannel,
     Proof,
     Refusal,
-    Refused,
     Verdict,
     dial,
 )
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket, until
 
@@ -40,26 +40,26 @@ class Server:
     def __init__(self, identity: Identity, admit: Callable[[Any], str | None]) -> None:
         self.identity = identity
         self.admit = admit
-        self.open: list[Accepted] = []
+        self.open: list[InboundChannel] = []
         self.frames: list[bytes] = []
         self.lost: list[str] = []
         self.refused: list[str] = []
         self.address = ("127.0.0.1", 0)
 
-    def accept(self) -> Accepted:
-        return Accepted(
+    def accept(self) -> InboundChannel:
+        return InboundChannel(
             self.identity,
             admit=self.admit,
             on_open=self.opened,
             on_failed=lambda _channel, reason: self.refused.append(reason),
         )
 
-    def opened(self, channel: Accepted) -> None:
+    def opened(self, channel: InboundChannel) -> None:
         self.open.append(channel)
         channel.attach(self.frames.append, self.lost.append)
 
 
-def who(node_id: int, secret: bytes = b"secret", cluster_id: str | None = None) -> Identity:
+def make_identity(node_id: int, secret: bytes = b"secret", cluster_id: str | None = None) -> Identity:
     return Identity(node_id, secret, lambda: cluster_id)
 
 
@@ -79,13 +79,13 @@ async def serving(
             channel.close("the test is over")
 
 
-async def connected(server: Server, identity: Identity | None = None) -> Dialled:
-    return await dial(identity or who(2), "rpc", server.address, expect=1)
+async def connected(server: Server, identity: Identity | None = None) -> OutboundChannel:
+    return await dial(identity or make_identity(2), "rpc", server.address, expect=1)
 
 
 async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
     """Node ids are authenticated on both sides; every frame comes once and in order, large ones too."""
-    async with serving(who(1, cluster_id="abc")) as server:
+    async with serving(make_identity(1, cluster_id="abc")) as server:
         channel = await connected(server)
         assert (channel.peer_id, server.open[0].peer_id, server.open[0].kind) == (1, 2, "rpc")
         sent = [b"", b"one", b"x" * 1_000_000, b"last"]
@@ -102,7 +102,7 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
 
 async def refused(server: Server, identity: Identity, expect: int | None = 1) -> tuple[str, str]:
     """Dial in vain; return what the dialler and the listener were told."""
-    with pytest.raises(Refused) as told:
+    with pytest.raises(HandshakeRefused) as told:
         await dial(identity, "raft", server.address, expect=expect)
     await until(lambda: server.refused)
     return str(told.value), server.refused[0]
@@ -110,8 +110,8 @@ async def refused(server: Server, identity: Identity, expect: int | None = 1) ->
 
 async def test_a_wrong_secret_is_refused_and_both_sides_are_told() -> None:
     """The commonest mistake of a deployment must be in both logs."""
-    async with serving(who(1)) as server:
-        here, there = await refused(server, who(2, b"another secret"))
+    async with serving(make_identity(1)) as server:
+        here, there = await refused(server, make_identity(2, b"another secret"))
         assert "secrets differ" in here and "secrets differ" in there
         assert server.open == []
 
@@ -136,7 +136,7 @@ async def handshake(address: tuple[str, int], *messages: Any) -> list[Any]:
 async def test_a_listener_proves_nothing_to_a_stranger() -> None:
     """With a proof of the listener's, a stranger could try secrets at home; a wrong proof earns a refusal only."""
     hello = Hello(channels._PROTOCOL, "rpc", 2, "", b"n" * 32)
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         challenge, refusal = await handshake(server.address, hello, Proof(b"p" * 32))
     assert isinstance(challenge, Challenge) and isinstance(refusal, Refusal)
     assert [type(each) for each in msgspec.structs.astuple(challenge)] == [int, str, bytes]
@@ -173,45 +173,45 @@ async def test_an_impostor_is_not_believed(messages: tuple[Any, ...]) -> None:
     """Neither that it is the node at this address, nor that this node belongs to another cluster, which ends a node."""
     sock = bound_socket()
     listener = await asyncio.get_running_loop().create_server(lambda: Impostor(*messages), sock=sock)
-    with pytest.raises(Refused) as told:
-        await dial(who(2, cluster_id="ours"), "rpc", sock.getsockname(), expect=1)
+    with pytest.raises(HandshakeRefused) as told:
+        await dial(make_identity(2, cluster_id="ours"), "rpc", sock.getsockname(), expect=1)
     listener.close()
     assert not isinstance(told.value, ForeignCluster)
 
 
 async def test_a_foreign_cluster_is_refused_on_either_side() -> None:
     """Two clusters with one secret on one machine do not mix."""
-    async with serving(who(1, cluster_id="ours")) as server:
-        here, there = await refused(server, who(2, cluster_id="theirs"))
+    async with serving(make_identity(1, cluster_id="ours")) as server:
+        here, there = await refused(server, make_identity(2, cluster_id="theirs"))
         assert "belongs to cluster" in here and "belongs to cluster" in there
         with pytest.raises(ForeignCluster):
-            await dial(who(2, cluster_id="theirs"), "rpc", server.address, expect=1)
+            await dial(make_identity(2, cluster_id="theirs"), "rpc", server.address, expect=1)
 
 
 @pytest.mark.parametrize("ids", [(None, None), ("ours", None), (None, "ours"), ("ours", "ours")])
 async def test_a_node_without_a_cluster_id_yet_may_join(ids: tuple[str | None, str | None]) -> None:
     """The id is in the metadata, which a new node has yet to get."""
-    async with serving(who(1, cluster_id=ids[0])) as server:
-        assert (await connected(server, who(2, cluster_id=ids[1]))).opened
+    async with serving(make_identity(1, cluster_id=ids[0])) as server:
+        assert (await connected(server, make_identity(2, cluster_id=ids[1]))).opened
 
 
 async def test_another_node_than_expected_is_refused() -> None:
     """Swapped addresses in controller.quorum.voters."""
-    async with serving(who(1)) as server:
-        here, there = await refused(server, who(2), expect=3)
+    async with serving(make_identity(1)) as server:
+        here, there = await refused(server, make_identity(2), expect=3)
         assert "expected node 3" in here and "expected node 3" in there
 
 
 async def test_a_peer_that_is_not_admitted_is_told_why() -> None:
     """Authenticated but unwelcome, as a node that is not among the voters."""
-    async with serving(who(1), lambda hello: f"no {hello.kind} from {hello.node_id}") as server:
-        here, there = await refused(server, who(2))
+    async with serving(make_identity(1), lambda hello: f"no {hello.kind} from {hello.node_id}") as server:
+        here, there = await refused(server, make_identity(2))
         assert "no raft from 2" in here and "no raft from 2" in there
 
 
 async def test_a_replayed_frame_closes_the_channel() -> None:
     """The MAC covers a sequence number."""
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         channel = await connected(server)
         recorded: list[bytes] = []
         transport = channel._transport
@@ -227,7 +227,7 @@ async def test_a_replayed_frame_closes_the_channel() -> None:
 
 async def test_a_frame_reflected_to_its_sender_closes_the_channel() -> None:
     """Each direction has its own key."""
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         channel = await connected(server)
         lost: list[str] = []
         channel.attach(lambda _payload: None, lost.append)
@@ -239,11 +239,11 @@ async def test_a_frame_reflected_to_its_sender_closes_the_channel() -> None:
 
 async def test_a_recorded_session_cannot_be_played_again() -> None:
     """Both sides put a nonce into the transcript that is proved."""
-    async with serving(who(1)) as server:
-        channel = Dialled(who(2), "rpc", expect=1)
+    async with serving(make_identity(1)) as server:
+        channel = OutboundChannel(make_identity(2), "rpc", expect=1)
         recorded = bytearray()
         transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: Recorded(channel, recorded), *server.address
+            lambda: RecordingProtocol(channel, recorded), *server.address
         )
         await channel.ready
         channel.send(b"once")
@@ -256,10 +256,10 @@ async def test_a_recorded_session_cannot_be_played_again() -> None:
         writer.close()
 
 
-class Recorded(asyncio.Protocol):
+class RecordingProtocol(asyncio.Protocol):
     """A protocol whose every written byte is kept."""
 
-    def __init__(self, inner: Dialled, kept: bytearray) -> None:
+    def __init__(self, inner: OutboundChannel, kept: bytearray) -> None:
         self.inner = inner
         self.kept = kept
 
@@ -298,7 +298,7 @@ class Recorded(asyncio.Protocol):
 )
 async def test_what_is_no_handshake_is_closed_at_once(opening: bytes) -> None:
     """HTTP, TLS, negative and oversized lengths, and bytes that are no message, before anything is allocated."""
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(opening)
         async with asyncio.timeout(PATIENCE_S):
@@ -310,7 +310,7 @@ async def test_what_is_no_handshake_is_closed_at_once(opening: bytes) -> None:
 async def test_text_that_is_no_utf_8_is_refused_like_other_nonsense() -> None:
     """msgspec raises UnicodeDecodeError for it, which is none of its own errors: no traceback in the log."""
     tag = b"raftlog hell\xff"
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(struct.pack(">I", len(tag) + 2) + b"\x91" + bytes([0xA0 | len(tag)]) + tag)
         async with asyncio.timeout(2):
@@ -322,7 +322,7 @@ async def test_text_that_is_no_utf_8_is_refused_like_other_nonsense() -> None:
 
 async def test_an_oversized_frame_closes_an_open_channel() -> None:
     """The limit holds after authentication too."""
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         channel = await connected(server)
         assert channel._transport is not None
         channel._transport.write(struct.pack(">I", channels.MAX_FRAME_BYTES + 17))
@@ -333,7 +333,7 @@ async def test_an_oversized_frame_closes_an_open_channel() -> None:
 async def test_a_peer_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handshake that is not finished in its time holds no connection (slow loris)."""
     monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         async with asyncio.timeout(PATIENCE_S):
             await reader.read()
@@ -353,7 +353,7 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
     channel then wrote to it, which ended the node."""
     monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
     failures: list[dict[str, Any]] = []
-    given_up: list[Dialled] = []
+    given_up: list[OutboundChannel] = []
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
@@ -361,7 +361,7 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
         dialling: list[asyncio.Task[Any]] = []
 
         def give_up(begin: Callable[..., None]) -> Callable[..., None]:
-            def begin_and_give_up(channel: Dialled, *arguments: Any) -> None:
+            def begin_and_give_up(channel: OutboundChannel, *arguments: Any) -> None:
                 begin(channel, *arguments)
                 given_up.append(channel)
                 dialling[0].cancel()
@@ -369,9 +369,9 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
             return begin_and_give_up
 
         name = "_begin" if moment == "made" else "_take_challenge"
-        monkeypatch.setattr(Dialled, name, give_up(getattr(Dialled, name)))
-        async with serving(who(1)) as server:
-            dialling.append(asyncio.create_task(dial(who(2), "rpc", server.address, expect=1)))
+        monkeypatch.setattr(OutboundChannel, name, give_up(getattr(OutboundChannel, name)))
+        async with serving(make_identity(1)) as server:
+            dialling.append(asyncio.create_task(dial(make_identity(2), "rpc", server.address, expect=1)))
             await asyncio.wait(dialling)
             late = loop.time() + 3 * channels.ACCEPT_SECONDS
             await until(lambda: loop.time() > late and (server.refused or server.lost))
@@ -387,15 +387,15 @@ def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: f
     """At whatever moment: the simulator's transports also close without telling, and fail who writes to them later."""
 
     async def program(loop: SimLoop) -> None:
-        server = Server(who(1), lambda _: None)
+        server = Server(make_identity(1), lambda _: None)
         await loop.host("a").start(loop.create_server(server.accept, port=9093))
         loop.network.latency_s = (0.0005, 0.0005)
         loop.network.turn_s = 0.001
-        dialling = loop.host("b").start(dial(who(2), "rpc", ("a", 9093), expect=1, seconds=seconds))
+        dialling = loop.host("b").start(dial(make_identity(2), "rpc", ("a", 9093), expect=1, seconds=seconds))
         await asyncio.wait([dialling])
         await asyncio.sleep(2 * channels.ACCEPT_SECONDS)
         assert not loop.failures
-        channels_left = [each for each in server.open if each.closed_because is None]
+        channels_left = [each for each in server.open if each.close_reason is None]
         assert bool(channels_left) == (dialling.exception() is None)
 
     simulate(program)
@@ -409,7 +409,7 @@ async def test_what_fails_over_a_peers_bytes_closes_its_channel_only() -> None:
     def fail(_told: object) -> None:
         raise ZeroDivisionError
 
-    async with serving(who(1)) as server:
+    async with serving(make_identity(1)) as server:
         channel = await connected(server)
         server.open[0].attach(fail, fail)
         other = await connected(server)
@@ -448,7 +448,7 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
         abort = close
 
     async def run() -> None:
-        server = Server(who(1), lambda _: None)
+        server = Server(make_identity(1), lambda _: None)
         channel = server.accept()
         channel.connection_made(Wire())
         for chunk in chunks:

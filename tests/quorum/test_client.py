@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut, UnknownServerError
-from raftlog.proof.simulator import SimEnv
-from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import rpc
 from raftlog.quorum.channel import HANDSHAKE_SECONDS
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.quorum import Quorum
-from tests.quorum.test_observer import Watcher
-from tests.quorum.test_quorum import play
+from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.simulator import SimEnv
+from tests.quorum.test_observer import ObserverNode
+from tests.quorum.test_quorum import run_scenario
 
 
-class Desk:
+class RequestRecorder:
     """What the active controller answers here, and whom it saw come and go."""
 
     def __init__(self, quorum: Quorum) -> None:
@@ -43,9 +43,9 @@ class Desk:
         return b"%s by %d" % (payload, self.quorum.node_id)
 
 
-async def desks(world: World) -> dict[int, Desk]:
+async def request_recorders(world: World) -> dict[int, RequestRecorder]:
     await world.leader()
-    return {node: Desk(quorum) for node, quorum in world.nodes.items()}
+    return {node: RequestRecorder(quorum) for node, quorum in world.nodes.items()}
 
 
 def client(world: World, node: int, **options: Any) -> ControllerClient:
@@ -71,39 +71,39 @@ def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
     """Long before anybody else leads; nobody is sent there meanwhile."""
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
         node = next(each for each in world.hosts if each != leader)
         asking = client(world, node)
-        assert not asking.reaches(leader)
+        assert not asking.is_connected_to(leader)
         await world.hosts[node].start(asking.submit(b"hello", 5.0))
-        assert asking.reaches(leader) and not asking.reaches(node)
+        assert asking.is_connected_to(leader) and not asking.is_connected_to(node)
         world.crash(leader)
-        await world.until(lambda: not asking.reaches(leader), 0.01)
+        await world.until(lambda: not asking.is_connected_to(leader), 0.01)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_every_voter_reaches_the_active_controller() -> None:
     """By call on the leader, over its channel elsewhere; the controller knows who asks."""
 
     async def script(world: World) -> None:
-        known = await desks(world)
+        known = await request_recorders(world)
         leader = await world.leader()
         for node in world.hosts:
             assert await ask(world, node, b"hello") == b"hello by %d" % leader
         assert known[leader].asked == [(b"hello", node) for node in world.hosts]
 
-    play(script)
+    run_scenario(script)
 
 
 def test_an_observer_is_told_where_the_controller_is() -> None:
     """It asks any voter and follows the hint."""
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await asyncio.sleep(0.01)
         answers: list[bytes] = []
 
@@ -117,7 +117,7 @@ def test_an_observer_is_told_where_the_controller_is() -> None:
         await watcher.host.start(run())
         assert answers == [b"hello by %d" % leader] * 5
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
     monkeypatch.setattr(rpc, "MAX_REQUEST_BYTES", 100)
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
         node = next(each for each in world.hosts if each != leader)
         with pytest.raises(InvalidRequest, match="101 bytes for the controller are over the limit of 100"):
@@ -134,7 +134,7 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
             await ask(world, node, b"x" * 98)
         assert await ask(world, node, b"fits")
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize("payload", [b"nonsense", b"bug"])
@@ -142,7 +142,7 @@ def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> N
     """A KafkaError keeps its code and message; a bug of ours is an unknown server error, and nothing breaks."""
 
     async def script(world: World) -> None:
-        known = await desks(world)
+        known = await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
         with pytest.raises(Exception) as told:
@@ -154,14 +154,14 @@ def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> N
         )
         assert len(known[leader].asked) == 1
 
-    play(script)
+    run_scenario(script)
 
 
 def test_not_controller_is_retried() -> None:
     """A leader that is not active yet is asked again, soon."""
 
     async def script(world: World) -> None:
-        known = await desks(world)
+        known = await request_recorders(world)
         leader = await world.leader()
         for node in world.hosts:
             known[leader].asked.clear()
@@ -169,14 +169,14 @@ def test_not_controller_is_retried() -> None:
             assert await ask(world, node, b"not yet") == b"not yet by %d" % leader
             assert world.loop.time() - started < 0.3
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
     """kill -9 of the controller while it works on a request: the next one answers."""
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
         asking = world.loop.create_task(_ask_twice(world, asker))
@@ -189,14 +189,14 @@ def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
         answer = ask(world, asker, b"slow", timeout=100)
         return await answer
 
-    play(script)
+    run_scenario(script)
 
 
 def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None:
     """And within its time."""
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
         survivor = next(node for node in world.hosts if node != leader)
         world.crash(*[node for node in world.hosts if node != survivor])
@@ -205,14 +205,14 @@ def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None
             await ask(world, survivor, b"hello", timeout=2.0)
         assert told.value.retriable and world.loop.time() - started == pytest.approx(2.0, abs=0.1)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_many_requests_share_one_connection() -> None:
     """Answers come as they are ready, matched by number."""
 
     async def script(world: World) -> None:
-        known = await desks(world)
+        known = await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
 
@@ -229,14 +229,14 @@ def test_many_requests_share_one_connection() -> None:
         assert answers == [b"%d by %d" % (each, leader) for each in range(50)]
         assert len(known[leader].asked) == 51
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
     """The controller hears at once that a broker's process died, long before its session times out."""
 
     async def script(world: World) -> None:
-        known = await desks(world)
+        known = await request_recorders(world)
         leader = await world.leader()
         broker = next(node for node in world.hosts if node != leader)
 
@@ -255,14 +255,14 @@ def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
         await world.until(lambda: known[leader].went == [broker], 0.05)
         assert world.nodes[leader].heartbeat_peers() == frozenset()
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_heartbeat_connection_that_is_replaced_is_no_loss() -> None:
     """A broker that reconnects before its old connection was seen to end is there all the time."""
 
     async def script(world: World) -> None:
-        known = await desks(world)
+        known = await request_recorders(world)
         leader = await world.leader()
         broker = next(node for node in world.hosts if node != leader)
 
@@ -278,15 +278,15 @@ def test_a_heartbeat_connection_that_is_replaced_is_no_loss() -> None:
         await asyncio.sleep(0.1)
         assert known[leader].came == [broker, broker] and known[leader].went == [broker]
 
-    play(script)
+    run_scenario(script)
 
 
 def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One peer cannot pile up work without limit."""
-    monkeypatch.setattr(rpc, "MAX_UNANSWERED", 5)
+    monkeypatch.setattr(rpc, "MAX_IN_FLIGHT_REQUESTS", 5)
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
 
@@ -299,14 +299,14 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
         answers = await world.hosts[asker].start(run())
         assert [type(answer) for answer in answers].count(RequestTimedOut) == 3
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> None:
     """Dialling is shared, so it goes on; a simulation counts an error that nobody fetched as a failure."""
 
     async def script(world: World) -> None:
-        await desks(world)
+        await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
         world.loop.clog(world.hosts[leader], world.hosts[asker])
@@ -319,4 +319,4 @@ def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> No
         await world.hosts[asker].start(run())
         await asyncio.sleep(2 * HANDSHAKE_SECONDS)
 
-    play(script)
+    run_scenario(script)

@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from raftlog.proof.stories.quorum_world import World
-from raftlog.quorum.compaction import Compaction
-from tests.quorum.test_quorum import play
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios.quorum_world import World
+from tests.quorum.test_quorum import run_scenario
 
-NEVER = Compaction(entries=1_000_000, size_bytes=1 << 40, interval_s=0)
+NEVER = SnapshotPolicy(entries=1_000_000, size_bytes=1 << 40, interval_s=0)
 
 
 def snapshots(world: World, node: int = 1) -> list[int]:
     """Return the indexes at which a voter's snapshots are."""
-    return world.nodes[node].driver.journal.files.indexes()
+    return world.nodes[node].driver.journal.snapshot_files.indexes()
 
 
 async def append(world: World, count: int, size: int = 10) -> None:
@@ -46,7 +46,7 @@ def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None
         await append(world, 7, 1_000)
         await world.until(lambda: snapshots(world)[-1] > first)
 
-    play(script, voters, compaction=NEVER._replace(size_bytes=10_000))
+    run_scenario(script, voters, compaction=NEVER._replace(size_bytes=10_000))
 
 
 @pytest.mark.parametrize("voters", [1, 3])
@@ -66,7 +66,7 @@ def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_
         await pass_time(world, 70)
         assert snapshots(world)[-1] > first
 
-    play(script, voters, compaction=NEVER._replace(interval_s=60))
+    run_scenario(script, voters, compaction=NEVER._replace(interval_s=60))
 
 
 def test_zero_means_never_by_time() -> None:
@@ -77,4 +77,4 @@ def test_zero_means_never_by_time() -> None:
         await pass_time(world, 3_000)
         assert snapshots(world) == []
 
-    play(script, 1, compaction=NEVER)
+    run_scenario(script, 1, compaction=NEVER)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.quorum import core
-from raftlog.quorum.core import Violation
+from raftlog.quorum.core import RaftSafetyViolation
 from raftlog.quorum.messages import (
     AppendEntries,
+    AppendEntriesResponse,
     HigherTerm,
     Message,
-    NextIndex,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
@@ -23,13 +23,14 @@ from raftlog.quorum.messages import (
     decode_message,
     encode_message,
 )
-from raftlog.quorum.seams import Sizes
-from tests.quorum.single import NOOP, Node, append, entries, exchange
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from tests.kit.slowness import make_slow
+from tests.quorum.single_voter import NOOP, SingleVoter, append, entries, exchange
 
 
 def test_a_late_message_cuts_nothing_that_was_acknowledged() -> None:
     """PySyncObj drops all after `prevLogIdx`, matching or not: 41 acknowledged entries in one interleaving."""
-    node = Node()
+    node = SingleVoter()
     whole, early = append(1, 1, 0, entries(2, 9, 1)), append(1, 1, 0, entries(2, 4, 1))
     node.step(2, whole)
     node.step(2, early)
@@ -40,7 +41,7 @@ def test_a_late_message_cuts_nothing_that_was_acknowledged() -> None:
 
 def test_the_core_does_not_cry_of_truncations_that_are_filtered(caplog: pytest.LogCaptureFixture) -> None:
     """It says that applied entries are truncated, at level critical, before our filter declines to do so."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 9, 1), commit=9))
     node.step(2, append(1, 1, 0, entries(2, 4, 1), commit=9))
     assert len(node.applied) == 8
@@ -49,14 +50,14 @@ def test_the_core_does_not_cry_of_truncations_that_are_filtered(caplog: pytest.L
 
 def test_a_late_message_is_answered_with_what_it_proves() -> None:
     """The answer to an early message claims no more than that message reached."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 9, 1)))
-    assert node.step(2, append(1, 1, 0, entries(2, 4, 1))) == [(2, NextIndex(1, 5, False, True))]
+    assert node.step(2, append(1, 1, 0, entries(2, 4, 1))) == [(2, AppendEntriesResponse(1, 5, False, True))]
 
 
 def test_only_what_follows_a_conflict_is_cut() -> None:
     """Raft §5.3: an entry that conflicts goes, and all after it; what matches stays."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 6, 1, b"old")))
     node.step(2, append(2, 1, 0, [*entries(2, 3, 1, b"old"), *entries(4, 5, 2, b"new")]))
     assert node.log[1:] == [*entries(2, 3, 1, b"old"), *entries(4, 5, 2, b"new")]
@@ -65,16 +66,16 @@ def test_only_what_follows_a_conflict_is_cut() -> None:
 
 def test_an_applied_entry_is_never_cut() -> None:
     """State machine safety: rather stop than take back what was applied."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 6, 1), commit=5))
     assert len(node.applied) == 4
-    with pytest.raises(Violation):
+    with pytest.raises(RaftSafetyViolation):
         node.step(2, append(2, 3, 1, entries(4, 4, 2)))
 
 
 def test_a_commit_index_covers_only_what_the_message_verified() -> None:
     """A tail from an older leader must not be committed by a newer leader's heartbeat."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 9, 1, b"stale")))
     node.step(3, append(2, 4, 1, [], commit=9))
     assert node.core.commit_index == 4
@@ -83,7 +84,7 @@ def test_a_commit_index_covers_only_what_the_message_verified() -> None:
 
 def test_a_snapshot_chunk_commits_nothing() -> None:
     """PySyncObj advances the commit index over an unverified tail on every chunk: false SUCCESS, divergence."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 9, 1, b"stale")))
     node.step(3, SnapshotChunk(2, 100, 2_000_000, 0, b"x" * 1000))
     assert node.core.commit_index == 1 and node.applied == []
@@ -92,15 +93,15 @@ def test_a_snapshot_chunk_commits_nothing() -> None:
 
 def test_entries_out_of_place_are_dropped() -> None:
     """A message whose entries do not follow `prev` is no message."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(3, 4, 1)))
     assert node.log == [(NOOP, 1, 0)]
 
 
 def test_a_divergent_tail_of_more_than_one_batch_is_replaced() -> None:
     """PySyncObj's two resets undo each other, and such a node never catches up."""
-    sizes = Sizes(batch_bytes=20)
-    leader, follower = Node(1, (2, 3), sizes=sizes), Node(2, (1, 3), sizes=sizes)
+    sizes = MessageSizes(batch_bytes=20)
+    leader, follower = SingleVoter(1, (2, 3), sizes=sizes), SingleVoter(2, (1, 3), sizes=sizes)
     follower.step(1, append(1, 1, 0, entries(2, 60, 1, b"lost")))
     leader.step(3, append(2, 1, 0, entries(2, 40, 2, b"kept")))
     leader.elect()
@@ -112,38 +113,38 @@ def test_a_divergent_tail_of_more_than_one_batch_is_replaced() -> None:
 @pytest.mark.parametrize("committed", [1, 7])
 def test_a_reset_falls_back_to_what_is_certain(committed: int) -> None:
     """Everything committed matches any later leader's log, so one step back is enough."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 9, 1), commit=committed))
     for previous, term in ((50, 9), (9, 5)):
         answer = node.step(3, append(9, previous, term, []))[0][1]
-        assert answer == NextIndex(9, committed + 1, True, False)
+        assert answer == AppendEntriesResponse(9, committed + 1, True, False)
 
 
 def test_a_late_reset_does_not_undo_what_is_known_to_match() -> None:
     """A reset that was under way while the follower caught up would send everything again."""
-    node = Node().elect()
+    node = SingleVoter().elect()
     last = node.core.journal.last_index
-    node.step(2, NextIndex(1, last + 1, False, True))
-    sent = [message for peer, message in node.step(2, NextIndex(1, 2, True, False)) if peer == 2]
+    node.step(2, AppendEntriesResponse(1, last + 1, False, True))
+    sent = [message for peer, message in node.step(2, AppendEntriesResponse(1, 2, True, False)) if peer == 2]
     assert node.core.match_index(2) == last
     assert isinstance(sent[0], AppendEntries) and sent[0].entries == []
 
 
 def test_an_answer_of_another_term_counts_for_nothing() -> None:
     """PySyncObj's answers carry no term: one from before could raise a match index falsely."""
-    node = Node().elect()
+    node = SingleVoter().elect()
     node.core.propose(b"x")
     node.step()
-    node.step(2, NextIndex(0, node.core.journal.last_index + 1, False, True))
+    node.step(2, AppendEntriesResponse(0, node.core.journal.last_index + 1, False, True))
     assert node.core.match_index(2) == 0 and node.core.commit_index == 1
-    node.step(2, NextIndex(node.core.term + 3, 9, False, True))
+    node.step(2, AppendEntriesResponse(node.core.term + 3, 9, False, True))
     assert not node.core.is_leader and node.core.term == 4
 
 
 def test_a_peer_that_reconnects_has_matched_nothing_yet() -> None:
     """It may have come back with another disk."""
-    node = Node().elect()
-    node.step(2, NextIndex(1, 3, False, True))
+    node = SingleVoter().elect()
+    node.step(2, AppendEntriesResponse(1, 3, False, True))
     assert node.core.match_index(2) == 2
     node.core.disconnected(2)
     node.core.connected(2)
@@ -152,8 +153,8 @@ def test_a_peer_that_reconnects_has_matched_nothing_yet() -> None:
 
 def test_one_voter_is_one_vote() -> None:
     """PySyncObj counts votes without remembering the voter: a repeated one would make a majority of five."""
-    node = Node(1, (2, 3, 4, 5))
-    node.core.stand()
+    node = SingleVoter(1, (2, 3, 4, 5))
+    node.core.start_election()
     node.step()
     for _ in range(3):
         node.step(2, VoteGranted(1))
@@ -164,7 +165,7 @@ def test_one_voter_is_one_vote() -> None:
 
 def test_a_vote_is_given_once_a_term_also_after_power_loss() -> None:
     """Raft §5.2: term and vote are durable before the answer leaves (#202)."""
-    node = Node()
+    node = SingleVoter()
     assert node.step(2, RequestVote(5, 1, 0)) == [(2, VoteGranted(5))]
     again = node.restarted()
     assert again.core.term == 5
@@ -174,22 +175,22 @@ def test_a_vote_is_given_once_a_term_also_after_power_loss() -> None:
 
 def test_a_candidate_that_lost_power_does_not_stand_twice_in_one_term() -> None:
     """Its own vote is a vote."""
-    node = Node()
-    node.core.stand()
+    node = SingleVoter()
+    node.core.start_election()
     assert node.step()[0][1] == RequestVote(1, 1, 0)
     again = node.restarted()
     assert again.step(2, RequestVote(1, 9, 0)) == []
-    again.core.stand()
+    again.core.start_election()
     assert again.step()[0][1] == RequestVote(2, 1, 0)
 
 
 def test_an_old_leader_is_told_that_its_term_is_over() -> None:
     """PySyncObj ignores it in silence, and it would believe until its fallback time is over."""
-    node = Node()
+    node = SingleVoter()
     node.step(3, append(7, 1, 0, []))
     assert node.step(2, append(5, 1, 0, [])) == [(2, HigherTerm(7))]
     assert node.step(2, SnapshotChunk(5, 9, 9, 0, b"x")) == [(2, HigherTerm(7))]
-    old = Node().elect()
+    old = SingleVoter().elect()
     old.step(2, HigherTerm(7))
     assert not old.core.is_leader and old.core.term == 7
     assert old.core.journal.getVotedForNodeId() is None
@@ -201,7 +202,7 @@ def test_a_leader_without_a_majority_steps_down(linked: bool, seconds: float) ->
 
     Followers that keep their links may only be slow: they have longer.
     """
-    node = Node().elect()
+    node = SingleVoter().elect()
     for peer in () if linked else (2, 3):
         node.core.disconnected(peer)
     node.now += seconds - 0.1
@@ -214,8 +215,8 @@ def test_a_leader_without_a_majority_steps_down(linked: bool, seconds: float) ->
 
 def test_a_slow_leader_waits_longer_for_answers() -> None:
     """It reads them late, and steps down for nothing."""
-    node = Node().elect()
-    node.core._lateness.note(0.9, node.now)
+    node = SingleVoter().elect()
+    make_slow(node.core._lateness, 0.9, node.now)
     node.now += 3.0
     node.step()
     assert node.core.is_leader
@@ -226,17 +227,17 @@ def test_a_slow_leader_waits_longer_for_answers() -> None:
 
 def test_a_stall_of_our_own_is_not_held_against_the_peers() -> None:
     """After a pause of this process the answers lie unread in the sockets."""
-    node = Node().elect()
+    node = SingleVoter().elect()
     node.now += 5
-    node.core.forgive(node.now - 0.9)
+    node.core.reset_response_times(node.now - 0.9)
     node.step()
     assert node.core.is_leader
 
 
 def test_nothing_commits_before_it_is_durable_here() -> None:
     """The core counts itself: it may tick only when nothing is staged."""
-    node = Node(1, ())
-    node.core.stand()
+    node = SingleVoter(1, ())
+    node.core.start_election()
     node.step()
     node.core.propose(b"x")
     with pytest.raises(AssertionError):
@@ -247,18 +248,18 @@ def test_nothing_commits_before_it_is_durable_here() -> None:
 
 def test_only_entries_of_its_own_term_commit_by_counting() -> None:
     """Raft §5.4.2, figure 8."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 4, 1)))
     node.elect()
-    node.step(2, NextIndex(node.core.term, 5, False, True))
+    node.step(2, AppendEntriesResponse(node.core.term, 5, False, True))
     assert node.core.commit_index == 1
-    node.step(2, NextIndex(node.core.term, 6, False, True))
-    assert node.core.commit_index == 5 and node.core.leads_all_committed
+    node.step(2, AppendEntriesResponse(node.core.term, 6, False, True))
+    assert node.core.commit_index == 5 and node.core.has_applied_own_term
 
 
 def test_a_raising_state_machine_stops_and_applies_nothing_twice() -> None:
     """A failed apply must not be retried, skipped or half counted."""
-    node = Node()
+    node = SingleVoter()
 
     def fail(_index: int, _command: bytes) -> None:
         node.applied.append(b"tried")
@@ -280,19 +281,19 @@ class Bomb:
 @pytest.mark.parametrize("kind", [b"\x01", b"\x02", b"\x03"])
 def test_no_command_is_ever_unpickled(kind: bytes) -> None:
     """Membership and version commands of PySyncObj's own would be; here they are nothing (code execution proven)."""
-    node = Node()
+    node = SingleVoter()
     node.step(2, append(1, 1, 0, [(kind + pickle.dumps(Bomb()), 2, 1)], commit=2))
     assert node.core.applied_index == 2 and node.applied == []
 
 
 def test_a_transfer_has_the_other_stand_at_once() -> None:
     """Leadership transfer (thesis §3.10), only to one that is caught up, only from the leader."""
-    leader, target = Node(1, (2, 3)).elect(), Node(2, (1, 3))
-    assert not leader.core.transfer()
+    leader, target = SingleVoter(1, (2, 3)).elect(), SingleVoter(2, (1, 3))
+    assert not leader.core.transfer_leadership()
     exchange(leader, target, 5)
     leader.step(2, *[message for peer, message in target.step() if peer == 1])
-    leader.step(2, NextIndex(1, leader.core.journal.last_index + 1, False, True))
-    assert leader.core.transfer()
+    leader.step(2, AppendEntriesResponse(1, leader.core.journal.last_index + 1, False, True))
+    assert leader.core.transfer_leadership()
     order = next(message for peer, message in leader.step() if peer == 2)
     assert order == TimeoutNow(1)
     assert not any(isinstance(message, RequestVote) for _, message in target.step(3, order))
@@ -301,7 +302,7 @@ def test_a_transfer_has_the_other_stand_at_once() -> None:
 
 def test_an_election_needs_to_be_begun() -> None:
     """The core's own deadline never fires: when to stand is decided with a pre-vote."""
-    node = Node()
+    node = SingleVoter()
     node.now += 1_000
     assert node.step() == [] and node.core.term == 0
 
@@ -314,7 +315,7 @@ def message_strategy() -> st.SearchStrategy[Message]:
     row = st.integers(1, 4).map(lambda first: entries(first, first + 2, 1))
     return st.one_of(
         st.builds(AppendEntries, number, number, number, number, st.lists(entry, max_size=3) | row),
-        st.builds(NextIndex, number, number, st.booleans(), st.booleans()),
+        st.builds(AppendEntriesResponse, number, number, st.booleans(), st.booleans()),
         st.builds(RequestVote, number, number, number),
         st.builds(SnapshotChunk, number, number, number, number, data),
         *(st.builds(kind, number) for kind in (VoteGranted, TimeoutNow, HigherTerm)),
@@ -323,25 +324,25 @@ def message_strategy() -> st.SearchStrategy[Message]:
 
 def test_a_voter_is_sent_a_snapshot_as_fast_as_its_link_takes_it() -> None:
     """The whole of it at once passed the limit of what may wait for a peer, above 64 MiB each time anew."""
-    node = Node().elect()
+    node = SingleVoter().elect()
     node.core.outbox.clear()
     size = 3 * core.ROUND_BYTES
     for number in range(4):
         node.core.propose(b"%d" % number)
-    node.step(2, NextIndex(1, node.core.journal.last_index + 1, False, True))
+    node.step(2, AppendEntriesResponse(1, node.core.journal.last_index + 1, False, True))
     index = node.core.applied_index
-    node.core.journal.files.write(index, bytes(size))
+    node.core.journal.snapshot_files.write(index, bytes(size))
     node.core.journal.compact(index)
     node.sync()
     taking = True
-    node.core.takes_more = lambda peer: peer == 3 and taking
+    node.core.can_send = lambda peer: peer == 3 and taking
 
-    def pieces(*messages: NextIndex) -> int:
-        node.core.send_again()
+    def pieces(*messages: AppendEntriesResponse) -> int:
+        node.core.request_resend()
         sent = [each for peer, each in node.step(3, *messages) if peer == 3]
         return sum(len(each.data) for each in sent if isinstance(each, SnapshotChunk))
 
-    assert pieces(NextIndex(1, 1, True, False)) == core.ROUND_BYTES and node.core.more_to_send
+    assert pieces(AppendEntriesResponse(1, 1, True, False)) == core.ROUND_BYTES and node.core.more_to_send
     taking = False
     assert pieces() == 0 and not node.core.more_to_send
     taking = True
@@ -352,23 +353,23 @@ def test_a_voter_is_sent_a_snapshot_as_fast_as_its_link_takes_it() -> None:
 
 def test_a_voter_that_waits_for_a_snapshot_to_be_read_hears_its_leader() -> None:
     """A large file takes longer than an election timeout."""
-    leader, follower = Node().elect(), Node(2, (1, 3))
+    leader, follower = SingleVoter().elect(), SingleVoter(2, (1, 3))
     for number in range(4):
         leader.core.propose(b"%d" % number)
-    leader.step(3, NextIndex(1, leader.core.journal.last_index + 1, False, True))
+    leader.step(3, AppendEntriesResponse(1, leader.core.journal.last_index + 1, False, True))
     leader.core.journal.compact(leader.core.applied_index)
     leader.sync()
-    sent = [each for peer, each in leader.step(2, NextIndex(1, 1, True, False)) if peer == 2]
+    sent = [each for peer, each in leader.step(2, AppendEntriesResponse(1, 1, True, False)) if peer == 2]
     assert sent == [SnapshotChunk(1, 0, 0, 0, b"")]
-    assert follower.core.deliver(1, sent[0]) is not None, "it moves the follower's election deadline"
+    assert follower.core.on_message(1, sent[0]) is not None, "it moves the follower's election deadline"
 
 
 @given(st.lists(st.tuples(st.sampled_from((2, 3)), message_strategy()), max_size=20), st.booleans())
 def test_no_message_of_a_peer_breaks_the_core(messages: list[tuple[int, Message]], leads: bool) -> None:
     """Whatever is a message is taken or left; only what breaks Raft's own promises stops a voter, and says so."""
-    node = Node().elect() if leads else Node()
+    node = SingleVoter().elect() if leads else SingleVoter()
     for peer, message in messages:
         try:
             node.step(peer, decode_message(encode_message(message)))
-        except Violation:
+        except RaftSafetyViolation:
             return

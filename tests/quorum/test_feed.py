@@ -9,19 +9,26 @@ import msgspec
 
 from raftlog.base.env import Env
 from raftlog.base.guard import Guard
-from raftlog.quorum.feed import Committed, Feed, Follow, SnapshotPart, Status, decode_to_observer
-from raftlog.quorum.outgoing import Held, Pieces
-from raftlog.quorum.seams import CHUNK_BYTES
+from raftlog.quorum.observer_feed import (
+    CommittedBatches,
+    LeaderStatus,
+    ObserverFeed,
+    ObserverSnapshotChunk,
+    SubscribeFrom,
+    decode_to_observer,
+)
+from raftlog.quorum.pysyncobj_adapter import CHUNK_BYTES
+from raftlog.quorum.snapshot_sender import LoadedSnapshot, SnapshotCursor
 
 
-class Channel(Guard):
+class FakeObserverChannel(Guard):
     """An observer's end that takes so many frames at a time."""
 
     def __init__(self, takes: int = 1 << 30) -> None:
         self.peer_id = 9
         self.takes = takes
-        self.closed_because: str | None = None
-        self.heard_at = float("inf")
+        self.close_reason: str | None = None
+        self.last_received_at = float("inf")
         self.sent: list[Any] = []
         self.on_writable: Any = None
         self.hear: Any = None
@@ -38,17 +45,17 @@ class Channel(Guard):
         self.sent.append(decode_to_observer(payload))
 
     def close(self, reason: str) -> None:
-        self.closed_because = reason
+        self.close_reason = reason
 
     def crash(self, what: str) -> None:
         self.close(f"{what} failed")
 
 
-class World:
+class FeedingVoter:
     """A voter whose log begins behind its newest snapshot."""
 
     def __init__(self, first_index: int, applied_index: int) -> None:
-        self.held: Held | None = None
+        self.held: LoadedSnapshot | None = None
         self.asked_from: list[int] = []
         journal = SimpleNamespace(
             first_index=first_index,
@@ -59,60 +66,68 @@ class World:
             term=5,
             core=SimpleNamespace(applied_index=applied_index),
             journal=journal,
-            outgoing=SimpleNamespace(newest=self.newest),
+            outgoing=SimpleNamespace(cursor_of_newest=self.cursor_of_newest),
         )
-        self.feed = Feed(self.driver, Env(wall_clock_ms=lambda: 0))  # type: ignore[arg-type]
+        self.feed = ObserverFeed(self.driver, Env(wall_clock_ms=lambda: 0))  # type: ignore[arg-type]
 
-    def newest(self, first_index: int, _when_read: Any) -> Pieces | None:
+    def cursor_of_newest(self, first_index: int, _when_read: Any) -> SnapshotCursor | None:
         self.asked_from.append(first_index)
-        return None if self.held is None else Pieces(self.held)
+        return None if self.held is None else SnapshotCursor(self.held)
 
-    def follow(self, channel: Channel) -> None:
-        self.feed.take(channel)  # type: ignore[arg-type]
-        channel.hear(msgspec.msgpack.encode(Follow(1)))
+    def follow(self, channel: FakeObserverChannel) -> None:
+        self.feed.add_observer(channel)  # type: ignore[arg-type]
+        channel.hear(msgspec.msgpack.encode(SubscribeFrom(1)))
 
 
 async def test_an_observer_waits_for_the_snapshot_that_its_voter_is_being_sent() -> None:
     """An install cuts the log before the file is durable; the feed took that for impossible and ended the node
     (simulated: quorum, seeds 1405, 1421, 1792). An older snapshot would leave a gap."""
-    world, channel = World(first_index=20, applied_index=22), Channel()
+    world, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel()
     world.follow(channel)
-    world.feed.advance()
-    assert {type(each) for each in channel.sent} == {Status} and set(world.asked_from) == {20}
-    world.held = Held(21, b"state")
-    world.feed.advance()
+    world.feed.on_commit()
+    assert {type(each) for each in channel.sent} == {LeaderStatus} and set(world.asked_from) == {20}
+    world.held = LoadedSnapshot(21, b"state")
+    world.feed.on_commit()
     world.feed.close()
-    assert channel.sent[1:] == [SnapshotPart(21, 5, 0, b"state"), Committed(22, [b"x"])]
+    assert channel.sent[1:] == [ObserverSnapshotChunk(21, 5, 0, b"state"), CommittedBatches(22, [b"x"])]
 
 
 async def test_an_observer_is_sent_a_snapshot_as_fast_as_it_takes_it() -> None:
     """All at once filled the memory of the voter, for each observer that started with it."""
-    world, channel = World(first_index=20, applied_index=22), Channel(takes=2)
+    world, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel(takes=2)
     state = bytes(2 * CHUNK_BYTES + 1)
-    world.held = Held(21, state)
+    world.held = LoadedSnapshot(21, state)
     world.follow(channel)
-    assert [type(each) for each in channel.sent] == [Status, SnapshotPart]
+    assert [type(each) for each in channel.sent] == [LeaderStatus, ObserverSnapshotChunk]
     for _ in range(3):
         channel.takes = 1
         channel.on_writable()
-        world.feed.advance()
-    assert [type(each) for each in channel.sent] == [Status, *3 * [SnapshotPart], Committed]
-    parts = [each for each in channel.sent if isinstance(each, SnapshotPart)]
+        world.feed.on_commit()
+    assert [type(each) for each in channel.sent] == [
+        LeaderStatus,
+        *3 * [ObserverSnapshotChunk],
+        CommittedBatches,
+    ]
+    parts = [each for each in channel.sent if isinstance(each, ObserverSnapshotChunk)]
     assert b"".join(each.data for each in parts) == state
     world.feed.close()
 
 
 async def test_one_observer_that_cannot_be_served_is_closed_and_no_other() -> None:
     """The feed advances in the voter's own round: what fails there would end the voter."""
-    world, broken, sound = World(first_index=20, applied_index=22), Channel(), Channel()
-    world.held = Held(21, b"state")
+    world, broken, sound = (
+        FeedingVoter(first_index=20, applied_index=22),
+        FakeObserverChannel(),
+        FakeObserverChannel(),
+    )
+    world.held = LoadedSnapshot(21, b"state")
     broken.send = lambda payload: 1 / 0  # type: ignore[assignment,method-assign,return-value]
     for each in (broken, sound):
         each.peer_id = 8 + (each is sound)
-        world.feed.take(each)  # type: ignore[arg-type]
-    sound.hear(msgspec.msgpack.encode(Follow(22)))
+        world.feed.add_observer(each)  # type: ignore[arg-type]
+    sound.hear(msgspec.msgpack.encode(SubscribeFrom(22)))
     world.driver.core.applied_index = 23
-    world.feed.advance()
-    assert broken.closed_because is not None and "failed" in broken.closed_because
-    assert sound.closed_because is None and sound.sent[-1] == Committed(23, [b"x"])
+    world.feed.on_commit()
+    assert broken.close_reason is not None and "failed" in broken.close_reason
+    assert sound.close_reason is None and sound.sent[-1] == CommittedBatches(23, [b"x"])
     world.feed.close()

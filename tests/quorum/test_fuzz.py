@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.stories.quorum_world import World
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.seams import Sizes
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.simulator import SimLoop, simulate
 
 
-class Storm:
+class QuorumFaults:
     """Faults by chance, never more than the oracle can see through: each is undone before the end."""
 
     def __init__(self, loop: SimLoop, world: World) -> None:
@@ -82,8 +82,8 @@ class Storm:
 
 async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
-    world = World(loop, voters, compaction=Compaction(entries=40), sizes=Sizes(batch_bytes=40))
-    weather = Storm(loop, world)
+    world = World(loop, voters, compaction=SnapshotPolicy(entries=40), sizes=MessageSizes(batch_bytes=40))
+    weather = QuorumFaults(loop, world)
     world.boot()
     number = 0
     for _ in range(rounds):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from raftlog.quorum.wal import DamagedJournal, Entry
+from raftlog_chaos.simulator.disk import SimDisk
 
 FOLDER = "/data/quorum"
 State = tuple[list[Entry], int, int | None]
@@ -21,7 +21,7 @@ class PowerCut(Exception):
     pass
 
 
-class Mortal:
+class PowerCutDisk:
     """A disk, or a file on it, on which the power fails before (or, for writes, after) the n-th change."""
 
     def __init__(self, inner: Any, fuse: list[int]) -> None:
@@ -31,7 +31,7 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if name == "open":
-            return lambda *args, **options: Mortal(value(*args, **options), self._fuse)
+            return lambda *args, **options: PowerCutDisk(value(*args, **options), self._fuse)
         if name in ("pwritev", "sync", "truncate", "rename", "remove", "mkdir", "sync_dir"):
             return lambda *args: self._burn(value, args)
         return value
@@ -77,7 +77,7 @@ def life(journal: Journal) -> Sequence[Callable[[], None]]:
     def own_snapshot() -> None:
         index = 5
         snapshot = Snapshot(at(journal, index - 1), at(journal, index), b"state at 5")
-        journal.files.write(index, encode_snapshot(snapshot))
+        journal.snapshot_files.write(index, encode_snapshot(snapshot))
         journal.compact(index)
 
     def vote() -> None:
@@ -105,7 +105,7 @@ def live(disk: Any) -> list[State]:
             states.append(states[-1])
             life(journal)[step]()
             states[-1] = state_of(journal)
-            journal.take()()
+            journal.take_staged()()
             states.append(states[-1])
     except PowerCut:
         pass
@@ -114,7 +114,7 @@ def live(disk: Any) -> list[State]:
 
 def operations() -> int:
     fuse = [10**6]
-    live(Mortal(SimDisk(), fuse))
+    live(PowerCutDisk(SimDisk(), fuse))
     return 10**6 - fuse[0]
 
 
@@ -123,7 +123,7 @@ def test_power_fails_at_every_disk_operation_and_nothing_synced_is_lost(fuse: in
     """WAL append, own snapshot, compaction and installed snapshot: reopened is the last synced state or the next."""
     for seed in range(5):
         disk = SimDisk(seed)
-        states = live(Mortal(disk, [fuse]))
+        states = live(PowerCutDisk(disk, [fuse]))
         disk.crash()
         reopened = Journal(disk, FOLDER, 1)
         entries, term, voted_for = state_of(reopened)
@@ -144,7 +144,7 @@ def lived() -> SimDisk:
     journal = Journal(disk, FOLDER, 1)
     for step in range(7):
         life(journal)[step]()
-        journal.take()()
+        journal.take_staged()()
     journal.close()
     return disk
 
@@ -187,12 +187,12 @@ def test_a_snapshot_ahead_of_the_log_keeps_what_follows_it() -> None:
     journal = Journal(disk, FOLDER, 1)
     for index in range(1, 10):
         journal.add(b"%d" % index, index, 1)
-    journal.take()()
-    journal.files.write(5, encode_snapshot(Snapshot((b"4", 4, 1), (b"5", 5, 1), b"")))
+    journal.take_staged()()
+    journal.snapshot_files.write(5, encode_snapshot(Snapshot((b"4", 4, 1), (b"5", 5, 1), b"")))
     reopened = Journal(disk, FOLDER, 1)
     assert [entry[1] for entry in reopened[:]] == [4, 5, 6, 7, 8, 9]
     assert reopened.dirty
-    reopened.take()()
+    reopened.take_staged()()
     assert [entry[1] for entry in Journal(disk, FOLDER, 1)[:]] == [4, 5, 6, 7, 8, 9]
 
 
@@ -202,8 +202,8 @@ def test_a_snapshot_that_contradicts_the_log_replaces_it() -> None:
     journal = Journal(disk, FOLDER, 1)
     for index in range(1, 10):
         journal.add(b"%d" % index, index, 1)
-    journal.take()()
-    journal.files.write(5, encode_snapshot(Snapshot((b"x", 4, 2), (b"y", 5, 2), b"")))
+    journal.take_staged()()
+    journal.snapshot_files.write(5, encode_snapshot(Snapshot((b"x", 4, 2), (b"y", 5, 2), b"")))
     assert Journal(disk, FOLDER, 1)[:] == [(b"x", 4, 2), (b"y", 5, 2)]
 
 
@@ -212,9 +212,9 @@ def test_a_full_disk_leaves_the_log_as_it_was_and_the_same_job_may_run_again() -
     disk = SimDisk()
     journal = Journal(disk, FOLDER, 1)
     journal.add(b"noop", 1, 0)
-    journal.take()()
+    journal.take_staged()()
     journal.add(b"x" * 100, 2, 0)
-    job = journal.take()
+    job = journal.take_staged()
     disk.fail("write", error=errno.ENOSPC)
     with pytest.raises(OSError):
         job()
@@ -222,7 +222,7 @@ def test_a_full_disk_leaves_the_log_as_it_was_and_the_same_job_may_run_again() -
     assert [entry[1] for entry in Journal(disk, FOLDER, 1)[:]] == [1]
     journal = Journal(disk, FOLDER, 1)
     journal.add(b"x" * 100, 2, 0)
-    job = journal.take()
+    job = journal.take_staged()
     disk.fail("sync", error=errno.ENOSPC)
     with pytest.raises(OSError):
         job()
@@ -247,7 +247,7 @@ def test_rot_in_an_earlier_group_stops_the_boot() -> None:
     size = len(disk.read_file(f"{FOLDER}/quorum.wal"))
     journal = Journal(disk, FOLDER, 1)
     journal.add(b"later", journal.last_index + 1, 2)
-    journal.take()()
+    journal.take_staged()()
     disk.flip_bit(f"{FOLDER}/quorum.wal", size - 3)
     with pytest.raises(DamagedJournal, match="is damaged but what was written later"):
         Journal(disk, FOLDER, 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog.quorum.links import is_gone
+from raftlog.quorum.raft_links import is_process_dead
 
 
-class Dying(asyncio.Protocol):
+class ClosingListener(asyncio.Protocol):
     """A listener that accepts so many connections before it closes as well, as a killed process's does."""
 
     def __init__(self) -> None:
@@ -28,21 +28,21 @@ class Dying(asyncio.Protocol):
 
 async def test_a_dying_process_that_still_accepts_is_gone_in_moments() -> None:
     """kill -9 closes sockets one after the other: the links break while the listener still accepts."""
-    address = await Dying().listen(accepts=2)
-    assert await is_gone(address, lambda: True)
+    address = await ClosingListener().listen(accepts=2)
+    assert await is_process_dead(address, lambda: True)
 
 
 async def test_a_peer_that_is_linked_again_is_not_gone() -> None:
     """Only who is still missed may be declared dead."""
-    address = await Dying().listen(accepts=1)
+    address = await ClosingListener().listen(accepts=1)
     answers = iter([True, False])
-    assert not await is_gone(address, lambda: next(answers))
+    assert not await is_process_dead(address, lambda: next(answers))
 
 
 async def test_a_peer_that_keeps_accepting_is_not_gone() -> None:
     """A lost link alone deposes nobody (Raft thesis §9.6)."""
-    dying = Dying()
+    dying = ClosingListener()
     address = await dying.listen(accepts=10**6)
-    assert not await is_gone(address, lambda: True)
+    assert not await is_process_dead(address, lambda: True)
     assert dying.server is not None
     dying.server.close()

@@ -11,19 +11,26 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.quorum import listener as listeners
-from raftlog.quorum.channel import Accepted, Dialled, Identity, Kind, TakeKafka, dial
+from raftlog.quorum.channel import (
+    ChannelKind,
+    Identity,
+    InboundChannel,
+    OnKafkaClient,
+    OutboundChannel,
+    dial,
+)
 from raftlog.quorum.listener import Listener
 from tests.quorum.cluster import bound_socket, until
 
 SECRET = b"a secret of the tests"
-KINDS: tuple[Kind, ...] = ("raft", "rpc", "heartbeat", "observe")
+KINDS: tuple[ChannelKind, ...] = ("raft", "rpc", "heartbeat", "observe")
 
 
-class Place:
+class ListenerSetup:
     """A listener on loopback, and what it took."""
 
-    def __init__(self, on_kafka: TakeKafka | None = None) -> None:
-        self.taken: list[Accepted] = []
+    def __init__(self, on_kafka: OnKafkaClient | None = None) -> None:
+        self.taken: list[InboundChannel] = []
         self.sockets: list[socket.socket] = []
         self.arrived = 0
         self.listener = Listener(
@@ -39,11 +46,11 @@ class Place:
     def identity(node_id: int) -> Identity:
         return Identity(node_id, SECRET, lambda: None)
 
-    def take(self, channel: Accepted) -> None:
+    def take(self, channel: InboundChannel) -> None:
         self.taken.append(channel)
         channel.attach(lambda _payload: None, lambda _reason: None)
 
-    async def dial(self, node_id: int = 2, kind: Kind = "rpc") -> Dialled:
+    async def dial(self, node_id: int = 2, kind: ChannelKind = "rpc") -> OutboundChannel:
         channel = await dial(self.identity(node_id), kind, self.address, expect=1)
         channel.attach(lambda _payload: None, lambda _reason: None)
         return channel
@@ -57,7 +64,7 @@ class Place:
         await until(lambda: self.arrived > arrived)
         return sock
 
-    def made(self, channel: Accepted) -> None:
+    def made(self, channel: InboundChannel) -> None:
         self.arrived += 1
         Listener._made(self.listener, channel)
 
@@ -67,8 +74,8 @@ class Place:
 
 
 @asynccontextmanager
-async def listening(on_kafka: TakeKafka | None = None) -> AsyncIterator[Place]:
-    place = Place(on_kafka)
+async def listening(on_kafka: OnKafkaClient | None = None) -> AsyncIterator[ListenerSetup]:
+    place = ListenerSetup(on_kafka)
     sock = bound_socket()
     place.address = sock.getsockname()
     await place.listener.start(sock)
@@ -95,19 +102,19 @@ def closed(sockets: list[socket.socket]) -> int:
 
 async def test_strangers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 idle sockets locked brokers and voters out; now the newest comer always has a place, and for a moment."""
-    monkeypatch.setattr(listeners, "MAX_UNPROVEN", 10)
+    monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 10)
     async with listening() as place:
         strangers = [await place.stranger() for _ in range(50)]
         channels = [await place.dial(node_id) for node_id in (2, 3, 4)]
         more = [await place.stranger() for _ in range(50)]
         await until(lambda: closed(strangers) == 50 and closed(more) == 40)
         assert place.strangers == 10
-        assert all(each.opened and each.closed_because is None for each in channels)
+        assert all(each.opened and each.close_reason is None for each in channels)
 
 
 async def test_strangers_of_one_address_take_each_others_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood from one machine does not interrupt the handshake of another."""
-    monkeypatch.setattr(listeners, "MAX_UNPROVEN", 10)
+    monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 10)
     async with listening() as place:
         slow = await place.stranger("127.0.0.2")
         flood = [await place.stranger() for _ in range(50)]
@@ -117,7 +124,7 @@ async def test_strangers_of_one_address_take_each_others_places(monkeypatch: pyt
 
 async def test_a_refused_connection_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What came beyond the limit was never closed, and kept whatever it was sent."""
-    monkeypatch.setattr(listeners, "MAX_UNPROVEN", 1)
+    monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 1)
     async with listening() as place:
         with capture_logs() as logs:
             first = await place.stranger()
@@ -134,10 +141,10 @@ async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections(
     async with listening() as place:
         other = await place.dial(3)
         beating = await place.dial(2, "heartbeat")
-        channels = [await place.dial() for _ in range(listeners.MAX_OF_NODE + 3)]
-        await until(lambda: sum(each.closed_because is not None for each in channels) == 3)
-        assert all(each.closed_because is not None for each in channels[:3])
-        assert other.closed_because is None and beating.closed_because is None
+        channels = [await place.dial() for _ in range(listeners.MAX_CONNECTIONS_PER_NODE + 3)]
+        await until(lambda: sum(each.close_reason is not None for each in channels) == 3)
+        assert all(each.close_reason is not None for each in channels[:3])
+        assert other.close_reason is None and beating.close_reason is None
 
 
 async def test_a_kafka_client_leaves_its_place_with_its_first_bytes() -> None:

@@ -12,11 +12,11 @@ import uvloop
 
 from raftlog.base.env import Env
 from raftlog.quorum.client import ControllerClient
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.links import probe
 from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.raft_links import probe
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import DamagedJournal
-from tests.quorum.cluster import SECRET, Cluster, Tape, bound_socket, until
+from tests.quorum.cluster import SECRET, QuorumCluster, RecordingStateMachine, bound_socket, until
 
 LOOPS: list[Callable[[Coroutine[Any, Any, None]], None]] = [asyncio.run, uvloop.run]
 each_loop = pytest.mark.parametrize("run", LOOPS, ids=["asyncio", "uvloop"])
@@ -29,7 +29,7 @@ def test_three_voters_commit_restart_and_replace_a_dead_leader(
     """Elections, group commit with fdatasync, recovery and fast failover over loopback."""
 
     async def script() -> None:
-        cluster = Cluster(tmp_path, 3)
+        cluster = QuorumCluster(tmp_path, 3)
         await cluster.start()
         batches = [b"%d" % number for number in range(200)]
         await cluster.commit(*batches)
@@ -52,7 +52,7 @@ def test_snapshots_are_taken_on_threads_and_installed(run: Callable[..., None], 
     """Encoding and file work beside the loop, while batches go on."""
 
     async def script() -> None:
-        cluster = Cluster(tmp_path, 3, compaction=Compaction(entries=50))
+        cluster = QuorumCluster(tmp_path, 3, compaction=SnapshotPolicy(entries=50))
         await cluster.start(1, 2)
         for number in range(200):
             await cluster.commit(b"%d" % number)
@@ -80,7 +80,7 @@ def test_the_controller_answers_over_its_listener(run: Callable[..., None], tmp_
     """Requests of each voter reach the one that leads."""
 
     async def script() -> None:
-        cluster = Cluster(tmp_path, 3)
+        cluster = QuorumCluster(tmp_path, 3)
         await cluster.start()
         leader = await cluster.leader()
 
@@ -109,7 +109,7 @@ async def test_a_port_in_use_is_an_error_and_leaves_nothing_open(tmp_path: Path)
         directory=f"{tmp_path}/1",
         secret=SECRET,
         cluster_id=lambda: None,
-        machine=Tape(),
+        machine=RecordingStateMachine(),
     )
     with pytest.raises(OSError):
         await quorum.start(address)
@@ -119,7 +119,7 @@ async def test_a_port_in_use_is_an_error_and_leaves_nothing_open(tmp_path: Path)
 
 async def test_a_damaged_log_refuses_to_start(tmp_path: Path) -> None:
     """With a clear error, before anything is listened to or said."""
-    cluster = Cluster(tmp_path, 1)
+    cluster = QuorumCluster(tmp_path, 1)
     await cluster.start()
     await cluster.commit(b"one", b"two")
     await cluster.commit(b"three")
@@ -134,7 +134,7 @@ async def test_a_damaged_log_refuses_to_start(tmp_path: Path) -> None:
 
 async def test_a_torn_tail_is_cut_and_the_voter_starts(tmp_path: Path) -> None:
     """kill -9 in the middle of a write."""
-    cluster = Cluster(tmp_path, 1)
+    cluster = QuorumCluster(tmp_path, 1)
     await cluster.start()
     await cluster.commit(b"one")
     await cluster.stop()

@@ -7,8 +7,8 @@ import pytest
 
 from raftlog.quorum.messages import (
     AppendEntries,
+    AppendEntriesResponse,
     Message,
-    NextIndex,
     RequestVote,
     VoteGranted,
     decode_message,
@@ -21,7 +21,7 @@ from raftlog.quorum.messages import (
     [
         VoteGranted(-1),
         RequestVote(1 << 62, 0, 0),
-        NextIndex(1, -1, True, False),
+        AppendEntriesResponse(1, -1, True, False),
         AppendEntries(1, 1, 1, 1, [(b"", 1 << 64 - 1, 1)]),
     ],
 )

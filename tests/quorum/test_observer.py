@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.proof.simulator import SimEnv
-from raftlog.proof.stories.quorum_world import SECRET, Watched, World
-from raftlog.quorum import feed
-from raftlog.quorum.compaction import Compaction
+from raftlog.quorum import observer_feed
 from raftlog.quorum.observer import Observer
-from tests.quorum.test_quorum import play
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios.quorum_world import SECRET, Watched, World
+from raftlog_chaos.simulator import SimEnv
+from tests.quorum.test_quorum import run_scenario
 
 
-class Watcher:
+class ObserverNode:
     """An observer on a host of its own, held to the same oracle as the voters."""
 
     def __init__(
@@ -59,35 +59,35 @@ def test_an_observer_applies_what_is_committed_and_knows_the_leader() -> None:
     async def script(world: World) -> None:
         leader = await world.leader()
         await world.commit(b"early")
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.commit(b"late")
         await world.until(lambda: watcher.has(b"late"), 3)
         assert watcher.machine.data == world.oracle.committed
         assert watcher.heard[-1] == (leader, world.nodes[leader].term, False)
         assert watcher.observer.leader_id == leader and not watcher.observer.leading
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_batch_reaches_an_observer_at_once() -> None:
     """It is pushed at commit, not polled."""
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
         world.append(b"second")
         await world.until(partial(world.applied, b"second"))
         await world.until(lambda: watcher.has(b"second"), 0.02)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_an_observer_goes_on_with_another_voter() -> None:
     """Whichever voters die, as long as one lives; nothing is applied twice or left out."""
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         for number in range(6):
             await world.settle(b"before %d" % number)
             victim = number % 3 + 1
@@ -98,14 +98,14 @@ def test_an_observer_goes_on_with_another_voter() -> None:
             world.boot(victim)
         assert watcher.machine.data == world.oracle.committed
 
-    play(script)
+    run_scenario(script)
 
 
 def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
     """A voter without a leader has no news."""
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.settle(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
         for lonely in world.hosts:
@@ -117,7 +117,7 @@ def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
             await world.until(partial(watcher.has, b"without %d" % lonely), 6)
             world.loop.heal()
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize("snapshot_first", [True, False])
@@ -125,7 +125,7 @@ def test_an_observer_far_behind_gets_a_snapshot(snapshot_first: bool) -> None:
     """The log begins after what it has: a snapshot, then the log from there."""
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
         if snapshot_first:
@@ -142,15 +142,15 @@ def test_an_observer_far_behind_gets_a_snapshot(snapshot_first: bool) -> None:
         await world.until(lambda: watcher.has(b"last"), 5)
         assert watcher.machine.data == world.oracle.committed
 
-    play(script, compaction=Compaction(entries=20))
+    run_scenario(script, compaction=SnapshotPolicy(entries=20))
 
 
 def test_an_observer_that_does_not_read_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream is pulled from the log: a stopped observer has one buffer full, not a queue of its own."""
-    monkeypatch.setattr(feed, "STATUS_SECONDS", 3_600.0)
+    monkeypatch.setattr(observer_feed, "STATUS_SECONDS", 3_600.0)
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
         watcher.host.pause()
@@ -165,7 +165,7 @@ def test_an_observer_that_does_not_read_costs_no_memory(monkeypatch: pytest.Monk
         watcher.host.resume()
         await world.until(lambda: watcher.machine.data == world.oracle.committed, 10)
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize("wrong", ["secret", "cluster"])
@@ -178,11 +178,11 @@ def test_a_stranger_observes_nothing(wrong: str) -> None:
             object.__setattr__(quorum.identity, "cluster_id", lambda: "ours")
         options: dict[str, Any] = {"secret": b"wrong"} if wrong == "secret" else {"cluster_id": "theirs"}
         world.may_fail = wrong == "cluster"
-        watcher = Watcher(world, **options)
+        watcher = ObserverNode(world, **options)
         await asyncio.sleep(5)
         assert watcher.machine.data == [] and watcher.heard == []
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize(("foreign", "gives_up"), [(1, False), (3, True)])
@@ -194,7 +194,7 @@ def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: 
         for node in range(1, foreign + 1):
             object.__setattr__(world.nodes[node].identity, "cluster_id", lambda: "theirs")
         world.may_fail = gives_up
-        watcher = Watcher(world, cluster_id="ours")
+        watcher = ObserverNode(world, cluster_id="ours")
         await asyncio.sleep(5)
         assert bool(world.oracle.failures) == gives_up
         assert all(
@@ -202,14 +202,14 @@ def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: 
         )
         assert watcher.has(b"theirs") == (not gives_up)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_the_leader_can_describe_its_observers() -> None:
     """DescribeQuorum lists who follows the voter that is asked, and how far it has come."""
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
         await asyncio.sleep(0.1)
@@ -221,15 +221,15 @@ def test_the_leader_can_describe_its_observers() -> None:
             (9, watcher.observer.applied_index)
         ]
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize(
     "nonsense",
     [
-        feed.Committed(1_000, [b"\x00beyond a gap"]),
-        feed.SnapshotPart(1_000, 5, 0, b"rotten"[:5]),
-        feed.Status(-7, 1),
+        observer_feed.CommittedBatches(1_000, [b"\x00beyond a gap"]),
+        observer_feed.ObserverSnapshotChunk(1_000, 5, 0, b"rotten"[:5]),
+        observer_feed.LeaderStatus(-7, 1),
         (9, "no message"),
     ],
     ids=["gap", "snapshot", "leader", "kind"],
@@ -238,7 +238,7 @@ def test_a_voter_that_sends_nonsense_is_left_for_another(nonsense: Any) -> None:
     """A gap in the stream, or a snapshot that rotted on its way, ended the observer's node."""
 
     async def script(world: World) -> None:
-        watcher = Watcher(world)
+        watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
         voter = next(
@@ -248,8 +248,8 @@ def test_a_voter_that_sends_nonsense_is_left_for_another(nonsense: Any) -> None:
         )
         quorum, channel = voter
         world.hosts[quorum.node_id].call(channel.send, msgspec.msgpack.encode(nonsense))
-        await world.until(lambda: channel.closed_because is not None, 3)
+        await world.until(lambda: channel.close_reason is not None, 3)
         await world.commit(b"second")
         await world.until(lambda: watcher.has(b"second"), 3)
 
-    play(script)
+    run_scenario(script)

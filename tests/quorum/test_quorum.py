@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
-from raftlog.proof.simulator import SimLoop, hosts, simulate
-from raftlog.proof.stories.quorum_world import DIRECTORY, World
-from raftlog.quorum import core, links, wal
-from raftlog.quorum.compaction import Compaction
+from raftlog.quorum import core, raft_links, wal
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
-from raftlog.quorum.seams import Sizes
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios.quorum_world import DIRECTORY, World
+from raftlog_chaos.simulator import SimLoop, hosts, simulate
 
 
-def play(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
+def run_scenario(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
     """Run a script in a new world with seeded chance; virtual seconds cost nothing."""
 
     async def program(loop: SimLoop) -> Any:
@@ -47,7 +47,7 @@ def test_any_number_of_voters_elects_and_commits(voters: int) -> None:
             await world.commit(b"batch %d" % number)
         await world.settle(b"end")
 
-    play(script, voters)
+    run_scenario(script, voters)
 
 
 def test_a_single_voter_leads_at_once() -> None:
@@ -56,7 +56,7 @@ def test_a_single_voter_leads_at_once() -> None:
     async def script(world: World) -> float:
         return await seconds(world, world.commit(b"first"))
 
-    assert play(script, 1) < 0.05
+    assert run_scenario(script, 1) < 0.05
 
 
 def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
@@ -65,7 +65,7 @@ def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
     async def script(world: World) -> float:
         return await seconds(world, world.leader())
 
-    assert play(script) < 0.3
+    assert run_scenario(script) < 0.3
 
 
 def test_a_dead_leader_is_replaced_in_moments() -> None:
@@ -81,7 +81,7 @@ def test_a_dead_leader_is_replaced_in_moments() -> None:
             await world.settle(b"healed %d" % number)
         return gaps
 
-    gaps = play(script)
+    gaps = run_scenario(script)
     assert sorted(gaps)[5] < 0.25 and max(gaps) < 1.0, gaps
 
 
@@ -92,13 +92,15 @@ def test_voters_are_in_touch_with_the_leader_and_with_a_dead_one_no_more() -> No
         leader = await world.leader()
         await world.settle(b"linked")
         others = [node for node in world.nodes if node != leader]
-        assert all(quorum.in_touch(leader) for quorum in world.nodes.values())
-        assert not any(world.nodes[node].in_touch(node) for node in others)
+        assert all(quorum.is_connected_to_leader(leader) for quorum in world.nodes.values())
+        assert not any(world.nodes[node].is_connected_to_leader(node) for node in others)
         world.crash(leader)
-        await world.until(lambda: not any(world.nodes[node].in_touch(leader) for node in others), 0.01)
+        await world.until(
+            lambda: not any(world.nodes[node].is_connected_to_leader(leader) for node in others), 0.01
+        )
         assert await world.leader(among=others) in others
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
@@ -110,7 +112,7 @@ def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
         world.hosts[leader].crash(silent=True)
         return await seconds(world, world.commit(b"after", *world.nodes))
 
-    assert play(script) < 2.0
+    assert run_scenario(script) < 2.0
 
 
 @pytest.mark.parametrize("voters", [3, 5])
@@ -132,7 +134,7 @@ def test_a_minority_may_be_lost_and_a_lost_majority_stops_and_recovers(voters: i
             world.boot(node)
         await world.settle(b"whole again")
 
-    play(script, voters)
+    run_scenario(script, voters)
 
 
 def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
@@ -150,7 +152,7 @@ def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
         await world.commit(b"after")
         assert world.nodes[outcast].term == term and world.leading() == leader
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> None:
@@ -166,7 +168,7 @@ def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> N
         world.loop.heal()
         await world.settle(b"after")
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_paused_leader_is_replaced_and_learns_it() -> None:
@@ -183,7 +185,7 @@ def test_a_paused_leader_is_replaced_and_learns_it() -> None:
         await world.settle(b"together")
         assert not world.applied(b"too late")
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_paused_follower_does_not_depose_the_leader() -> None:
@@ -199,7 +201,7 @@ def test_a_paused_follower_does_not_depose_the_leader() -> None:
         await world.settle(b"awake")
         assert world.nodes[leader].term == term
 
-    play(script)
+    run_scenario(script)
 
 
 def test_power_loss_of_all_at_once_again_and_again_loses_nothing() -> None:
@@ -215,7 +217,7 @@ def test_power_loss_of_all_at_once_again_and_again_loses_nothing() -> None:
             world.boot()
         await world.settle(b"end")
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_voter_far_behind_gets_a_snapshot_and_restarts_from_it() -> None:
@@ -235,7 +237,7 @@ def test_a_voter_far_behind_gets_a_snapshot_and_restarts_from_it() -> None:
         world.boot()
         await world.settle(b"restarted")
 
-    play(script, compaction=Compaction(entries=20))
+    run_scenario(script, compaction=SnapshotPolicy(entries=20))
 
 
 def test_a_snapshot_of_many_chunks_arrives_whole() -> None:
@@ -251,7 +253,7 @@ def test_a_snapshot_of_many_chunks_arrives_whole() -> None:
         world.boot(late)
         await world.settle(b"caught up")
 
-    play(script, compaction=Compaction(entries=10))
+    run_scenario(script, compaction=SnapshotPolicy(entries=10))
 
 
 def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
@@ -270,7 +272,7 @@ def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
         await world.settle(b"end")
         assert not any(data.startswith(b"lost") for data in world.oracle.committed)
 
-    play(script, compaction=Compaction(entries=20))
+    run_scenario(script, compaction=SnapshotPolicy(entries=20))
 
 
 def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +286,7 @@ def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -
             await world.commit(b"batch %d" % number)
         assert world.nodes[leader].term == term
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +294,7 @@ def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.
 
     Here both are smaller.
     """
-    monkeypatch.setattr(links, "UNSENT_BYTES_LIMIT", 512 * 1024)
+    monkeypatch.setattr(raft_links, "UNSENT_BYTES_LIMIT", 512 * 1024)
     monkeypatch.setattr(core, "ROUND_BYTES", 128 * 1024)
 
     async def script(world: World) -> None:
@@ -308,7 +310,7 @@ def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.
         assert world.nodes[away].driver.journal.first_index > 1, "it was sent a snapshot"
         assert world.leading() == leader
 
-    play(script, compaction=Compaction(entries=20), sizes=Sizes(chunk_bytes=64 * 1024))
+    run_scenario(script, compaction=SnapshotPolicy(entries=20), sizes=MessageSizes(chunk_bytes=64 * 1024))
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -326,12 +328,12 @@ def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None
             other = next(node for node in world.hosts if node not in (leader, ending))
             world.crash(leader)
             await world.until(lambda: world.leading() == other, 5)  # by the vote of the ending one  # noqa: B023
-            world.hosts[other].call(world.nodes[other].driver.transfer)
+            world.hosts[other].call(world.nodes[other].driver.transfer_leadership)
             await asyncio.sleep(1)
             assert world.leading() == other, "it was asked to lead, and declined"
             world.boot(leader)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
@@ -349,7 +351,7 @@ def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
         world.loop.heal()
         assert await world.leader() != leader
 
-    play(script)
+    run_scenario(script)
 
 
 def test_the_only_voter_leads_to_its_end() -> None:
@@ -360,7 +362,7 @@ def test_the_only_voter_leads_to_its_end() -> None:
         await world.hosts[1].start(world.nodes[1].hand_over())
         await world.commit(b"last")
 
-    play(script, 1)
+    run_scenario(script, 1)
 
 
 def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
@@ -378,7 +380,7 @@ def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
         world.hosts[poor].disk.mend()
         await world.settle(b"space again")
 
-    play(script)
+    run_scenario(script)
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
@@ -401,7 +403,7 @@ def test_a_process_out_of_files_gives_the_lead_away_and_comes_back_by_itself(
         world.hosts[poor].disk.mend()
         await world.settle(b"files again")
 
-    play(script, compaction=Compaction(entries=20))
+    run_scenario(script, compaction=SnapshotPolicy(entries=20))
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -421,7 +423,7 @@ def test_a_broken_disk_stops_the_voter_for_good(operation: str) -> None:
         await asyncio.sleep(3)
         assert not world.nodes[broken].leading and not world.applied(b"elsewhere", broken)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_state_machine_that_raises_stops_its_voter_only() -> None:
@@ -436,7 +438,7 @@ def test_a_state_machine_that_raises_stops_its_voter_only() -> None:
         assert [str(each) for each in world.oracle.failures] == ["the state machine is broken"]
         await world.commit(b"next", leader, well)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_a_transfer_hands_over_without_an_election_timeout() -> None:
@@ -453,7 +455,7 @@ def test_a_transfer_hands_over_without_an_election_timeout() -> None:
         await world.settle(b"after")
         return gap
 
-    assert play(script) < 0.1
+    assert run_scenario(script) < 0.1
 
 
 def test_what_may_be_proposed_is_bounded() -> None:
@@ -488,7 +490,7 @@ def test_what_may_be_proposed_is_bounded() -> None:
         await world.settle(b"drained")
         assert world.nodes[world.leading() or 0].driver._waiting_bytes == 0
 
-    play(script)
+    run_scenario(script)
 
 
 def test_all_that_was_committed_is_applied_before_one_leads() -> None:
@@ -505,7 +507,7 @@ def test_all_that_was_committed_is_applied_before_one_leads() -> None:
             assert world.applied(b"%d.9" % number, new)
             world.boot(leader)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_the_quorum_describes_itself() -> None:
@@ -524,7 +526,7 @@ def test_the_quorum_describes_itself() -> None:
         assert {voter.log_end_offset for voter in about.voters} == {about.high_watermark}
         assert all(voter.last_caught_up_ms > 0 for voter in about.voters)
 
-    play(script)
+    run_scenario(script)
 
 
 def test_an_idle_quorum_hardly_wakes() -> None:
@@ -546,9 +548,9 @@ def test_an_idle_quorum_hardly_wakes() -> None:
         await asyncio.sleep(10)
         return {0: rounds.pop(leader), **rounds}
 
-    leader, *followers = play(script).values()
+    leader, *followers = run_scenario(script).values()
     assert leader <= 350 and max(followers) <= 120
-    assert play(script, 1) == {0: 0}
+    assert run_scenario(script, 1) == {0: 0}
 
 
 def test_nobody_but_the_voters_joins_the_quorum() -> None:
@@ -558,9 +560,9 @@ def test_nobody_but_the_voters_joins_the_quorum() -> None:
         await world.leader()
         links = world.nodes[2]._links
         assert links is not None
-        assert "two nodes 2" in str(links.admits(2))
-        assert "not among controller.quorum.voters" in str(links.admits(9))
-        assert "not the other way round" in str(links.admits(1))
-        assert links.admits(3) is None
+        assert "two nodes 2" in str(links.refusal_reason(2))
+        assert "not among controller.quorum.voters" in str(links.refusal_reason(9))
+        assert "not the other way round" in str(links.refusal_reason(1))
+        assert links.refusal_reason(3) is None
 
-    play(script)
+    run_scenario(script)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import snapshot
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.install import IncomingSnapshot
+from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, encode_snapshot
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
-from tests.quorum.test_quorum import play
+from raftlog_chaos.scenarios.quorum_world import World
+from tests.quorum.test_quorum import run_scenario
 
 TINY = Snapshot((b"", 1, 1), (b"", 2, 1), b"")
 
@@ -45,4 +45,4 @@ def test_a_state_that_has_outgrown_the_limit_stays_in_the_log(monkeypatch: pytes
         await world.settle(b"all")
         assert {world.nodes[node].driver.journal.first_index for node in world.hosts} == {1}
 
-    play(script, compaction=Compaction(entries=20))
+    run_scenario(script, compaction=SnapshotPolicy(entries=20))

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from raftlog.quorum.wal import (
     MAX_COMMAND_BYTES,
     DamagedJournal,
-    Replay,
+    ReplayedState,
     commit_record,
+    encode_file,
     entry_record,
-    file_image,
     group_record,
     replay,
     truncate_record,
     vote_record,
 )
 
-FRESH = file_image(7, entries=[], term=0, voted_for=None, commit_index=1)
+FRESH = encode_file(7, entries=[], term=0, voted_for=None, commit_index=1)
 
 
 def grouped(groups: list[list[bytes]]) -> tuple[bytes, list[int]]:
@@ -31,7 +31,7 @@ def grouped(groups: list[list[bytes]]) -> tuple[bytes, list[int]]:
     return data, ends
 
 
-def told(found: Replay) -> tuple[object, ...]:
+def told(found: ReplayedState) -> tuple[object, ...]:
     return found.entries, found.term, found.voted_for, found.commit_index
 
 
@@ -151,7 +151,7 @@ def test_replay_equals_what_was_done(steps: list[tuple[str, object]]) -> None:
             records.append(vote_record(term, voted_for))
     data, _ = grouped([[record] for record in records])
     assert told(replay(data)) == (entries, term, voted_for, 1)
-    image = file_image(7, entries=entries, term=term, voted_for=voted_for, commit_index=1)
+    image = encode_file(7, entries=entries, term=term, voted_for=voted_for, commit_index=1)
     assert told(replay(image)) == (entries, term, voted_for, 1)
 
 

@@ -8,16 +8,16 @@ from typing import Any, cast
 
 from raftlog.base.env import Env
 from raftlog.quorum.journal import Journal
-from raftlog.quorum.writer import Writer
+from raftlog.quorum.journal_writer import JournalWriter
 
 
 class HeavyJournal:
     """A journal with one job for a thread, which fails."""
 
-    dirty = heavy = True
+    dirty = needs_rewrite = True
     closed = 0
 
-    def take(self) -> Any:
+    def take_staged(self) -> Any:
         return self._fail
 
     def _fail(self) -> None:
@@ -32,14 +32,14 @@ async def test_job_that_fails_after_the_stop_disturbs_nobody() -> None:
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
     journal = HeavyJournal()
-    writer = Writer(
+    writer = JournalWriter(
         Env(),
         cast(Journal, journal),
         run=lambda stage: stage(),
         on_full=lambda _error: None,
         on_space=lambda _error: None,
     )
-    writer.then(lambda: None)
+    writer.sync_then(lambda: None)
     writer.stop()
     while not journal.closed:
         await asyncio.sleep(0)

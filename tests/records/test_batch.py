@@ -10,8 +10,8 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.records.batch import (
     HEADER_BYTES,
-    EndMarker,
-    ProducerStamp,
+    EndTransactionMarker,
+    ProducerIdAndSequence,
     Record,
     build_batch,
     build_end_marker,
@@ -41,7 +41,9 @@ RECORDS = st.lists(
 @given(records=RECORDS, base_offset=st.integers(0, 2**60))
 def test_records_come_back_numbered(codec: int, records: list[Record], base_offset: int) -> None:
     """Every key, value, header and time comes back, with offsets from the base offset on, under every codec."""
-    batch = build_batch(records, base_offset=base_offset, codec=codec, producer=ProducerStamp(5, 1, 9))
+    batch = build_batch(
+        records, base_offset=base_offset, codec=codec, producer=ProducerIdAndSequence(5, 1, 9)
+    )
     header = read_header(batch)
     check_crc(batch, 0, header)
     assert header[9:] == (5, 1, 9, len(records))
@@ -104,9 +106,9 @@ def test_bytes_after_the_last_record_are_corrupt() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_marker_comes_back(commit: bool) -> None:
     """A control batch names commit or abort and the coordinator's epoch (KIP-98), as kafka-python reads it too."""
-    batch = build_end_marker(77, 3, marker=EndMarker(commit, 12), now_ms=5)
+    batch = build_end_marker(77, 3, marker=EndTransactionMarker(commit, 12), now_ms=5)
     header = read_header(batch)
     assert header.is_control and header.is_transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, -1)
-    assert read_end_marker(batch) == EndMarker(commit, 12)
+    assert read_end_marker(batch) == EndTransactionMarker(commit, 12)
     assert next(iter(MemoryRecords(batch).next_batch())).key == (b"\0\0\0\1" if commit else b"\0\0\0\0")

@@ -19,7 +19,7 @@ from raftlog.records.batch import (
     CRC_START,
     HEADER_BYTES,
     STAMP_BYTES,
-    ProducerStamp,
+    ProducerIdAndSequence,
     build_batch,
     check_crc,
     iter_headers,
@@ -132,14 +132,14 @@ def test_append_time_replaces_every_records_time() -> None:
     head = stamp_append_time(header, TWO, base_offset=40, leader_epoch=3, now_ms=1234)
     stamped = head + TWO[HEADER_BYTES:]
     check_crc(stamped, 0, read_header(stamped))
-    assert read_header(stamped).log_append_time
+    assert read_header(stamped).is_log_append_time
     assert [(record.offset, record.timestamp) for record in iter_records(stamped)] == [(40, 1234), (41, 1234)]
 
 
 def test_sequences_wrap_to_zero() -> None:
     """The sequence after 2^31-1 is 0 (KIP-98)."""
     records = [new_record(None, b"x", timestamp=0)] * 3
-    header = read_header(build_batch(records, producer=ProducerStamp(1, 0, 2**31 - 2)))
+    header = read_header(build_batch(records, producer=ProducerIdAndSequence(1, 0, 2**31 - 2)))
     assert header.last_sequence == 0
 
 

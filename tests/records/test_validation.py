@@ -15,21 +15,21 @@ from raftlog.records.batch import HEADER_BYTES, BatchHeader, Record, build_batch
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from raftlog.records.header import validate_produced
 from raftlog.records.validation import (
-    ERRORS_TOLD,
-    MOST_RECORDS,
-    PLAIN_FACTOR,
-    RecordLaws,
-    TakesLong,
-    check_records,
-    claims_much,
-    walk,
+    MAX_DECOMPRESSION_RATIO,
+    MAX_RECORD_ERRORS,
+    MAX_RECORDS,
+    NeedsStepwiseValidation,
+    RecordRules,
+    claims_more_records_than_bytes,
+    validate_records,
+    validate_small_batch,
 )
 from raftlog.records.varint import write_varint
-from tests.records.forged import with_deltas, with_payload
+from tests.records.forged_batches import with_deltas, with_payload
 
 NOW_MS = 1_700_000_000_000
-LAWS = RecordLaws.of(TopicConfig(), NOW_MS)
-KEYED = RecordLaws.of(TopicConfig(cleanup_policy=("compact",)), NOW_MS)
+LAWS = RecordRules.of(TopicConfig(), NOW_MS)
+KEYED = RecordRules.of(TopicConfig(cleanup_policy=("compact",)), NOW_MS)
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 
 
@@ -48,10 +48,10 @@ def smallest(count: int) -> bytes:
     return bytes(plain)
 
 
-def walked(batch: bytes, laws: RecordLaws = LAWS) -> tuple[int, int]:
+def walked(batch: bytes, laws: RecordRules = LAWS) -> tuple[int, int]:
     """Walk a batch here and now; returns how many calls went away from the loop, and how often others had a turn."""
     calls = turns = 0
-    steps = walk(header_of(batch), batch, laws)
+    steps = validate_records(header_of(batch), batch, laws)
     answer = None
     while True:
         try:
@@ -66,9 +66,9 @@ def header_of(batch: bytes) -> BatchHeader:
     return validate_produced(batch, 1 << 30)
 
 
-def checked(batch: bytes, laws: RecordLaws = LAWS) -> None:
+def checked(batch: bytes, laws: RecordRules = LAWS) -> None:
     """Check a small batch at once."""
-    check_records(header_of(batch), batch, laws)
+    validate_small_batch(header_of(batch), batch, laws)
 
 
 BASE = build_batch(records(1))
@@ -105,26 +105,34 @@ def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None
 def test_who_claims_more_records_than_bytes_is_looked_into(codec: int) -> None:
     """And nobody else: compressed batches of ordinary producers cost what they did."""
     payload = compress(codec, smallest(100) * 50)
-    assert claims_much(header_of(with_payload(BASE, payload, codec=codec, count=len(payload) + 1)))
-    assert not claims_much(header_of(with_payload(BASE, payload, codec=codec, count=len(payload))))
+    assert claims_more_records_than_bytes(
+        header_of(with_payload(BASE, payload, codec=codec, count=len(payload) + 1))
+    )
+    assert not claims_more_records_than_bytes(
+        header_of(with_payload(BASE, payload, codec=codec, count=len(payload)))
+    )
     lines = [new_record(None, b"line %d of a log" % each, timestamp=NOW_MS) for each in range(1_000)]
-    assert not claims_much(header_of(build_batch(lines, codec=codec)))
+    assert not claims_more_records_than_bytes(header_of(build_batch(lines, codec=codec)))
 
 
 def test_a_claim_that_nothing_can_hold_is_refused_before_anything_is_decompressed() -> None:
     """A number costs nothing to write, and must cost nothing to refuse."""
-    laws = LAWS._replace(most_plain_bytes=6_999)
+    laws = LAWS._replace(max_decompressed_bytes=6_999)
     with pytest.raises(InvalidRecord, match="which 6999 plain bytes cannot hold"):
-        next(walk(header_of(with_payload(BASE, b"x", codec=ZSTD, count=1_000)), b"", laws))
+        next(validate_records(header_of(with_payload(BASE, b"x", codec=ZSTD, count=1_000)), b"", laws))
     with pytest.raises(MessageTooLarge, match="1000000 records at most"):
-        next(walk(header_of(with_payload(BASE, b"x", codec=ZSTD, count=MOST_RECORDS + 1)), b"", LAWS))
+        next(
+            validate_records(
+                header_of(with_payload(BASE, b"x", codec=ZSTD, count=MAX_RECORDS + 1)), b"", LAWS
+            )
+        )
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_bomb_is_given_up_at_its_limit_and_never_whole_in_memory(codec: int) -> None:
     """Records of 11 MB where 64 times max.message.bytes are 0.4 MB; clients may split what is too large."""
-    laws = RecordLaws.of(TopicConfig(max_message_bytes=6_250), NOW_MS)
-    assert laws.most_plain_bytes == PLAIN_FACTOR * 6_250
+    laws = RecordRules.of(TopicConfig(max_message_bytes=6_250), NOW_MS)
+    assert laws.max_decompressed_bytes == MAX_DECOMPRESSION_RATIO * 6_250
     plain = smallest(200_000) * 8
     batch = with_payload(BASE, compress(codec, plain), codec=codec, count=56_250)
     del plain
@@ -185,7 +193,7 @@ def test_malformed_records_are_refused_for_good(name: str) -> None:
 
 
 @pytest.mark.parametrize("look", [checked, walked])
-def test_all_records_without_a_key_are_named(look: Callable[[bytes, RecordLaws], object]) -> None:
+def test_all_records_without_a_key_are_named(look: Callable[[bytes, RecordRules], object]) -> None:
     """KIP-467: of 100 records ten are at fault, and each is told why."""
     keyless = [*range(0, 100, 10)]
     with pytest.raises(InvalidRecord, match="10 of 100 records are refused") as caught:
@@ -200,7 +208,7 @@ def test_an_answer_names_no_more_records_than_its_limit() -> None:
     """A megabyte of records without keys must not be answered with ten."""
     with pytest.raises(InvalidRecord, match="5000 of 5000") as caught:
         walked(build_batch(records(5_000, keyless=range(5_000))), KEYED)
-    assert len(caught.value.record_errors) == ERRORS_TOLD
+    assert len(caught.value.record_errors) == MAX_RECORD_ERRORS
 
 
 HOUR_MS = 3_600_000
@@ -227,7 +235,7 @@ def test_each_records_timestamp_is_judged(timestamp: int, error: type[KafkaError
         message_timestamp_after_max_ms=HOUR_MS,
     )
     batch = with_deltas((timestamp - NOW_MS, 0), timestamp=NOW_MS)
-    laws = RecordLaws.of(config, NOW_MS)
+    laws = RecordRules.of(config, NOW_MS)
     if error is None:
         checked(batch, laws)
         return
@@ -239,7 +247,7 @@ def test_each_records_timestamp_is_judged(timestamp: int, error: type[KafkaError
 def test_the_brokers_own_time_is_not_judged() -> None:
     """Under LogAppendTime what the producer says means nothing, but it must be a timestamp."""
     config = TopicConfig(cleanup_policy=("compact",), message_timestamp_type="LogAppendTime")
-    checked(build_batch(records(1, timestamp=2**62)), RecordLaws.of(config, NOW_MS))
+    checked(build_batch(records(1, timestamp=2**62)), RecordRules.of(config, NOW_MS))
 
 
 def test_what_would_take_long_is_not_checked_at_once() -> None:
@@ -249,6 +257,6 @@ def test_what_would_take_long_is_not_checked_at_once() -> None:
         build_batch([new_record(b"k", b"v" * 200_000, timestamp=NOW_MS)]),
         build_batch([new_record(b"k", b"v" * 200_000, timestamp=NOW_MS)], codec=ZSTD),
     ):
-        with pytest.raises(TakesLong):
+        with pytest.raises(NeedsStepwiseValidation):
             checked(batch, KEYED)
         walked(batch, KEYED)

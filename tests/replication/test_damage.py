@@ -6,36 +6,36 @@ import pytest
 
 from raftlog.base.errors import KafkaStorageError
 from raftlog.base.types import EpochEnd
-from raftlog.replication.following import Following
+from raftlog.replication.follower_role import FollowerRole
 from raftlog.storage.log import Log
-from tests.replication.kit import Cluster, registration, values_in
+from tests.replication.replica_cluster import ReplicaCluster, registration, values_in
 
 VALUES = ["a", "b", "c", "d" * 5_000, "e"]
 """Long enough that the index has an entry: a clean start only looks at what lies behind it."""
 
 
-def produced(*values: str, size: int = 2) -> Cluster:
+def produced(*values: str, size: int = 2) -> ReplicaCluster:
     """A cluster whose nodes all hold one batch for each value; the last is not committed yet everywhere."""
-    cluster = Cluster(size)
+    cluster = ReplicaCluster(size)
     for value in values:
         cluster[1].produce(value)
-    cluster.settle(1, *range(2, size + 1))
+    cluster.catch_up(1, *range(2, size + 1))
     assert cluster[1].partition.high_watermark == len(values)
     return cluster
 
 
-def log_of(cluster: Cluster, broker_id: int) -> Log:
+def log_of(cluster: ReplicaCluster, broker_id: int) -> Log:
     return cluster[broker_id].partition.log
 
 
 # -- found by a reader --------------------------------------------------------------------------------------------
 
 
-def rotten_leader(size: int = 2) -> Cluster:
+def rotten_leader(size: int = 2) -> ReplicaCluster:
     """Leader 1 stopped cleanly, and its third batch rotted meanwhile."""
     cluster = produced(*VALUES, size=size)
     cluster[1].checkpointed = len(VALUES)
-    cluster[1].rot(2)
+    cluster[1].corrupt_batch(2)
     cluster[1].reboot(clean=True)
     assert log_of(cluster, 1).damage is None
     cluster.elect(1, tell=(1, 2))
@@ -72,17 +72,17 @@ def test_damaged_leader_leaves_the_isr_as_it_is() -> None:
     cluster[3].fetch_from(cluster[1])
     cluster[1].partition.read(0, 1 << 20)
     cluster[1].host.clock += 60
-    cluster[1].partition.shrink_laggards()
+    cluster[1].partition.maybe_shrink_isr()
     cluster.registered[3] = registration(3)
-    cluster[1].partition.reconsider()
-    assert cluster[1].partition.isr_proposal() is None
+    cluster[1].partition.reevaluate_isr()
+    assert cluster[1].partition.pending_isr_change() is None
 
 
 def test_follower_is_not_cut_back_to_what_a_damaged_leader_has_left() -> None:
     """The only sound copy may be the follower's: it keeps it until somebody decides."""
     cluster = produced(*VALUES)
     cluster.change(isr=(1,))
-    cluster[1].rot(2)
+    cluster[1].corrupt_batch(2)
     cluster[1].reboot()
     assert log_of(cluster, 1).log_end_offset == 2
     cluster.change(leader=1, isr=(1,), lost=True, tell=(1, 2))
@@ -101,7 +101,7 @@ def test_damaged_leader_that_handed_over_is_repaired_from_its_successor() -> Non
     cluster[1].partition.read(0, 1 << 20)
     cluster.elect(2, isr=(2,), tell=(1, 2))
     assert log_of(cluster, 1).log_end_offset == 2
-    cluster.settle(2, 1)
+    cluster.catch_up(2, 1)
     assert log_of(cluster, 1).damage is None
     assert cluster[1].values() == VALUES
     assert [name for name, _ in cluster[1].host.events] == ["damaged_log_cut", "damaged_log_repaired"]
@@ -114,11 +114,11 @@ def test_damaged_leader_that_handed_over_is_repaired_from_its_successor() -> Non
 def test_damage_that_recovery_found_is_refetched() -> None:
     """An unclean start: the mark is on the disk, and goes once the log is whole."""
     cluster = produced(*VALUES)
-    cluster[2].rot(1)
+    cluster[2].corrupt_batch(1)
     cluster[2].reboot()
     assert (log_of(cluster, 2).damage, log_of(cluster, 2).log_end_offset) == ((1, 5), 1)
     cluster.change(isr=(1,), tell=(1, 2))
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[2].reboot()
     assert log_of(cluster, 2).damage is None
     assert cluster[2].values() == VALUES
@@ -127,11 +127,11 @@ def test_damage_that_recovery_found_is_refetched() -> None:
 def test_damaged_log_is_trusted_again_when_its_leader_takes_it_into_the_isr() -> None:
     """The lost tail was never committed and the leader does not have it: being in sync is all there is."""
     cluster = produced(*VALUES)
-    cluster[2].rot(1)
+    cluster[2].corrupt_batch(1)
     cluster[2].reboot()
     log_of(cluster, 1).truncate_to(3)
     cluster.elect(1, isr=(1,), tell=(1, 2))
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert log_of(cluster, 2).damage == (1, 5)
     cluster.change(isr=(1, 2), tell=(1, 2))
     assert log_of(cluster, 2).damage is None
@@ -142,9 +142,9 @@ def test_damaged_log_is_trusted_again_when_its_leader_takes_it_into_the_isr() ->
 def test_damaged_log_is_not_trusted_because_it_never_left_the_isr() -> None:
     """The controller does not know yet: it is in the ISR by what it once had."""
     cluster = produced(*VALUES)
-    cluster[2].rot(1)
+    cluster[2].corrupt_batch(1)
     cluster[2].reboot()
-    cluster.tell(2)
+    cluster.publish(2)
     cluster.elect(2, isr=(2,), tell=(2,))
     assert log_of(cluster, 2).damage == (1, 5)
     with pytest.raises(KafkaStorageError):
@@ -154,12 +154,12 @@ def test_damaged_log_is_not_trusted_because_it_never_left_the_isr() -> None:
 def test_trust_won_back_does_not_cover_later_damage() -> None:
     """Having left the ISR for one damage says nothing of the next."""
     cluster = produced(*VALUES)
-    cluster[2].rot(1)
+    cluster[2].corrupt_batch(1)
     cluster[2].reboot()
     cluster.change(isr=(1,), tell=(1, 2))
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster.change(isr=(1, 2), tell=(1, 2))
-    cluster[2].rot(3)
+    cluster[2].corrupt_batch(3)
     # what this process wrote itself it does not check again, so another one reads it
     left = cluster[2].partition
     cluster[2].reboot(clean=True)
@@ -178,7 +178,7 @@ def test_last_isr_member_serves_what_is_sound_and_is_loud() -> None:
     """Readable up to the damage; beyond it an error, so that no reader takes it for the end of the records."""
     cluster = produced(*VALUES, size=1)
     cluster[1].checkpointed = 5
-    cluster[1].rot(2)
+    cluster[1].corrupt_batch(2)
     cluster[1].reboot()
     cluster.change(leader=1, lost=True, tell=(1,))
     partition = cluster[1].partition
@@ -193,7 +193,7 @@ def test_last_isr_member_serves_what_is_sound_and_is_loud() -> None:
 def test_unclean_election_of_a_damaged_replica_takes_its_log_as_it_is() -> None:
     """Somebody decided (KIP-460): the records are gone, and it goes on in a new leader epoch."""
     cluster = produced(*VALUES, size=1)
-    cluster[1].rot(2)
+    cluster[1].corrupt_batch(2)
     cluster[1].reboot()
     cluster.change(leader=1, lost=True, tell=(1,))
     cluster.elect(1, tell=(1,))
@@ -207,7 +207,7 @@ def test_unclean_election_of_a_damaged_replica_takes_its_log_as_it_is() -> None:
 def test_unclean_election_counts_even_if_the_replica_did_not_see_the_isr_lost() -> None:
     """Images may come several at a time; the election names its epoch."""
     cluster = produced(*VALUES)
-    cluster[1].rot(2)
+    cluster[1].corrupt_batch(2)
     cluster[1].reboot()
     cluster.change(leader=1, isr=(1,), lost=True, tell=(2,))
     cluster.elect(1, tell=(1,))
@@ -219,13 +219,13 @@ def test_unclean_election_of_another_lets_the_damaged_one_follow() -> None:
     cluster = produced(*VALUES)
     log_of(cluster, 2).truncate_to(3)
     cluster.change(isr=(1,), tell=(1,))
-    cluster[1].rot(1)
+    cluster[1].corrupt_batch(1)
     cluster[1].reboot()
     cluster.change(leader=1, lost=True, tell=(1, 2))
     cluster.elect(2, isr=(2,), tell=(1, 2))
     cluster[2].produce("x")
-    cluster.settle(2, 1)
+    cluster.catch_up(2, 1)
     cluster.change(isr=(2, 1), tell=(1, 2))
-    assert isinstance(cluster[1].partition.role, Following)
+    assert isinstance(cluster[1].partition.role, FollowerRole)
     assert log_of(cluster, 1).damage is None
     assert cluster[1].values() == [*VALUES[:3], "x"]

@@ -8,10 +8,10 @@ from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, NotLeaderOrFollower
 from raftlog.base.types import EpochEnd
 from raftlog.records.batch import build_batch, new_record
-from raftlog.replication.following import Following, up_to_epoch
+from raftlog.replication.follower_role import FollowerRole, up_to_epoch
 from raftlog.replication.isr import CommittedIsr
-from raftlog.replication.leading import Leading
-from tests.replication.kit import NOW_MS, Cluster, Node, values_in
+from raftlog.replication.leader_role import LeaderRole
+from tests.replication.replica_cluster import NOW_MS, ReplicaCluster, ReplicaNode, values_in
 
 
 def stamped(offset: int, epoch: int, value: str = "x") -> bytes:
@@ -21,17 +21,17 @@ def stamped(offset: int, epoch: int, value: str = "x") -> bytes:
     )
 
 
-def following(node: Node) -> Following:
+def following(node: ReplicaNode) -> FollowerRole:
     role = node.partition.role
-    assert isinstance(role, Following)
+    assert isinstance(role, FollowerRole)
     return role
 
 
 def test_a_follower_appends_what_its_leader_sends_and_learns_the_high_watermark() -> None:
     """The high watermark comes with the fetch after the one that committed, bounded by the own log end."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert cluster[2].values() == ["a", "b"]
     assert cluster[2].partition.high_watermark == 2
 
@@ -47,7 +47,7 @@ def test_batches_of_a_later_epoch_than_the_fetch_are_refused() -> None:
 
 def test_an_answer_asked_in_another_leader_epoch_is_dropped() -> None:
     """The old leader's answer arrives after the election: none of it may be appended or truncated."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     cluster.elect(3, tell=(2,))
     role = following(cluster[2])
     with pytest.raises(NotLeaderOrFollower):
@@ -61,7 +61,7 @@ def test_an_answer_asked_in_another_leader_epoch_is_dropped() -> None:
 
 def test_a_damaged_batch_is_not_appended() -> None:
     """The follower checks every CRC before it writes."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     bad = bytearray(stamped(0, 0))
     bad[-1] ^= 1
     with pytest.raises(CorruptMessage):
@@ -73,10 +73,10 @@ def test_a_damaged_batch_is_not_appended() -> None:
 
 def test_a_follower_drops_what_the_leader_deleted() -> None:
     """DeleteRecords reaches followers with the leader's log start, never past their own high watermark."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster[1].produce("b")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].partition.delete_records(1)
     cluster[2].fetch_from(cluster[1])
     assert cluster[2].partition.log_start_offset == 1
@@ -84,22 +84,22 @@ def test_a_follower_drops_what_the_leader_deleted() -> None:
 
 def test_a_follower_that_lies_before_the_leaders_log_start_begins_anew_there() -> None:
     """OFFSET_OUT_OF_RANGE: what lies between is gone."""
-    cluster = Cluster(isr=(1, 2))
+    cluster = ReplicaCluster(isr=(1, 2))
     cluster[1].produce("a")
     cluster[1].produce("b")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].partition.delete_records(1)
-    cluster.settle(1, 3)
+    cluster.catch_up(1, 3)
     assert cluster[3].values() == ["b"]
     assert (cluster[3].partition.log_start_offset, cluster[3].partition.high_watermark) == (1, 2)
 
 
 def test_a_follower_serves_no_client() -> None:
     """Only leaders append and are read from."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     partition = cluster[2].partition
     assert partition.read(0, 100).error_code == NotLeaderOrFollower.code
-    assert partition.isr_proposal() is None
+    assert partition.pending_isr_change() is None
     with pytest.raises(NotLeaderOrFollower):
         partition.epoch_end(0)
     with pytest.raises(NotLeaderOrFollower):
@@ -108,9 +108,9 @@ def test_a_follower_serves_no_client() -> None:
 
 def test_kip_101_scenario_1_a_restarted_follower_keeps_what_was_committed() -> None:
     """Truncating to the high watermark would lose m2: B restarts before it learns HW=2, then A dies and B leads."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("m1")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     producer = cluster[1].produce("m2")
     cluster[1].host.flush()
     cluster[2].fetch_from(cluster[1])
@@ -119,7 +119,7 @@ def test_kip_101_scenario_1_a_restarted_follower_keeps_what_was_committed() -> N
     assert cluster[2].partition.high_watermark == 1
     cluster[2].crash()
     cluster[2].boot()
-    cluster.tell(2)
+    cluster.publish(2)
     cluster[2].fetch_from(cluster[1])
     cluster.elect(2, isr=(2,), tell=(2,))
     cluster[2].host.flush()
@@ -128,7 +128,7 @@ def test_kip_101_scenario_1_a_restarted_follower_keeps_what_was_committed() -> N
 
 def test_kip_101_scenario_2_replicas_that_both_lost_their_tails_end_up_equal() -> None:
     """Both crash; B leads first with other records at the offsets that A still holds from the old epoch."""
-    cluster = Cluster(size=2, isr=(1,))
+    cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("m1")
     cluster[1].host.flush()
     cluster[2].fetch_from(cluster[1])
@@ -147,18 +147,18 @@ def test_kip_101_scenario_2_replicas_that_both_lost_their_tails_end_up_equal() -
 
 def test_kip_279_a_follower_of_a_fast_double_failover_truncates_step_by_step() -> None:
     """The leader does not know the follower's last epoch, and names a smaller one that the follower does not have."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     cluster[1].produce("a")
-    cluster.settle(1, 2, 3)
+    cluster.catch_up(1, 2, 3)
     cluster.elect(2, tell=(2,))
     cluster[2].produce("lost-1", acks=1)  # epoch 1, only on node 2
     cluster[2].host.flush()
     cluster.elect(3, tell=(1, 3))
     cluster[3].produce("kept", acks=1)  # epoch 2
-    cluster.settle(3, 1)
+    cluster.catch_up(3, 1)
     cluster.elect(1, tell=(1, 3))
     cluster[1].produce("later", acks=1)  # epoch 3
-    cluster.tell(2)
+    cluster.publish(2)
     for _ in range(5):
         cluster[2].fetch_from(cluster[1])
         cluster[3].fetch_from(cluster[1])
@@ -167,16 +167,16 @@ def test_kip_279_a_follower_of_a_fast_double_failover_truncates_step_by_step() -
 
 def test_elections_without_writes_leave_nothing_to_truncate() -> None:
     """H8: empty epochs are in no log, and followers of the same records go on where they are."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     cluster[1].produce("a")
-    cluster.settle(1, 2, 3)
+    cluster.catch_up(1, 2, 3)
     for leader in (2, 3, 1, 2):
         cluster.elect(leader, tell=(1, 2, 3))
     for each in (1, 3):
         cluster[each].fetch_from(cluster[2])
     cluster[2].host.flush()
     cluster[2].produce("b")
-    cluster.settle(2, 1, 3)
+    cluster.catch_up(2, 1, 3)
     assert [cluster[each].values() for each in (1, 2, 3)] == [["a", "b"]] * 3
     events = [event for each in (1, 2, 3) for event, _ in cluster[each].host.events]
     assert "log_truncated" not in events
@@ -184,7 +184,7 @@ def test_elections_without_writes_leave_nothing_to_truncate() -> None:
 
 def test_a_new_leader_may_answer_for_an_epoch_older_than_all_it_knows() -> None:
     """An unclean leader with an empty log: the follower gives up what nobody can vouch for, and says so."""
-    cluster = Cluster(size=2, isr=(1,))
+    cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("a")
     cluster[1].host.flush()
     cluster.elect(2, isr=(2,), tell=(1, 2))
@@ -197,9 +197,9 @@ def test_a_new_leader_may_answer_for_an_epoch_older_than_all_it_knows() -> None:
 
 def test_a_log_that_began_anew_has_left_its_old_epochs_behind() -> None:
     """Kafka's truncateFullyAndStartAt clears the epoch cache: an old epoch would make the leader diverge for ever."""
-    cluster = Cluster(size=2, isr=(1,))
+    cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     for value in ("b", "c", "d"):
         cluster[1].produce(value)  # epoch 0, only on node 1
     cluster.elect(2, isr=(2,), tell=(2,))
@@ -209,7 +209,7 @@ def test_a_log_that_began_anew_has_left_its_old_epochs_behind() -> None:
     cluster[1].produce("e")  # epoch 2
     cluster[1].host.flush()
     cluster[1].partition.delete_records(3)
-    cluster.tell(2)
+    cluster.publish(2)
     for _ in range(4):
         cluster[2].fetch_from(cluster[1])
     assert cluster[2].values() == cluster[1].values() == ["d", "e"]
@@ -217,23 +217,23 @@ def test_a_log_that_began_anew_has_left_its_old_epochs_behind() -> None:
 
 def test_a_log_whose_leader_epoch_rotted_upwards_is_cut_where_that_begins() -> None:
     """No CRC covers a batch's leader epoch: nothing that the leader sends could follow one from the future."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].produce("b")
     cluster[1].host.flush()
     cluster[2].partition.log.append_as_follower(stamped(1, 1 << 14, "b"))
     cluster[1].produce("c")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert cluster[2].values() == ["a", "b", "c"]
     assert cluster[2].partition.log.latest_epoch == cluster[1].partition.log.latest_epoch
 
 
 def test_an_empty_log_that_diverges_begins_anew() -> None:
     """All of its records expired: nothing is left to cut but the epoch that it claims."""
-    cluster = Cluster(size=2, isr=(1,))
+    cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster.elect(2, isr=(2,), tell=(2,))
     cluster[2].produce("lost")
     cluster[2].host.flush()
@@ -242,7 +242,7 @@ def test_an_empty_log_that_diverges_begins_anew() -> None:
     for value in ("b", "c"):
         cluster[1].produce(value)
     cluster[1].host.flush()
-    cluster.tell(2)
+    cluster.publish(2)
     for _ in range(4):
         cluster[2].fetch_from(cluster[1])
     assert cluster[2].values() == ["c"]
@@ -250,9 +250,9 @@ def test_an_empty_log_that_diverges_begins_anew() -> None:
 
 def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
     """H5: its followers fetch in the new epoch from the new leader; its suffix is neither committed nor consumed."""
-    cluster = Cluster(min_isr=2)
+    cluster = ReplicaCluster(min_isr=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2, 3)
+    cluster.catch_up(1, 2, 3)
     cluster.elect(2, isr=(2, 3), tell=(2, 3))
     zombie_all, zombie_one = cluster[1].produce("z1"), cluster[1].produce("z2", acks=1)
     cluster[1].host.flush()
@@ -260,10 +260,10 @@ def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
     read = cluster[1].partition.read(1, 1 << 20, current_leader_epoch=1, replica=cluster[3].replica)
     assert read.error_code == 75
     cluster[2].produce("b")
-    cluster.settle(2, 3)
+    cluster.catch_up(2, 3)
     assert (zombie_all.outcome, zombie_one.outcome) == (None, None)
     assert cluster[1].consume() == ["a"]
-    cluster.tell(1)
+    cluster.publish(1)
     assert isinstance(zombie_all.outcome, NotLeaderOrFollower)
     for _ in range(3):
         cluster[1].fetch_from(cluster[2])
@@ -272,11 +272,11 @@ def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
 
 def test_a_wiped_follower_is_not_taken_for_the_replica_it_was() -> None:
     """H7: it fetches from 0 in its new incarnation, so the high watermark stands until the controller removes it."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
-    cluster.nodes[2] = Node(2, cluster.registered)
-    cluster.tell(2)
+    cluster.catch_up(1, 2)
+    cluster.nodes[2] = ReplicaNode(2, cluster.registered)
+    cluster.publish(2)
     producer = cluster[1].produce("b")
     cluster[1].host.flush()
     cluster[2].fetch_from(cluster[1], flush=False)
@@ -286,7 +286,7 @@ def test_a_wiped_follower_is_not_taken_for_the_replica_it_was() -> None:
 
 def test_a_follower_that_becomes_leader_counts_only_what_it_has_flushed() -> None:
     """What it appended without a sync may still be lost; it is dirty, and counts after the next round."""
-    cluster = Cluster(size=2, isr=(1, 2))
+    cluster = ReplicaCluster(size=2, isr=(1, 2))
     cluster[1].produce("a", acks=1)
     cluster[2].fetch_from(cluster[1], flush=False)
     cluster[2].host.dirty.clear()
@@ -298,23 +298,23 @@ def test_a_follower_that_becomes_leader_counts_only_what_it_has_flushed() -> Non
 
 def test_a_new_leader_waits_for_a_fetch_of_its_epoch_before_it_counts_a_follower() -> None:
     """What a follower told the old leader proves nothing to the new one."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     cluster[1].produce("a")
-    cluster.settle(1, 2, 3)
+    cluster.catch_up(1, 2, 3)
     cluster.elect(2, tell=(1, 2, 3))
     cluster[2].produce("b")
     cluster[2].host.flush()
     cluster[3].fetch_from(cluster[2])
     assert cluster[2].partition.high_watermark == 1
     assert cluster[2].leading.isr == CommittedIsr((1, 2, 3))
-    cluster.settle(2, 1, 3)
+    cluster.catch_up(2, 1, 3)
     assert cluster[2].partition.high_watermark == 2
-    assert isinstance(cluster[2].partition.role, Leading)
+    assert isinstance(cluster[2].partition.role, LeaderRole)
 
 
 def test_a_replica_that_restarts_takes_its_checkpointed_high_watermark_but_not_beyond_its_log() -> None:
     """replication-offset-checkpoint may be ahead of a log that lost its tail."""
-    cluster = Cluster(size=1)
+    cluster = ReplicaCluster(size=1)
     cluster[1].produce("a")
     cluster[1].host.flush()
     cluster[1].checkpointed = 9
@@ -324,12 +324,12 @@ def test_a_replica_that_restarts_takes_its_checkpointed_high_watermark_but_not_b
 
 def test_a_reader_gets_the_same_bytes_from_the_next_leader() -> None:
     """Records never change: a batch's bytes are those that the first leader stamped."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     before = cluster[1].partition.read(0, 1 << 20).records
     cluster.elect(2, tell=(1, 2))
-    cluster.settle(2, 1)
+    cluster.catch_up(2, 1)
     after = cluster[2].partition.read(0, 1 << 20).records
     assert before == after
     assert values_in(after) == ["a", "b"]
@@ -337,7 +337,7 @@ def test_a_reader_gets_the_same_bytes_from_the_next_leader() -> None:
 
 def test_a_follower_of_a_compacted_topic_asks_again_before_it_believes_in_a_hole() -> None:
     """Nothing bears it out, and an offset that rotted looks the same: the leader looks before it shows it again."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     log = cluster[2].partition.log
     log.config = TopicConfig(cleanup_policy=("compact",))
     role = following(cluster[2])

@@ -18,20 +18,26 @@ from raftlog.base.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import IsrChanged
+from raftlog.metadata.controller_api import IsrChangeResult
 from raftlog.records.batch import build_batch, new_record
 from raftlog.records.compression import ZSTD
-from raftlog.records.validation import TakesLong
-from raftlog.replication.host import ReplicaId
+from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.replication.isr import CommittedIsr, PendingExpand, PendingShrink
-from tests.records.forged import claiming, with_payload
-from tests.replication.kit import NOW_MS, Cluster, Waiting, registration, values_in
+from raftlog.replication.replica_host import ReplicaId
+from tests.records.forged_batches import claiming, with_payload
+from tests.replication.replica_cluster import (
+    NOW_MS,
+    RecordingWaiter,
+    ReplicaCluster,
+    registration,
+    values_in,
+)
 
 
-def answer(cluster: Cluster, leader: int, **fields: object) -> bool:
+def answer(cluster: ReplicaCluster, leader: int, **fields: object) -> bool:
     """Give the leader the controller's answer to what it proposed; success unless `error_code` is set."""
     partition = cluster[leader].partition
-    change = partition.isr_proposal()
+    change = partition.pending_isr_change()
     assert change is not None
     accepted = {
         "topic_id": change.topic_id,
@@ -42,7 +48,7 @@ def answer(cluster: Cluster, leader: int, **fields: object) -> bool:
         "isr": tuple(member.broker_id for member in change.isr),
         "partition_epoch": change.partition_epoch + 1,
     }
-    return partition.isr_answered(change, IsrChanged(**{**accepted, **fields}))
+    return partition.complete_isr_change(change, IsrChangeResult(**{**accepted, **fields}))
 
 
 # -- what is appended --------------------------------------------------------------------------------------------
@@ -50,7 +56,7 @@ def answer(cluster: Cluster, leader: int, **fields: object) -> bool:
 
 def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
     """61 bytes that claim 2^31-1 records once took that many offsets; compressed batches are walked first."""
-    partition = Cluster(size=1)[1].partition
+    partition = ReplicaCluster(size=1)[1].partition
 
     def produce(batch: bytes, *, is_walked: bool = False) -> int:
         appended = partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS, is_walked=is_walked)
@@ -59,7 +65,7 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
     with pytest.raises(InvalidRecord, match="0 bytes cannot hold 2147483647 records"):
         produce(claiming(2**31 - 1, timestamp=NOW_MS))
     honest = build_batch([new_record(None, None, timestamp=NOW_MS)] * 5_000, codec=ZSTD)
-    with pytest.raises(TakesLong):
+    with pytest.raises(NeedsStepwiseValidation):
         produce(honest)
     assert partition.log_end_offset == 0
     assert produce(honest, is_walked=True) == 5_000
@@ -74,7 +80,7 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
 
 def test_a_record_commits_once_every_isr_member_has_flushed_it() -> None:
     """HW = least flushed end offset over the ISR, the leader's own included (KIP-98; durable before acknowledged)."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     producer = cluster[1].produce("a")
     cluster[2].fetch_from(cluster[1])
     cluster[2].fetch_from(cluster[1])
@@ -88,7 +94,7 @@ def test_a_record_commits_once_every_isr_member_has_flushed_it() -> None:
 
 def test_the_leaders_own_unflushed_records_do_not_count() -> None:
     """Both followers have it on disk, the leader only in memory: not committed until its own sync."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     producer = cluster[1].produce("a")
     for each in (2, 3, 2, 3):
         cluster[each].fetch_from(cluster[1])
@@ -99,14 +105,14 @@ def test_the_leaders_own_unflushed_records_do_not_count() -> None:
 
 def test_under_flush_policy_os_what_is_written_counts_at_once() -> None:
     """log.flush.policy=os is Kafka's contract: the page cache counts."""
-    cluster = Cluster(size=1)
+    cluster = ReplicaCluster(size=1)
     cluster[1].host.flush_before_commit = False
     assert cluster[1].produce("a").outcome == "committed"
 
 
 def test_under_flush_policy_os_a_sync_takes_nothing_back_that_was_written_meanwhile() -> None:
     """The sync was begun before the second record was written, and ends after it: both count."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     leader = cluster[1]
     for each in (1, 2):
         cluster[each].host.flush_before_commit = False
@@ -124,24 +130,24 @@ def test_under_flush_policy_os_a_sync_takes_nothing_back_that_was_written_meanwh
 
 def test_a_replica_outside_the_isr_is_not_waited_for() -> None:
     """Only ISR members gate the high watermark."""
-    cluster = Cluster(isr=(1, 2))
+    cluster = ReplicaCluster(isr=(1, 2))
     producer = cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert producer.outcome == "committed"
 
 
 def test_the_high_watermark_never_moves_back() -> None:
     """A follower that comes back with less moves nothing (KIP-207)."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].partition.read(0, 1 << 20, replica=cluster[2].replica)
     assert cluster[1].partition.high_watermark == 1
 
 
 def test_waiting_producers_are_answered_in_order_and_only_up_to_the_high_watermark() -> None:
     """The deque is popped by the high watermark."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     first = cluster[1].produce("a", "b")
     cluster[1].host.flush()
     cluster[2].fetch_from(cluster[1])
@@ -152,7 +158,7 @@ def test_waiting_producers_are_answered_in_order_and_only_up_to_the_high_waterma
 
 def test_a_duplicate_waits_for_the_commit_of_its_original() -> None:
     """Answering a retry earlier would acknowledge what may still be lost (KIP-98)."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     original = cluster[1].produce("a", producer=(5, 0, 0))
     later = cluster[1].produce("b", producer=(5, 0, 1))
     retry = cluster[1].produce("a", producer=(5, 0, 0))
@@ -169,7 +175,7 @@ def test_a_duplicate_waits_for_the_commit_of_its_original() -> None:
 
 def test_below_min_isr_acks_all_is_refused_before_the_append_and_acks_1_is_not() -> None:
     """NOT_ENOUGH_REPLICAS leaves nothing in the log."""
-    cluster = Cluster(min_isr=2, isr=(1,))
+    cluster = ReplicaCluster(min_isr=2, isr=(1,))
     with pytest.raises(NotEnoughReplicas):
         cluster[1].produce("a")
     assert cluster[1].partition.log_end_offset == 0
@@ -179,7 +185,7 @@ def test_below_min_isr_acks_all_is_refused_before_the_append_and_acks_1_is_not()
 
 def test_replicas_that_are_being_added_make_no_demands_yet() -> None:
     """With min.insync.replicas=2 a lone replica serves on while others are added, and then needs one of them."""
-    cluster = Cluster(min_isr=2, isr=(1,))
+    cluster = ReplicaCluster(min_isr=2, isr=(1,))
     cluster.change(adding=(2, 3), tell=(1,))
     cluster[1].produce("a")
     cluster[1].host.flush()
@@ -191,7 +197,7 @@ def test_replicas_that_are_being_added_make_no_demands_yet() -> None:
 
 def test_below_min_isr_the_high_watermark_stands_still() -> None:
     """KIP-966: one replica's copy is not a commit when two are asked for."""
-    cluster = Cluster(min_isr=2, isr=(1,))
+    cluster = ReplicaCluster(min_isr=2, isr=(1,))
     cluster[1].produce("a", acks=1)
     cluster[1].host.flush()
     assert cluster[1].partition.high_watermark == 0
@@ -199,7 +205,7 @@ def test_below_min_isr_the_high_watermark_stands_still() -> None:
 
 def test_producers_that_wait_are_told_at_once_when_the_isr_falls_below_the_minimum() -> None:
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND, without waiting for the request's timeout."""
-    cluster = Cluster(min_isr=2)
+    cluster = ReplicaCluster(min_isr=2)
     producer = cluster[1].produce("a")
     cluster.change(isr=(1,), tell=(1,))
     assert isinstance(producer.outcome, NotEnoughReplicasAfterAppend)
@@ -209,10 +215,10 @@ def test_producers_that_wait_are_told_at_once_when_the_isr_falls_below_the_minim
 
 def test_what_stood_below_the_minimum_commits_when_the_isr_grows_again() -> None:
     """The record stayed in the log; it is not lost."""
-    cluster = Cluster(size=2, min_isr=2)
+    cluster = ReplicaCluster(size=2, min_isr=2)
     cluster[1].produce("a")
     cluster.change(isr=(1,), tell=(1,))
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert cluster[1].partition.high_watermark == 0
     answer(cluster, 1)
     assert cluster[1].partition.high_watermark == 1
@@ -220,7 +226,7 @@ def test_what_stood_below_the_minimum_commits_when_the_isr_grows_again() -> None
 
 def test_min_isr_above_the_replication_factor_means_all_replicas() -> None:
     """Kafka's effective min ISR: min(min.insync.replicas, replicas)."""
-    cluster = Cluster(size=1, min_isr=2)
+    cluster = ReplicaCluster(size=1, min_isr=2)
     producer = cluster[1].produce("a")
     cluster[1].host.flush()
     assert producer.outcome == "committed"
@@ -231,21 +237,21 @@ def test_min_isr_above_the_replication_factor_means_all_replicas() -> None:
 
 def test_a_follower_joins_at_the_high_watermark_and_counts_while_the_change_is_pending() -> None:
     """Maximal ISR (KIP-497): the controller may have taken it in before we hear of it."""
-    cluster = Cluster(isr=(1,))
-    cluster.settle(1, 2)
+    cluster = ReplicaCluster(isr=(1,))
+    cluster.catch_up(1, 2)
     assert cluster[1].leading.isr == PendingExpand((1,), 2)
     producer = cluster[1].produce("a")
     cluster[1].host.flush()
     cluster[1].host.clock += 60
-    cluster[1].partition.shrink_laggards()
+    cluster[1].partition.maybe_shrink_isr()
     assert producer.outcome is None
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert producer.outcome == "committed"
 
 
 def test_a_follower_below_the_high_watermark_does_not_join() -> None:
     """It would be electable and lack committed records."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster[1].produce("a")
     cluster[1].host.flush()
     cluster[2].fetch_from(cluster[1], flush=False)
@@ -254,7 +260,7 @@ def test_a_follower_below_the_high_watermark_does_not_join() -> None:
 
 def test_a_follower_before_the_start_of_this_epoch_does_not_join() -> None:
     """H8: it may be past the high watermark and yet not have what this leader took over."""
-    cluster = Cluster(isr=(1, 2))
+    cluster = ReplicaCluster(isr=(1, 2))
     cluster[1].produce("a", acks=1)
     cluster[2].fetch_from(cluster[1])
     cluster.elect(2, isr=(2, 1), tell=(2, 3))
@@ -272,7 +278,7 @@ def test_a_follower_before_the_start_of_this_epoch_does_not_join() -> None:
 )
 def test_an_ineligible_follower_does_not_join(broker: object) -> None:
     """KIP-841: neither fenced nor in controlled shutdown. KIP-903: the incarnation that fetched (H7)."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     fetched_as = cluster[2].replica
     cluster.registered.pop(2)
     if broker is not None:
@@ -283,18 +289,18 @@ def test_an_ineligible_follower_does_not_join(broker: object) -> None:
 
 def test_an_idle_follower_joins_when_it_becomes_eligible() -> None:
     """Fetch sessions do not name an idle partition again, so the image's change must be enough."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster.registered[2] = registration(2, fenced=True)
     cluster[2].fetch_from(cluster[1])
     assert cluster[1].leading.isr == CommittedIsr((1,))
     cluster.registered[2] = registration(2)
-    cluster[1].partition.reconsider()
+    cluster[1].partition.reevaluate_isr()
     assert cluster[1].leading.isr == PendingExpand((1,), 2)
 
 
 def test_an_earlier_incarnations_fetch_is_refused() -> None:
     """KIP-903: broker epochs only grow."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     cluster[1].partition.read(0, 1 << 20, replica=ReplicaId(2, 12))
     read = cluster[1].partition.read(0, 1 << 20, replica=ReplicaId(2, 10))
     assert read.error_code == NotLeaderOrFollower.code
@@ -302,14 +308,14 @@ def test_an_earlier_incarnations_fetch_is_refused() -> None:
 
 def test_a_broker_that_is_no_replica_moves_nothing() -> None:
     """Only replicas of the partition have progress."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     read = cluster[1].partition.read(0, 1 << 20, replica=ReplicaId(9, 1))
     assert read.error_code == NotLeaderOrFollower.code
 
 
 def test_the_next_follower_is_proposed_once_the_one_before_is_committed() -> None:
     """One change at a time, none forgotten."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster[2].fetch_from(cluster[1])
     cluster[3].fetch_from(cluster[1])
     assert cluster[1].leading.isr == PendingExpand((1,), 2)
@@ -321,9 +327,9 @@ def test_the_next_follower_is_proposed_once_the_one_before_is_committed() -> Non
 
 def test_the_proposal_names_the_epochs_that_the_members_fetched_with() -> None:
     """KIP-903: -1 where the member has not fetched in this epoch."""
-    cluster = Cluster(isr=(1, 3))
+    cluster = ReplicaCluster(isr=(1, 3))
     cluster[2].fetch_from(cluster[1])
-    change = cluster[1].partition.isr_proposal()
+    change = cluster[1].partition.pending_isr_change()
     assert change is not None
     assert [
         tuple(member.broker_id for member in change.isr),
@@ -339,26 +345,26 @@ def test_the_proposal_names_the_epochs_that_the_members_fetched_with() -> None:
 
 def test_a_proposal_that_is_sent_again_still_names_the_life_that_proved_it() -> None:
     """KIP-903: who came back with an empty disk meanwhile proved nothing (simulated: wiped, seed 1015)."""
-    cluster = Cluster(isr=(1, 3))
+    cluster = ReplicaCluster(isr=(1, 3))
     cluster[2].fetch_from(cluster[1])
     partition = cluster[1].partition
     partition.read(0, 1 << 20, replica=ReplicaId(2, 12))
-    change = partition.isr_proposal()
+    change = partition.pending_isr_change()
     assert change is not None
     assert {member.broker_id: member.broker_epoch for member in change.isr}[2] == 10
 
 
 def test_a_laggard_leaves_after_the_lag_time_and_counts_until_that_is_committed() -> None:
     """replica.lag.time.max.ms; a pending shrink still waits for the old member (KIP-497)."""
-    cluster = Cluster(size=2)
-    cluster.settle(1, 2)
+    cluster = ReplicaCluster(size=2)
+    cluster.catch_up(1, 2)
     producer = cluster[1].produce("a")
     cluster[1].host.flush()
     cluster[1].host.clock += 4.9
-    cluster[1].partition.shrink_laggards()
+    cluster[1].partition.maybe_shrink_isr()
     assert cluster[1].leading.isr == CommittedIsr((1, 2))
     cluster[1].host.clock += 0.2
-    cluster[1].partition.shrink_laggards()
+    cluster[1].partition.maybe_shrink_isr()
     assert cluster[1].leading.isr == PendingShrink((1, 2), frozenset({2}))
     assert producer.outcome is None
     answer(cluster, 1)
@@ -367,29 +373,29 @@ def test_a_laggard_leaves_after_the_lag_time_and_counts_until_that_is_committed(
 
 def test_an_idle_partitions_follower_stays_however_long_ago_it_fetched() -> None:
     """It has everything; the lag clock starts with the first append after that."""
-    cluster = Cluster(size=2)
-    cluster.settle(1, 2)
+    cluster = ReplicaCluster(size=2)
+    cluster.catch_up(1, 2)
     cluster[1].host.clock += 3600
     cluster[1].produce("a")
-    cluster[1].partition.shrink_laggards()
+    cluster[1].partition.maybe_shrink_isr()
     assert cluster[1].leading.isr == CommittedIsr((1, 2))
 
 
 def test_a_follower_that_chases_a_busy_leader_stays() -> None:
     """Always one fetch behind, but each fetch reaches the log end of the fetch before: caught up (Kafka's rule)."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     for _ in range(20):
         cluster[1].produce("a")
         cluster[2].fetch_from(cluster[1])
         cluster[1].produce("b")
         cluster[1].host.clock += 1
-        cluster[1].partition.shrink_laggards()
+        cluster[1].partition.maybe_shrink_isr()
     assert cluster[1].leading.isr == CommittedIsr((1, 2))
 
 
 def test_a_chasing_follower_outside_the_isr_holds_the_high_watermark_until_it_joins() -> None:
     """Otherwise it would never reach a high watermark that runs ahead of each of its fetches."""
-    cluster = Cluster(size=2, isr=(1,))
+    cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("a")
     cluster[1].host.flush()
     for _ in range(3):
@@ -401,8 +407,8 @@ def test_a_chasing_follower_outside_the_isr_holds_the_high_watermark_until_it_jo
 
 def test_a_follower_that_comes_back_far_behind_does_not_hold_the_high_watermark() -> None:
     """Killed, restarted within the lag time, and a gap to catch up: commits go on meanwhile."""
-    cluster = Cluster(size=2)
-    cluster.settle(1, 2)
+    cluster = ReplicaCluster(size=2)
+    cluster.catch_up(1, 2)
     cluster.registered[2] = registration(2, epoch=11)
     cluster.change(isr=(1,), tell=(1,))
     for _ in range(3):
@@ -417,8 +423,8 @@ def test_a_follower_that_comes_back_far_behind_does_not_hold_the_high_watermark(
 
 def test_a_stalled_joiner_holds_the_high_watermark_only_for_the_lag_time() -> None:
     """A follower outside the ISR may slow commits down for replica.lag.time.max.ms at most."""
-    cluster = Cluster(size=2, isr=(1,))
-    cluster.settle(1, 2)
+    cluster = ReplicaCluster(size=2, isr=(1,))
+    cluster.catch_up(1, 2)
     answer(cluster, 1, error_code=107)
     cluster.registered[2] = registration(2, leaving=True)
     producer = cluster[1].produce("a")
@@ -428,7 +434,7 @@ def test_a_stalled_joiner_holds_the_high_watermark_only_for_the_lag_time() -> No
     producer = cluster[1].produce("b")
     cluster[1].host.flush()
     cluster[1].host.clock += 6
-    cluster[1].partition.shrink_laggards()
+    cluster[1].partition.maybe_shrink_isr()
     assert producer.outcome == "committed"
 
 
@@ -437,7 +443,7 @@ def test_a_stalled_joiner_holds_the_high_watermark_only_for_the_lag_time() -> No
 )
 def test_a_proposal_with_an_unsure_or_overtaken_answer_goes_on_counting(code: int, again: bool) -> None:
     """Retried when nobody knows what became of it; when overtaken, the image will tell (KIP-497)."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster[2].fetch_from(cluster[1])
     assert answer(cluster, 1, error_code=code) is again
     assert cluster[1].leading.isr == PendingExpand((1,), 2)
@@ -446,7 +452,7 @@ def test_a_proposal_with_an_unsure_or_overtaken_answer_goes_on_counting(code: in
 @pytest.mark.parametrize("code", [107, 55])
 def test_a_refused_proposal_is_taken_back(code: int) -> None:
     """INELIGIBLE_REPLICA and OPERATION_NOT_ATTEMPTED: it did not happen."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster[2].fetch_from(cluster[1])
     assert answer(cluster, 1, error_code=code) is False
     assert cluster[1].leading.isr == CommittedIsr((1,))
@@ -454,23 +460,23 @@ def test_a_refused_proposal_is_taken_back(code: int) -> None:
 
 def test_an_answer_that_the_image_outran_changes_nothing() -> None:
     """The image already holds a later partition epoch."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster[2].fetch_from(cluster[1])
     partition = cluster[1].partition
-    change = partition.isr_proposal()
+    change = partition.pending_isr_change()
     assert change is not None
     cluster.change(isr=(1, 2, 3), tell=(1,))
-    late = IsrChanged(change.topic_id, 0, 0, 1, 0, (1, 2), 1)
-    assert partition.isr_answered(change, late) is False
+    late = IsrChangeResult(change.topic_id, 0, 0, 1, 0, (1, 2), 1)
+    assert partition.complete_isr_change(change, late) is False
     assert cluster[1].leading.isr == CommittedIsr((1, 2, 3))
 
 
 def test_an_image_older_than_the_answer_changes_nothing() -> None:
     """The answer came first; the image of the same partition epoch follows."""
-    cluster = Cluster(isr=(1,))
+    cluster = ReplicaCluster(isr=(1,))
     cluster[2].fetch_from(cluster[1])
     answer(cluster, 1)
-    cluster.tell(1)
+    cluster.publish(1)
     assert cluster[1].leading.isr == CommittedIsr((1, 2))
 
 
@@ -479,9 +485,9 @@ def test_an_image_older_than_the_answer_changes_nothing() -> None:
 
 def test_consumers_see_what_is_committed_and_replicas_everything() -> None:
     """Between high watermark and log end the answer is empty, never OFFSET_OUT_OF_RANGE."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].produce("b")
     partition = cluster[1].partition
     assert values_in(partition.read(0, 1 << 20).records) == ["a"]
@@ -494,7 +500,7 @@ def test_consumers_see_what_is_committed_and_replicas_everything() -> None:
 
 def test_fetches_are_fenced_by_leader_epoch() -> None:
     """KIP-320: an older epoch is fenced, a newer one is not known yet."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     cluster.elect(2)
     cluster.elect(1, tell=(1,))
     partition = cluster[1].partition
@@ -509,9 +515,9 @@ def test_fetches_are_fenced_by_leader_epoch() -> None:
 
 def test_a_new_leader_has_what_was_read_though_its_high_watermark_lags() -> None:
     """KIP-320: consumers go back to their reset policy if an epoch that they read in is unknown or ends too early."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].produce("b")
     cluster[2].fetch_from(cluster[1])
     cluster.elect(2)
@@ -531,9 +537,9 @@ def test_a_new_leader_has_what_was_read_though_its_high_watermark_lags() -> None
 
 def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
     """KIP-595/KIP-320: the diverging epoch comes instead of records, and the fetch proves nothing."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster.elect(2)
     cluster.elect(1, tell=(1, 2))
     cluster[1].produce("b")
@@ -544,7 +550,7 @@ def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
 
 def test_latest_offset_is_not_told_before_the_new_leader_committed_its_start() -> None:
     """KIP-207 (H9): else ListOffsets(latest) would go back after an election."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster[1].host.flush()
     cluster[2].fetch_from(cluster[1])
@@ -560,7 +566,7 @@ def test_latest_offset_is_not_told_before_the_new_leader_committed_its_start() -
     with pytest.raises(OffsetNotAvailable):
         cluster[2].partition.offset_for_timestamp(cluster_time_ahead())
     assert cluster[2].partition.offset_for_timestamp(-2) == (0, -1, 0)
-    cluster.settle(2, 1)
+    cluster.catch_up(2, 1)
     assert cluster[2].partition.offset_for_timestamp(-1) == (2, -1, 3)
 
 
@@ -570,11 +576,11 @@ def cluster_time_ahead() -> int:
 
 def test_offsets_by_timestamp_stay_below_the_high_watermark() -> None:
     """A record that is not committed is not found."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     assert cluster[1].partition.offset_for_timestamp(0) is None
     assert cluster[1].partition.offset_for_timestamp(-3) is None
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     found = cluster[1].partition.offset_for_timestamp(0)
     assert found is not None and found[0] == 0
     assert cluster[1].partition.offset_for_timestamp(-4) == (0, -1, 0)
@@ -583,9 +589,9 @@ def test_offsets_by_timestamp_stay_below_the_high_watermark() -> None:
 
 def test_delete_records_moves_the_log_start_up_to_the_high_watermark() -> None:
     """-1 means the high watermark; beyond it nothing may be deleted."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     cluster[1].produce("b")
     with pytest.raises(OffsetOutOfRange):
         cluster[1].partition.delete_records(2)
@@ -598,9 +604,9 @@ def test_delete_records_moves_the_log_start_up_to_the_high_watermark() -> None:
 
 def test_consumers_are_woken_once_however_often_the_high_watermark_moved() -> None:
     """One wake-up per loop iteration; a follower's session takes note of each append, and of the high watermark."""
-    cluster = Cluster(size=2)
+    cluster = ReplicaCluster(size=2)
     partition = cluster[1].partition
-    consumer, follower = Waiting(), Waiting()
+    consumer, follower = RecordingWaiter(), RecordingWaiter()
     partition.park(consumer)
     partition.park_replica(follower)
     cluster[1].produce("a")
@@ -620,8 +626,8 @@ def test_consumers_are_woken_once_however_often_the_high_watermark_moved() -> No
 
 def test_losing_the_leadership_answers_all_who_wait() -> None:
     """NOT_LEADER_OR_FOLLOWER to producers; fetches are woken and read the error."""
-    cluster = Cluster()
-    producer, consumer = cluster[1].produce("a"), Waiting()
+    cluster = ReplicaCluster()
+    producer, consumer = cluster[1].produce("a"), RecordingWaiter()
     cluster[1].partition.park(consumer)
     cluster.elect(2, tell=(1,))
     cluster[1].host.wake()
@@ -634,9 +640,9 @@ def test_losing_the_leadership_answers_all_who_wait() -> None:
 
 def test_a_removed_replica_knows_nothing_any_more() -> None:
     """UNKNOWN_TOPIC_OR_PARTITION, and later states do not revive it."""
-    cluster = Cluster()
+    cluster = ReplicaCluster()
     producer = cluster[1].produce("a")
-    cluster[1].partition.retire()
+    cluster[1].partition.stop_replica()
     assert isinstance(producer.outcome, UnknownTopicOrPartition)
     cluster.elect(1, tell=(1,))
     assert cluster[1].partition.read(0, 100).error_code == UnknownTopicOrPartition.code
@@ -644,7 +650,7 @@ def test_a_removed_replica_knows_nothing_any_more() -> None:
 
 def test_a_disk_that_fails_is_reported_and_the_client_gets_a_storage_error() -> None:
     """H16: no exception of the operating system reaches a client."""
-    cluster = Cluster(size=1)
+    cluster = ReplicaCluster(size=1)
     cluster[1].disk.fail("write", error=errno.EIO)
     with pytest.raises(KafkaStorageError):
         cluster[1].produce("a")

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.errors import KafkaError
+from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import IsrChange, IsrChanged
-from raftlog.replication.following import Following
-from raftlog.replication.leading import Leading
+from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.leader_role import LeaderRole
 from tests.kit.examples import examples
-from tests.replication.kit import Node, Waiting, registration
+from tests.replication.replica_cluster import RecordingWaiter, ReplicaNode, registration
 
 IDS = (1, 2, 3)
 LIKELY = ("work",) * 8 + ("produce", "flush", "fetch", "hear", "alter_partition") * 2
@@ -38,19 +38,19 @@ Step = tuple[str, int, int]
 """An action, the broker it is about, and bits that say how."""
 
 
-class Replication:
+class ReplicationMachine:
     """One partition on three brokers, min.insync.replicas 1 or 2, clean elections only."""
 
     def __init__(self, min_isr: int) -> None:
         self.state = PartitionState(replicas=IDS, isr=IDS, leader=1)
         self.metadata = {each: registration(each) for each in IDS}
         self.views = {each: dict(self.metadata) for each in IDS}
-        self.nodes = {each: Node(each, self.views[each], min_isr=min_isr, seed=each) for each in IDS}
+        self.nodes = {each: ReplicaNode(each, self.views[each], min_isr=min_isr, seed=each) for each in IDS}
         self.down: set[int] = set()
         self.broker_epoch = 10
         self.count = 0
         self.acknowledged: list[str] = []
-        self.waiting: list[tuple[str, Waiting]] = []
+        self.waiting: list[tuple[str, RecordingWaiter]] = []
         self.history: list[str] = []
         self.leading: dict[tuple[int, int], int] = {}
         for each in IDS:
@@ -85,7 +85,7 @@ class Replication:
     def fetch(self, node: int, bits: int = 1) -> None:
         """A fetch only leaves once what lies before its offset is flushed; the fetcher sees to that."""
         role = self.nodes[node].partition.role
-        if node in self.down or not isinstance(role, Following) or role.leader in {-1, node} | self.down:
+        if node in self.down or not isinstance(role, FollowerRole) or role.leader in {-1, node} | self.down:
             return
         self.nodes[node].host.flush()
         self.nodes[node].fetch_from(
@@ -112,12 +112,14 @@ class Replication:
 
     def leader_in_view_of(self, node: int) -> int | None:
         role = self.nodes[node].partition.role
-        found = node if isinstance(role, Leading) else role.leader if isinstance(role, Following) else -1
+        found = (
+            node if isinstance(role, LeaderRole) else role.leader if isinstance(role, FollowerRole) else -1
+        )
         return None if found in self.down | {-1} else found
 
     def lag(self, node: int, bits: int) -> None:
         self.nodes[node].host.clock += 10
-        self.nodes[node].partition.shrink_laggards()
+        self.nodes[node].partition.maybe_shrink_isr()
         if bits & 1:
             self.alter_partition(node, bits >> 1)
 
@@ -198,20 +200,20 @@ class Replication:
     def tell(self, node: int) -> None:
         self.views[node].update(self.metadata)
         self.nodes[node].partition.reconcile(self.state)
-        self.nodes[node].partition.reconsider()
+        self.nodes[node].partition.reevaluate_isr()
 
     def alter_partition(self, node: int, bits: int) -> None:
         """The controller judges a proposal; its answer may get lost."""
         if node in self.down:
             return
-        change = self.nodes[node].partition.isr_proposal()
+        change = self.nodes[node].partition.pending_isr_change()
         if change is None:
             return
         answer = self.judge(change)
         if bits & 1:
-            self.nodes[node].partition.isr_answered(change, answer)
+            self.nodes[node].partition.complete_isr_change(change, answer)
 
-    def judge(self, change: IsrChange) -> IsrChanged:
+    def judge(self, change: IsrChange) -> IsrChangeResult:
         isr = tuple(member.broker_id for member in change.isr)
         code = 0
         if change.leader_epoch != self.state.leader_epoch:
@@ -223,7 +225,7 @@ class Replication:
         if code == 0:
             self.change(isr=isr)
         state = self.state
-        return IsrChanged(
+        return IsrChangeResult(
             change.topic_id, 0, code, state.leader, state.leader_epoch, state.isr, state.partition_epoch
         )
 
@@ -285,7 +287,7 @@ class Replication:
     def the_leader_counts_at_least_the_controllers_isr(self) -> None:
         for each in IDS:
             role = self.nodes[each].partition.role
-            if each in self.down or not isinstance(role, Leading):
+            if each in self.down or not isinstance(role, LeaderRole):
                 continue
             if role.leader_epoch == self.state.leader_epoch:
                 shrunk_by_controller = self.nodes[each].partition.partition_epoch < self.state.partition_epoch
@@ -303,7 +305,7 @@ steps = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS), st.integers(0,
 @given(min_isr=st.sampled_from((1, 2)), story=st.lists(steps, min_size=60, max_size=150))
 def test_nothing_acknowledged_is_lost_or_changed(min_isr: int, story: list[Step]) -> None:
     """NoCommittedRecordLost and ConsistentRead over every order of events (H3-H9); and all heals in the end."""
-    world = Replication(min_isr)
+    world = ReplicationMachine(min_isr)
     for step in story:
         world.step(*step)
     world.heal(1, 0)

@@ -6,50 +6,50 @@ import pytest
 
 from raftlog.base.errors import InvalidTxnState, NotEnoughReplicas, NotLeaderOrFollower
 from raftlog.base.types import EpochEnd
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
-from raftlog.replication.following import Following
-from raftlog.replication.host import Marker
-from tests.replication.kit import NOW_MS, Cluster, Node, Waiting
+from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.replica_host import TxnMarker
+from tests.replication.replica_cluster import NOW_MS, RecordingWaiter, ReplicaCluster, ReplicaNode
 
 PRODUCER = 9
 
 
 def transactional(sequence: int = -1, *, epoch: int = 0) -> bytes:
     records = [new_record(None, b"v", timestamp=NOW_MS)]
-    stamp = ProducerStamp(PRODUCER, epoch, sequence)
+    stamp = ProducerIdAndSequence(PRODUCER, epoch, sequence)
     return build_batch(records, producer=stamp, attributes=TRANSACTIONAL_BIT)
 
 
-def confirm(node: Node) -> None:
+def confirm(node: ReplicaNode) -> None:
     asked = node.partition.begin_verification(PRODUCER, 0)
     assert asked is not None
     asked.confirm()
 
 
-def write(node: Node, sequence: int) -> None:
+def write(node: ReplicaNode, sequence: int) -> None:
     node.partition.append_produced(memoryview(transactional(sequence)), acks=-1, now_ms=NOW_MS)
 
 
-def end(node: Node, *, commit: bool = True) -> Waiting:
-    waiting = Waiting()
-    offset = node.partition.append_marker(Marker(PRODUCER, 0, commit, 1), now_ms=NOW_MS)
+def end(node: ReplicaNode, *, commit: bool = True) -> RecordingWaiter:
+    waiting = RecordingWaiter()
+    offset = node.partition.append_marker(TxnMarker(PRODUCER, 0, commit, 1), now_ms=NOW_MS)
     node.partition.await_commit(offset, waiting)
     return waiting
 
 
 def test_a_marker_is_answered_when_it_is_committed_and_moves_the_last_stable_offset_then() -> None:
     """read_committed must not see what a lost tail could still abort (KIP-98)."""
-    cluster = Cluster(2)
+    cluster = ReplicaCluster(2)
     cluster.elect(1)
     leader = cluster[1]
     confirm(leader)
     write(leader, 0)
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     waiting = end(leader)
     leader.host.flush()
     assert (waiting.outcome, leader.partition.last_stable_offset) == (None, 0)
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert (waiting.outcome, leader.partition.last_stable_offset) == ("committed", 2)
     again = end(leader)
     assert (again.outcome, leader.partition.log_end_offset) == ("committed", 2)
@@ -57,7 +57,7 @@ def test_a_marker_is_answered_when_it_is_committed_and_moves_the_last_stable_off
 
 def test_another_leader_goes_on_in_the_open_transaction_but_asks_anew_for_one_that_was_not_begun() -> None:
     """What is in the log is known to all replicas; what was confirmed is known to the leader that asked."""
-    cluster = Cluster(2)
+    cluster = ReplicaCluster(2)
     cluster.elect(1)
     confirm(cluster[1])
     cluster.elect(2)
@@ -65,12 +65,12 @@ def test_another_leader_goes_on_in_the_open_transaction_but_asks_anew_for_one_th
         write(cluster[2], 0)
     confirm(cluster[2])
     write(cluster[2], 0)
-    cluster.settle(2, 1)
+    cluster.catch_up(2, 1)
     cluster.elect(1)
     write(cluster[1], 1)
     assert [each.last_sequence for each in cluster[2].partition.active_producers()] == [0]
     (producer,) = cluster[1].partition.active_producers()
-    assert (producer.producer_id, producer.last_sequence, producer.open_since) == (PRODUCER, 1, 0)
+    assert (producer.producer_id, producer.last_sequence, producer.txn_first_offset) == (PRODUCER, 1, 0)
     assert end(cluster[1]).outcome is None
     with pytest.raises(InvalidTxnState):
         write(cluster[1], 2)
@@ -78,28 +78,28 @@ def test_another_leader_goes_on_in_the_open_transaction_but_asks_anew_for_one_th
 
 def test_a_coordinators_batch_needs_a_confirmed_transaction_too() -> None:
     """Offsets in a transaction have no sequence; a marker whose transaction they missed shuts them out."""
-    cluster = Cluster(1)
+    cluster = ReplicaCluster(1)
     cluster.elect(1)
     leader = cluster[1]
     with pytest.raises(InvalidTxnState):
-        leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+        leader.partition.append_coordinator_batch(transactional(), now_ms=NOW_MS)
     confirm(leader)
-    leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
-    assert leader.partition.append_coordinated(transactional(), now_ms=NOW_MS).base_offset == 1
+    leader.partition.append_coordinator_batch(transactional(), now_ms=NOW_MS)
+    assert leader.partition.append_coordinator_batch(transactional(), now_ms=NOW_MS).base_offset == 1
     end(leader)
     with pytest.raises(InvalidTxnState):
-        leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+        leader.partition.append_coordinator_batch(transactional(), now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize("ask", ["marker", "coordinated", "verification"])
 def test_only_the_leader_takes_part(ask: str) -> None:
     """NOT_LEADER_OR_FOLLOWER: the coordinator looks for the new one."""
-    cluster = Cluster(2)
+    cluster = ReplicaCluster(2)
     cluster.elect(1)
     follower = cluster[2].partition
     calls = {
-        "marker": lambda: follower.append_marker(Marker(PRODUCER, 0, True, 1), now_ms=NOW_MS),
-        "coordinated": lambda: follower.append_coordinated(transactional(), now_ms=NOW_MS),
+        "marker": lambda: follower.append_marker(TxnMarker(PRODUCER, 0, True, 1), now_ms=NOW_MS),
+        "coordinated": lambda: follower.append_coordinator_batch(transactional(), now_ms=NOW_MS),
         "verification": lambda: follower.begin_verification(PRODUCER, 0),
     }
     with pytest.raises(NotLeaderOrFollower):
@@ -109,7 +109,7 @@ def test_only_the_leader_takes_part(ask: str) -> None:
 @pytest.mark.parametrize("what", ["marker", "coordinated"])
 def test_below_min_insync_replicas_nothing_is_written(what: str) -> None:
     """Markers and offsets are acks=all; the verification of a batch that was refused stands."""
-    cluster = Cluster(2, min_isr=2, isr=(1,))
+    cluster = ReplicaCluster(2, min_isr=2, isr=(1,))
     cluster.elect(1, isr=(1,))
     leader = cluster[1]
     confirm(leader)
@@ -117,18 +117,18 @@ def test_below_min_insync_replicas_nothing_is_written(what: str) -> None:
         if what == "marker":
             end(leader)
         else:
-            leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+            leader.partition.append_coordinator_batch(transactional(), now_ms=NOW_MS)
     assert leader.partition.log_end_offset == 0
     assert leader.partition.begin_verification(PRODUCER, 0) is None
 
 
 def test_what_follows_a_batch_that_was_not_verified_waits_for_it() -> None:
     """Its successor would be taken for an unknown producer's first; it is answered as that one was."""
-    cluster = Cluster(1)
+    cluster = ReplicaCluster(1)
     cluster.elect(1)
     leader = cluster[1]
     refusal = NotEnoughReplicas("the transaction could not be verified")
-    leader.partition.refuse_unverified(memoryview(transactional(0)), refusal)
+    leader.partition.note_unverified_batch(memoryview(transactional(0)), refusal)
     confirm(leader)
     with pytest.raises(NotEnoughReplicas, match=r"sequence 1 waits for 0, .* could not be verified"):
         write(leader, 1)
@@ -139,7 +139,7 @@ def test_what_follows_a_batch_that_was_not_verified_waits_for_it() -> None:
 @pytest.mark.parametrize("crashes", [True, False])
 def test_what_was_stable_is_stable_after_a_start_though_nothing_moves_any_more(crashes: bool) -> None:
     """Markers that are read back lie below the checkpointed high watermark: no reader may wait for the next append."""
-    cluster = Cluster(1)
+    cluster = ReplicaCluster(1)
     cluster.elect(1)
     node = cluster[1]
     confirm(node)
@@ -160,25 +160,25 @@ def test_what_was_stable_is_stable_after_a_start_though_nothing_moves_any_more(c
 
 def test_a_follower_that_was_cut_knows_what_is_stable() -> None:
     """Cutting an open transaction off reads the markers before it again: they are committed as before."""
-    cluster = Cluster(2)
+    cluster = ReplicaCluster(2)
     cluster.elect(1)
     leader, other = cluster[1], cluster[2]
     confirm(leader)
     write(leader, 0)
     end(leader)
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     confirm(leader)
     write(leader, 1)
     other.fetch_from(leader)
     assert (other.partition.log.log_end_offset, other.partition.high_watermark) == (3, 2)
-    assert isinstance(other.partition.role, Following)
+    assert isinstance(other.partition.role, FollowerRole)
     other.partition.role.truncate_to(EpochEnd(other.partition.log.latest_epoch, 2), leader_epoch=1)
     assert (other.partition.log.log_end_offset, other.partition.last_stable_offset) == (2, 2)
 
 
 def test_a_marker_that_is_there_already_voids_what_was_confirmed_and_is_answered_at_its_commit() -> None:
     """The question may be older than the marker; and its first copy may not be committed yet."""
-    cluster = Cluster(2)
+    cluster = ReplicaCluster(2)
     cluster.elect(1)
     leader = cluster[1]
     confirm(leader)
@@ -189,13 +189,13 @@ def test_a_marker_that_is_there_already_voids_what_was_confirmed_and_is_answered
     assert (again.outcome, leader.partition.log_end_offset) == (None, 2)
     with pytest.raises(InvalidTxnState):
         write(leader, 1)
-    cluster.settle(1, 2)
+    cluster.catch_up(1, 2)
     assert again.outcome == "committed"
 
 
 def test_a_leader_that_comes_back_asks_anew() -> None:
     """The transaction may have been ended by the leader in between."""
-    cluster = Cluster(2)
+    cluster = ReplicaCluster(2)
     cluster.elect(1)
     confirm(cluster[1])
     cluster.elect(2)

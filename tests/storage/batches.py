@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from raftlog.records.batch import ProducerStamp, build_batch, new_record, read_header, validate_produced
-from raftlog.storage.log import Appended, Log
+from raftlog.records.batch import (
+    ProducerIdAndSequence,
+    build_batch,
+    new_record,
+    read_header,
+    validate_produced,
+)
+from raftlog.storage.log import Log, LogAppendInfo
 
 NOW_MS = 1_000_000
 
@@ -13,12 +19,12 @@ def batch_of(
 ) -> bytes:
     """Return a batch of keyless records."""
     records = [new_record(None, value, timestamp=timestamp) for value in values]
-    return build_batch(records, producer=ProducerStamp(*producer), codec=codec)
+    return build_batch(records, producer=ProducerIdAndSequence(*producer), codec=codec)
 
 
 def append(
     log: Log, *values: bytes, leader_epoch: int = 0, now_ms: int = NOW_MS, **batch: object
-) -> Appended:
+) -> LogAppendInfo:
     """Produce one batch to a log."""
     produced = batch_of(*values, **batch)  # type: ignore[arg-type]
     header = validate_produced(memoryview(produced), 1 << 20)

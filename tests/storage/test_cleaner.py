@@ -10,25 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import (
     HEADER_BYTES,
-    ProducerStamp,
+    ProducerIdAndSequence,
     build_batch,
     iter_records,
     new_record,
     read_header,
 )
 from raftlog.records.compression import GZIP, LZ4, NONE, ZSTD, compress
-from raftlog.records.raw import delete_horizon
-from raftlog.storage.cleanable import find_cleanable, grouped
+from raftlog.records.raw_records import delete_horizon
+from raftlog.storage.fetched_batches import GapPolicy
 from raftlog.storage.log import Log
+from raftlog.storage.log_to_clean import find_log_to_clean, group_segments
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
-from raftlog.storage.replicated import Gaps
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
-from tests.records.forged import with_deltas, with_payload
+from tests.records.forged_batches import with_deltas, with_payload
 from tests.storage.batches import NOW_MS
-from tests.storage.compaction import (
+from tests.storage.compacted_logs import (
     DAY_MS,
     FOLDER,
     batches_of,
@@ -37,12 +37,12 @@ from tests.storage.compaction import (
     close_segment,
     committed_of,
     end,
+    flush_and_checkpoint,
     open_compacted,
     pairs_of,
     put,
     records_of,
-    run,
-    settle,
+    run_steps,
     table_of,
 )
 
@@ -80,9 +80,9 @@ def test_the_active_segment_and_what_is_not_stable_is_left_alone(log: Log) -> No
         put(log, (b"k", b"%d" % number))
     close_segment(log)
     put(log, (b"k", b"active"))
-    settle(log)
-    assert find_cleanable(log, end_limit=3, now_ms=NOW_MS) is None
-    bounds = find_cleanable(log, end_limit=9, now_ms=NOW_MS)
+    flush_and_checkpoint(log)
+    assert find_log_to_clean(log, end_limit=3, now_ms=NOW_MS) is None
+    bounds = find_log_to_clean(log, end_limit=9, now_ms=NOW_MS)
     assert bounds is not None and bounds.end <= 9
     clean(log)
     assert pairs_of(records_of(log)) == [(9, b"k", b"9"), (10, b"k", b"active")]
@@ -141,7 +141,7 @@ def test_records_of_aborted_transactions_go_and_those_committed_stay(log: Log) -
     clean(log)
     assert table_of(committed_of(log)) == table_of(records_of(log)) == before
     assert before == {b"k": b"old", b"gone": b"committed"}
-    assert log.aborted.between(0, log.log_end_offset) == []
+    assert log.transaction_index.between(0, log.log_end_offset) == []
 
 
 def test_an_open_transaction_holds_up_cleaning_from_its_first_record(log: Log) -> None:
@@ -199,7 +199,9 @@ def test_producers_are_known_after_their_records_are_gone(log: Log) -> None:
             log.disk.remove(f"{FOLDER}/{name}")
     again = reopened(log)
     for number in range(2, 7):
-        batch = build_batch([new_record(b"k", b"x", timestamp=1)], producer=ProducerStamp(7, 2, number))
+        batch = build_batch(
+            [new_record(b"k", b"x", timestamp=1)], producer=ProducerIdAndSequence(7, 2, number)
+        )
         placed = again.append_as_leader(read_header(batch), batch, leader_epoch=0, now_ms=NOW_MS)
         assert (placed.duplicate, placed.base_offset) == (True, number)
     assert put(again, (b"k", b"next"), producer=(7, 2, 7)) == again.log_end_offset - 1
@@ -277,7 +279,7 @@ def test_small_segments_are_joined_up_to_segment_bytes(log: Log) -> None:
         put(log, (b"k%d" % (number % 10), b"v" * 20))
         if number % 3 == 2:
             log._roll(NOW_MS)
-    settle(log)
+    flush_and_checkpoint(log)
     before = len(log.segments)
     for _ in range(2):
         put(log, (b"x", b"x"))
@@ -285,7 +287,9 @@ def test_small_segments_are_joined_up_to_segment_bytes(log: Log) -> None:
         clean(log)
     assert len(log.segments) < before / 2
     assert all(each.size <= 400 for each in log.segments)
-    assert all(sum(each.size for each in group) <= 400 for group in grouped(tuple(log.segments), log.config))
+    assert all(
+        sum(each.size for each in group) <= 400 for group in group_segments(tuple(log.segments), log.config)
+    )
 
 
 def test_a_log_is_due_by_its_dirty_share_or_its_oldest_dirty_record(log: Log) -> None:
@@ -297,17 +301,17 @@ def test_a_log_is_due_by_its_dirty_share_or_its_oldest_dirty_record(log: Log) ->
     for number in range(4):
         put(log, (b"k%d" % number, b"v" * 20))
     close_segment(log)
-    bounds = find_cleanable(log, end_limit=34, now_ms=NOW_MS)
+    bounds = find_log_to_clean(log, end_limit=34, now_ms=NOW_MS)
     assert bounds is not None and 0 < bounds.ratio < 0.3
     assert not bounds.is_due(log.config)
     assert bounds.is_due(replace(log.config, min_cleanable_dirty_ratio=0.01))
     log.config = replace(log.config, max_compaction_lag_ms=1000)
     for now_ms, due in ((NOW_MS + 900, False), (NOW_MS + 1100, True)):
-        bounds = find_cleanable(log, end_limit=34, now_ms=now_ms)
+        bounds = find_log_to_clean(log, end_limit=34, now_ms=now_ms)
         assert bounds is not None and bounds.is_due(log.config) is due
     log.config = replace(log.config, min_compaction_lag_ms=500)
-    assert find_cleanable(log, end_limit=34, now_ms=NOW_MS + 100) is None
-    assert find_cleanable(log, end_limit=34, now_ms=NOW_MS + 600) is not None
+    assert find_log_to_clean(log, end_limit=34, now_ms=NOW_MS + 100) is None
+    assert find_log_to_clean(log, end_limit=34, now_ms=NOW_MS + 600) is not None
 
 
 def test_a_reader_that_began_before_goes_on_in_what_was_replaced(log: Log) -> None:
@@ -323,8 +327,8 @@ def test_a_reader_that_began_before_goes_on_in_what_was_replaced(log: Log) -> No
     put(log, (b"k", b"more"))
     close_segment(log)
     clean(log)  # files of the same name are replaced again before the first ones went
-    assert log.reap(NOW_MS) == 0
-    assert log.reap(NOW_MS + 60_000) > 0
+    assert log.delete_due_files(NOW_MS) == 0
+    assert log.delete_due_files(NOW_MS + 60_000) > 0
     assert not [name for name in log.disk.listdir(FOLDER) if name.endswith(".deleted")]
 
 
@@ -340,8 +344,8 @@ def test_a_follower_takes_over_a_cleaned_log_with_its_holes(log: Log) -> None:
     while follower.log_end_offset < log.log_end_offset:
         chunk = log.read(follower.log_end_offset, 200, end_offset=log.log_end_offset, cached=False)
         assert chunk
-        follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.INSISTED_ON)
-    settle(follower)
+        follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
+    flush_and_checkpoint(follower)
     for lose_power in (False, True):
         assert batches_of(follower) == batches_of(log)
         assert follower.log_end_offset == log.log_end_offset
@@ -365,7 +369,7 @@ def test_a_cleaned_log_is_cut_where_a_hole_begins(log: Log, target: int) -> None
         put(log, (b"k%d" % (number % 2), b"%d" % number))
     close_segment(log)
     put(log, (b"k9", b"x"), (b"k9", b"y"))
-    settle(log)
+    flush_and_checkpoint(log)
     clean(log)
     whole = batches_of(log)
     log.truncate_to(target)
@@ -394,7 +398,7 @@ def test_a_cut_under_a_cleaning_ends_it_with_nothing_replaced(log: Log) -> None:
                 answer = call() if call is not None else None
         except StopIteration:
             raise AssertionError("nothing was replaced") from None
-        if log.active_segment.gaps:  # something was replaced: from now on a cut goes back to a hole
+        if log.active_segment.may_have_gaps:  # something was replaced: from now on a cut goes back to a hole
             assert taken > 10
             return
         log.truncate_to(11)
@@ -425,8 +429,8 @@ def test_the_policies_compact_and_delete_hold_together() -> None:
     close_segment(log)
     clean(log)
     assert len(records_of(log)) == 4
-    assert log.retain(NOW_MS + DAY_MS, end_limit=20) == 0
-    assert log.retain(NOW_MS + 2 * DAY_MS, end_limit=20) > 0
+    assert log.delete_old_segments(NOW_MS + DAY_MS, end_limit=20) == 0
+    assert log.delete_old_segments(NOW_MS + 2 * DAY_MS, end_limit=20) > 0
     assert records_of(log) == [] and log.log_start_offset == 20
 
 
@@ -470,7 +474,7 @@ def test_rot_that_a_cleaning_meets_stops_it(log: Log) -> None:
     cleaning = cleaning_of(log)
     assert cleaning is not None
     with pytest.raises(CorruptMessage):
-        run(cleaning.steps())
+        run_steps(cleaning.steps())
     assert (cleaning.position, log.cleaned_until) == (0, 0)
 
 
@@ -551,17 +555,17 @@ def test_a_reader_sees_the_newest_value_of_each_key_whatever_was_cleaned(script:
             close_segment(log)
         elif name == "clean":
             now_ms += 4 * details[0]
-            settle(log)
+            flush_and_checkpoint(log)
             clean(log, now_ms=now_ms, map_bytes=details[1], may_forget=details[2])
         elif name == "restart":
-            settle(log)
+            flush_and_checkpoint(log)
             point, until = log.recovery_point, log.cleaned_until
             log.disk.crash() if details[0] else log.disk.release()  # type: ignore[attr-defined]
             log = open_compacted(log.disk, recovery_point=point, delete_retention_ms=10)
             log.cleaned_until = until
-            log.forget_replicated(log.log_end_offset)
+            log.on_high_watermark_updated(log.log_end_offset)
             assert log.damage is None
-    settle(log)
+    flush_and_checkpoint(log)
     seen = committed_of(log)
     offsets = [each.offset for each in seen]
     assert offsets == sorted(set(offsets))

@@ -7,24 +7,24 @@ import tracemalloc
 import pytest
 from crc32c import crc32c
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import build_batch, new_record, read_header
 from raftlog.records.compression import ZSTD, compress
 from raftlog.records.header import CRC_START
-from raftlog.storage.cleanable import MOST_JOINED, grouped
 from raftlog.storage.log import Log
+from raftlog.storage.log_to_clean import MAX_SEGMENTS_PER_GROUP, group_segments
 from raftlog.storage.offset_map import ENTRY_BYTES, TABLES, OffsetMap
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import NOW_MS
-from tests.storage.compaction import (
+from tests.storage.compacted_logs import (
     DAY_MS,
     clean,
     cleaning_of,
     close_segment,
+    flush_and_checkpoint,
     open_compacted,
     put,
     records_of,
-    run,
-    settle,
+    run_steps,
     table_of,
 )
 
@@ -42,7 +42,7 @@ def peak_of_cleaning(log: Log, **options: int) -> int:
     assert cleaning is not None
     tracemalloc.start()
     try:
-        run(cleaning.steps())
+        run_steps(cleaning.steps())
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -127,12 +127,12 @@ def test_a_full_batch_of_tombstones_gets_its_horizon_and_is_readable(log: Log) -
 def test_not_too_many_segments_become_one(log: Log) -> None:
     """All of their names change at once, on the loop."""
     log = open_compacted(SimDisk(0), segment_bytes=MIB)
-    for number in range(2 * MOST_JOINED + 5):
+    for number in range(2 * MAX_SEGMENTS_PER_GROUP + 5):
         put(log, (b"k%d" % number, b"v"))
         log._roll(NOW_MS)
-    settle(log)
-    groups = grouped(tuple(log.segments[:-1]), log.config)
-    assert [len(group) for group in groups] == [MOST_JOINED, MOST_JOINED, 5]
+    flush_and_checkpoint(log)
+    groups = group_segments(tuple(log.segments[:-1]), log.config)
+    assert [len(group) for group in groups] == [MAX_SEGMENTS_PER_GROUP, MAX_SEGMENTS_PER_GROUP, 5]
 
 
 @pytest.mark.parametrize("taken", range(0, 40, 3))
@@ -148,8 +148,8 @@ def test_a_segment_that_retention_drops_under_a_cleaning_ends_it(taken: int) -> 
     for _ in range(taken):
         call = next(steps) if answer is None else steps.send(answer)
         answer = call() if call is not None else None
-    assert log.retain(NOW_MS + 2 * DAY_MS, end_limit=log.log_end_offset) > 0
-    assert log.reap(NOW_MS) == 0 and log.reap(NOW_MS + DAY_MS) > 0
+    assert log.delete_old_segments(NOW_MS + 2 * DAY_MS, end_limit=log.log_end_offset) > 0
+    assert log.delete_due_files(NOW_MS) == 0 and log.delete_due_files(NOW_MS + DAY_MS) > 0
     try:
         while True:
             call = steps.send(answer)
@@ -157,5 +157,5 @@ def test_a_segment_that_retention_drops_under_a_cleaning_ends_it(taken: int) -> 
     except StopIteration:
         assert not cleaning.is_complete
     except (OSError, AssertionError):
-        assert cleaning.is_overtaken
+        assert cleaning.is_log_changed
     assert log.damage is None

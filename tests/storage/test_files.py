@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.disk import RealDisk
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.storage.files import PooledDisk, PooledFile
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 
 

@@ -6,9 +6,9 @@ import threading
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.disk import RealDisk
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.conftest import OpenLog
 

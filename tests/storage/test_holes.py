@@ -6,19 +6,19 @@ import pytest
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, KafkaStorageError
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.header import read_header
+from raftlog.storage.fetched_batches import GapPolicy
 from raftlog.storage.log import Log
-from raftlog.storage.replicated import Gaps
-from tests.storage.compaction import (
+from raftlog_chaos.simulator.disk import SimDisk
+from tests.storage.compacted_logs import (
     FOLDER,
     batches_of,
     clean,
     close_segment,
+    flush_and_checkpoint,
     open_compacted,
     put,
     records_of,
-    settle,
 )
 
 DELETE = ("delete",)
@@ -31,7 +31,7 @@ def reopened(log: Log, *, lose_power: bool = False) -> Log:
     return open_compacted(log.disk, recovery_point=point, cleanup_policy=DELETE)
 
 
-def copy_of(log: Log, *, gaps: Gaps = Gaps.INSISTED_ON) -> Log:
+def copy_of(log: Log, *, gaps: GapPolicy = GapPolicy.IF_REPEATED) -> Log:
     """A new replica that followed a log from its start."""
     follower = open_compacted(SimDisk(1), cleanup_policy=DELETE)
     while follower.log_end_offset < log.log_end_offset:
@@ -64,7 +64,7 @@ def test_a_follower_writes_down_the_first_hole_that_it_is_given(lose_power: bool
     close_segment(log)
     clean(log)
     with pytest.raises(CorruptMessage, match="does not follow"):
-        copy_of(log, gaps=Gaps.NONE)
+        copy_of(log, gaps=GapPolicy.NONE)
     follower = copy_of(log)
     follower.flush()
     again = reopened(follower, lose_power=lose_power)
@@ -82,7 +82,7 @@ def test_a_segment_that_ends_too_early_is_no_hole() -> None:
         put(log, (b"n%d" % number, b"%d" % number))
     assert len(log.segments) > 3
     torn = log.segments[-2]
-    last = [header for _, header in torn.headers(0)][-1]
+    last = [header for _, header in torn.iter_headers(0)][-1]
     log.disk.open(torn.path + ".log").truncate(torn.size - last.length)
     again = reopened(log)
     assert again.log_end_offset == last.base_offset
@@ -102,7 +102,7 @@ def test_the_first_batch_of_each_epoch_stays_if_only_as_a_header() -> None:
     close_segment(log)
     put(log, (b"k", b"end"), leader_epoch=5)
     close_segment(log)
-    settle(log)
+    flush_and_checkpoint(log)
     clean(log)
     assert len(records_of(log)) == 1
     follower = copy_of(log)
@@ -125,7 +125,7 @@ def test_a_log_that_begins_with_a_hole_knows_its_first_epoch_from_there_on(lose_
     follower.truncate_fully_and_start_at(4)
     chunk = log.read(4, 1000, end_offset=12, cached=False)
     assert chunk is not None
-    follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.INSISTED_ON)
+    follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
     assert (follower.epoch_at(4), follower.epoch_end(2).end_offset) == (3, 4)
     follower.flush()
     again = reopened(follower, lose_power=lose_power)
@@ -183,11 +183,11 @@ def test_a_base_offset_that_rotted_in_a_log_with_holes_is_never_taken_for_one(of
             assert chunk
             end_offset = follower.log_end_offset
             try:
-                follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.BORNE_OUT)
+                follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_NEXT_BATCH_FITS)
             except CorruptMessage:
                 assert follower.log_end_offset > end_offset, "it comes back here, and the leader looks"
             if follower.log_end_offset == end_offset:
-                follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.INSISTED_ON)
+                follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
     assert [record.offset for record in records_of(follower)] == list(range(9, offset))
     assert log.damage is not None and log.damage.offset <= offset
 
@@ -199,11 +199,11 @@ def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> Non
         memoryview(bytes(log.read(each, 1, end_offset=10, cached=False) or b"")) for each in (0, 1)
     )
     assert [read_header(each).base_offset for each in (first, last)] == [0, 9]
-    assert follower.append_as_follower(bytes(first) + bytes(last), gaps=Gaps.BORNE_OUT) == 1
-    assert follower.append_as_follower(last, gaps=Gaps.BORNE_OUT) == 1
-    assert not follower.active_segment.gaps
-    assert follower.append_as_follower(last, gaps=Gaps.INSISTED_ON) == 10
-    assert follower.active_segment.gaps
+    assert follower.append_as_follower(bytes(first) + bytes(last), gaps=GapPolicy.IF_NEXT_BATCH_FITS) == 1
+    assert follower.append_as_follower(last, gaps=GapPolicy.IF_NEXT_BATCH_FITS) == 1
+    assert not follower.active_segment.may_have_gaps
+    assert follower.append_as_follower(last, gaps=GapPolicy.IF_REPEATED) == 10
+    assert follower.active_segment.may_have_gaps
 
 
 def test_a_batch_that_rotted_to_reach_into_the_one_before_is_found_by_who_goes_on_there() -> None:

@@ -21,10 +21,9 @@ from raftlog.base.errors import (
     OutOfOrderSequenceNumber,
 )
 from raftlog.base.types import EpochEnd
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import (
-    EndMarker,
-    ProducerStamp,
+    EndTransactionMarker,
+    ProducerIdAndSequence,
     build_batch,
     build_end_marker,
     iter_headers,
@@ -36,8 +35,9 @@ from raftlog.records.batch import (
 )
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
-from tests.records.forged import claiming
+from tests.records.forged_batches import claiming
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
 from tests.storage.conftest import OpenLog
 
@@ -415,12 +415,12 @@ def test_aborted_transactions_are_listed_and_survive(open_log: OpenLog) -> None:
     def in_transaction(sequence: int, producer_id: int = 9) -> None:
         records = [new_record(None, b"v" * 50, timestamp=NOW_MS)]
         batch = build_batch(
-            records, producer=ProducerStamp(producer_id, 0, sequence), attributes=TRANSACTIONAL_BIT
+            records, producer=ProducerIdAndSequence(producer_id, 0, sequence), attributes=TRANSACTIONAL_BIT
         )
         log.append_as_leader(validate_produced(batch, 1 << 20), batch, leader_epoch=0, now_ms=NOW_MS)
 
     def end(commit: bool, producer_id: int = 9) -> None:
-        marker = build_end_marker(producer_id, 0, marker=EndMarker(commit, 0), now_ms=NOW_MS)
+        marker = build_end_marker(producer_id, 0, marker=EndTransactionMarker(commit, 0), now_ms=NOW_MS)
         log.append_as_leader(read_header(marker), marker, leader_epoch=0, now_ms=NOW_MS)
 
     in_transaction(0)
@@ -431,15 +431,15 @@ def test_aborted_transactions_are_listed_and_survive(open_log: OpenLog) -> None:
         in_transaction(sequence)
     end(False)
     assert log.first_unstable_offset == 0
-    log.forget_replicated(log.log_end_offset)
+    log.on_high_watermark_updated(log.log_end_offset)
     assert log.first_unstable_offset is None
     expected = [(0, 1), (0, 8), (4, 5), (7, 8)]
-    listed = [log.aborted.between(*bounds) for bounds in expected]
+    listed = [log.transaction_index.between(*bounds) for bounds in expected]
     assert listed == [[(9, 0)], [(9, 0), (9, 4)], [(9, 4)], [(9, 4)]]
     log.close(clean=True)
     for clean in (True, False):
         again = open_log(segment_bytes=300, clean=clean)
-        assert [again.aborted.between(*bounds) for bounds in expected] == listed
+        assert [again.transaction_index.between(*bounds) for bounds in expected] == listed
 
 
 def python_calls(action: object) -> int:

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.types import TopicPartition
-from raftlog.proof.simulator.disk import SimDisk
-from raftlog.storage.layout import (
+from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, decode_offsets
+from raftlog.storage.partition_files import (
     decode_partition_metadata,
     decode_uuid,
     encode_partition_metadata,
     encode_uuid,
 )
-from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, decode_offsets
+from raftlog_chaos.simulator.disk import SimDisk
 
 ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 
@@ -67,23 +67,23 @@ def test_the_cluster_id_may_come_later(open_directory: Callable[..., LogDirector
     """A first start does not know its cluster yet; once written the id binds the folder."""
     directory = open_directory(cluster_id=None)
     assert directory.cluster_id is None
-    directory.adopt_cluster_id("c")
+    directory.write_cluster_id("c")
     assert open_directory(cluster_id=None).cluster_id == "c"
     with pytest.raises(ForeignLogDirectory):
-        directory.adopt_cluster_id("other")
+        directory.write_cluster_id("other")
 
 
 def test_the_clean_marker_holds_for_one_start(open_directory: Callable[..., LogDirectory]) -> None:
     """Written last at a clean stop with the broker epoch, gone durably before anything else happens (KIP-966)."""
     directory = open_directory()
-    assert (directory.was_clean, directory.clean_broker_epoch) == (False, None)
-    directory.mark_clean(42)
+    assert (directory.was_clean_shutdown, directory.clean_broker_epoch) == (False, None)
+    directory.write_clean_shutdown_file(42)
     disk = open_directory.disk  # type: ignore[attr-defined]
     assert disk.read_file("/data/logs/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
     directory = open_directory()
-    assert (directory.was_clean, directory.clean_broker_epoch) == (True, 42)
+    assert (directory.was_clean_shutdown, directory.clean_broker_epoch) == (True, 42)
     disk.crash()
-    assert not open_directory().was_clean
+    assert not open_directory().was_clean_shutdown
     disk.write_file("/data/logs/.kafka_cleanshutdown", b"")
     assert open_directory().clean_broker_epoch == -1
 
@@ -127,7 +127,7 @@ def test_a_partition_of_the_longest_topic_name_can_be_deleted() -> None:
     partition = TopicPartition("t" * 249, 10_000)
     path = directory.partition_path(partition)
     disk.mkdir(path)
-    doomed = directory.doom(path, f"{7:032x}")
+    doomed = directory.rename_for_deletion(path, f"{7:032x}")
     assert doomed.endswith(f".{7:032x}-delete") and disk.is_folder(doomed)
     assert directory.partitions() == []
     assert directory.remove_deleted() == 1
@@ -144,7 +144,7 @@ def test_a_forgotten_partition_is_in_no_checkpoint(open_directory: Callable[...,
     ):
         write({here: 5, there: 7})
     directory = open_directory()
-    directory.forget([here])
+    directory.remove_checkpoints([here])
     assert directory.recovery_points == directory.log_starts == directory.high_watermarks == {there: 7}
     open_directory.disk.crash()  # type: ignore[attr-defined]
     again = open_directory()

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.types import EpochEnd
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import iter_headers, stamp
 from raftlog.storage.flush import FlushTicket
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
 

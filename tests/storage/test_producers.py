@@ -15,11 +15,16 @@ from raftlog.base.errors import (
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
 )
-from raftlog.records.batch import EndMarker, build_end_marker, read_header
+from raftlog.records.batch import EndTransactionMarker, build_end_marker, read_header
 from raftlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from raftlog.storage.producers import PRODUCERS_KEPT, REFUSALS_KEPT, AbortedTransaction, ProducerState
+from raftlog.storage.producers import (
+    MAX_IDLE_PRODUCERS,
+    MAX_REFUSED_BATCHES,
+    AbortedTransaction,
+    ProducerState,
+)
 
-COMMIT, ABORT = EndMarker(True, 4), EndMarker(False, 4)
+COMMIT, ABORT = EndTransactionMarker(True, 4), EndTransactionMarker(False, 4)
 
 
 def header_of(
@@ -33,7 +38,7 @@ def state_of(*batches: BatchHeader) -> ProducerState:
     """Return the state after some batches, one after the other from offset 100 on."""
     state, offset = ProducerState(), 100
     for header in batches:
-        assert state.admit(header) is None
+        assert state.check_sequence(header) is None
         state.record(header, offset, header.max_timestamp)
         offset += header.record_count
     return state
@@ -42,10 +47,10 @@ def state_of(*batches: BatchHeader) -> ProducerState:
 def test_sequences_must_follow_each_other() -> None:
     """The next sequence is accepted, a gap or an overlap is OUT_OF_ORDER_SEQUENCE_NUMBER."""
     state = state_of(header_of(0, 3), header_of(3, 2))
-    assert state.admit(header_of(5)) is None
+    assert state.check_sequence(header_of(5)) is None
     for sequence, count in [(6, 1), (4, 1), (4, 2), (0, 2), (100, 1)]:
         with pytest.raises(OutOfOrderSequenceNumber):
-            state.admit(header_of(sequence, count))
+            state.check_sequence(header_of(sequence, count))
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=9))
@@ -59,48 +64,48 @@ def test_each_of_the_last_five_batches_is_recognised(counts: list[int]) -> None:
     offset = 100
     for number, header in enumerate(headers):
         if number >= len(headers) - 5:
-            original = state.admit(header)
+            original = state.check_sequence(header)
             assert original is not None
             assert (original.base_offset, original.last_offset) == (offset, offset + header.record_count - 1)
         else:
             with pytest.raises(OutOfOrderSequenceNumber):
-                state.admit(header)
+                state.check_sequence(header)
         offset += header.record_count
 
 
 def test_sequences_wrap() -> None:
     """After 2^31-1 comes 0, also inside a batch."""
     state = state_of(header_of(2**31 - 2, 3))
-    assert state.admit(header_of(1)) is None
-    retried = state.admit(header_of(2**31 - 2, 3))
+    assert state.check_sequence(header_of(1)) is None
+    retried = state.check_sequence(header_of(2**31 - 2, 3))
     assert retried is not None and retried.last_sequence == 0
-    assert state_of(header_of(2**31 - 1)).admit(header_of(0)) is None
+    assert state_of(header_of(2**31 - 1)).check_sequence(header_of(0)) is None
 
 
 def test_a_new_epoch_begins_with_sequence_zero() -> None:
     """A bumped epoch starts anew at 0; any other sequence is out of order, an older epoch is fenced."""
     state = state_of(header_of(0, 5, epoch=3))
     with pytest.raises(OutOfOrderSequenceNumber):
-        state.admit(header_of(5, epoch=4))
+        state.check_sequence(header_of(5, epoch=4))
     with pytest.raises(InvalidProducerEpoch):
-        state.admit(header_of(5, epoch=2))
+        state.check_sequence(header_of(5, epoch=2))
     first = header_of(0, epoch=4)
-    assert state.admit(first) is None
+    assert state.check_sequence(first) is None
     state.record(first, 200, 50)
     with pytest.raises(InvalidProducerEpoch):
-        state.admit(header_of(5, epoch=3))
+        state.check_sequence(header_of(5, epoch=3))
 
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
     """State may have expired or been deleted with its records: any first sequence is accepted (KIP-360)."""
-    assert ProducerState().admit(header_of(1234)) is None
+    assert ProducerState().check_sequence(header_of(1234)) is None
 
 
 def test_admitting_changes_nothing() -> None:
     """Only what is in the log counts: after a failed write the same batch is new again."""
     state = state_of(header_of(0))
-    assert state.admit(header_of(1)) is None
-    assert state.admit(header_of(1)) is None
+    assert state.check_sequence(header_of(1)) is None
+    assert state.check_sequence(header_of(1)) is None
 
 
 ENTRIES = st.dictionaries(
@@ -163,18 +168,18 @@ def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_committ
     assert marker.attributes & CONTROL_BIT
     assert state.end_transaction(marker, ABORT, 13) == AbortedTransaction(9, 10, 13, 12)
     assert state.first_unstable_offset == 10
-    state.forget_replicated(13)
+    state.on_high_watermark_updated(13)
     assert state.first_unstable_offset == 10
-    state.forget_replicated(14)
+    state.on_high_watermark_updated(14)
     assert state.first_unstable_offset == 12
     committed = read_header(build_end_marker(8, 0, marker=COMMIT))
     assert state.end_transaction(committed, COMMIT, 14) is None
-    state.forget_replicated(15)
+    state.on_high_watermark_updated(15)
     assert state.first_unstable_offset is None
 
 
 def test_an_open_transaction_survives_a_snapshot_and_does_not_expire() -> None:
-    """current_txn_first_offset is part of the snapshot; a producer with an open transaction is kept."""
+    """The first offset of the open transaction is part of the snapshot; a producer with an open transaction is kept."""
     state = ProducerState()
     state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
     read = ProducerState.decode(state.encode())
@@ -189,8 +194,8 @@ def test_a_marker_of_a_bumped_epoch_resets_the_sequence() -> None:
     state.record(header_of(0, 3, attributes=TRANSACTIONAL_BIT), 10, 50)
     state.end_transaction(read_header(build_end_marker(9, 1, marker=COMMIT)), COMMIT, 13)
     with pytest.raises(OutOfOrderSequenceNumber):
-        state.admit(header_of(3, epoch=1))
-    assert state.admit(header_of(0, epoch=1)) is None
+        state.check_sequence(header_of(3, epoch=1))
+    assert state.check_sequence(header_of(0, epoch=1)) is None
 
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(0, 1), (1, 0), (5, 0)])
@@ -199,9 +204,9 @@ def test_a_plain_batch_in_an_open_transaction_is_refused(epoch: int, sequence: i
     state = ProducerState()
     state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
     with pytest.raises(InvalidTxnState):
-        state.admit(header_of(sequence, epoch=epoch))
+        state.check_sequence(header_of(sequence, epoch=epoch))
     state.end_transaction(read_header(build_end_marker(9, 0, marker=COMMIT)), COMMIT, 11)
-    assert state.admit(header_of(sequence, epoch=epoch)) is None
+    assert state.check_sequence(header_of(sequence, epoch=epoch)) is None
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=9), kept=st.integers(0, 9))
@@ -216,20 +221,20 @@ def test_a_cut_is_rolled_back_in_memory_while_a_batch_before_it_is_remembered(
     state = state_of(*headers)
     end_offset = 100 + sum(counts[:kept])
     remembered = kept > len(counts) - 5 and kept > 0
-    assert state.roll_back(end_offset) == remembered
+    assert state.try_truncate(end_offset) == remembered
     if not remembered:
         assert state.encode() == state_of(*headers).encode()
         return
     expected = state_of(*headers[:kept])
     assert state.encode() == expected.encode()
     for header in headers[max(len(headers) - 5, 0) : kept]:
-        assert state.admit(header) == expected.admit(header)
+        assert state.check_sequence(header) == expected.check_sequence(header)
 
 
 def test_transactions_are_not_rolled_back_in_memory() -> None:
     """Where a transaction was open before the cut only the log can tell."""
     state = state_of(header_of(0), header_of(1), header_of(2, attributes=TRANSACTIONAL_BIT))
-    assert not state.roll_back(102)
+    assert not state.try_truncate(102)
 
 
 def test_the_oldest_open_transaction_is_the_first_whatever_the_order_of_a_snapshot() -> None:
@@ -238,12 +243,12 @@ def test_the_oldest_open_transaction_is_the_first_whatever_the_order_of_a_snapsh
     for offset, producer_id in ((10, 9), (11, 8)):
         state.record(header_of(0, producer_id=producer_id, attributes=TRANSACTIONAL_BIT), offset, 50)
     state.end_transaction(read_header(build_end_marker(9, 0, marker=COMMIT)), COMMIT, 12)
-    state.forget_replicated(13)
+    state.on_high_watermark_updated(13)
     state.record(header_of(1, producer_id=9, attributes=TRANSACTIONAL_BIT), 13, 50)
     again = ProducerState.decode(state.encode())
     assert state.first_unstable_offset == again.first_unstable_offset == 11
     again.end_transaction(read_header(build_end_marker(8, 0, marker=COMMIT)), COMMIT, 14)
-    again.forget_replicated(15)
+    again.on_high_watermark_updated(15)
     assert again.first_unstable_offset == 13
 
 
@@ -261,30 +266,30 @@ def known_to(state: ProducerState) -> list[int]:
 def test_made_up_producers_push_out_the_one_that_was_silent_longest() -> None:
     """Whoever writes meanwhile is known for ever; each id costs its place, not a kilobyte for a day."""
     state = ProducerState()
-    for number in range(2 * PRODUCERS_KEPT):
+    for number in range(2 * MAX_IDLE_PRODUCERS):
         write(state, number + 1_000, 2 * number)
         write(state, 9, 2 * number + 1, sequence=number)
-    assert len(state) == PRODUCERS_KEPT
-    assert known_to(state)[0] == 1_000 + PRODUCERS_KEPT + 1 and known_to(state)[-1] == 9
-    retried = header_of(2 * PRODUCERS_KEPT - 1)
-    assert state.admit(retried) is not None
-    assert len(ProducerState.decode(state.encode())) == PRODUCERS_KEPT
+    assert len(state) == MAX_IDLE_PRODUCERS
+    assert known_to(state)[0] == 1_000 + MAX_IDLE_PRODUCERS + 1 and known_to(state)[-1] == 9
+    retried = header_of(2 * MAX_IDLE_PRODUCERS - 1)
+    assert state.check_sequence(retried) is not None
+    assert len(ProducerState.decode(state.encode())) == MAX_IDLE_PRODUCERS
 
 
 def test_a_producer_that_was_pushed_out_goes_on_with_any_sequence() -> None:
     """Kafka's way since KIP-360: its state is gone as if it had expired; a retry is taken for new."""
     state = ProducerState()
-    state.limit(1)
+    state.set_max_idle_producers(1)
     write(state, 9, 0, sequence=5)
     write(state, 8, 1)
-    assert state.admit(header_of(6)) is None
-    assert state.admit(header_of(5)) is None
+    assert state.check_sequence(header_of(6)) is None
+    assert state.check_sequence(header_of(5)) is None
 
 
 def test_an_open_transaction_is_never_pushed_out() -> None:
     """Its marker has yet to come, and until then it holds the last stable offset."""
     state = ProducerState()
-    state.limit(2)
+    state.set_max_idle_producers(2)
     for number in range(10):
         write(state, number, number, attributes=TRANSACTIONAL_BIT)
     for number in range(10, 15):
@@ -298,10 +303,10 @@ def test_an_open_transaction_is_never_pushed_out() -> None:
 def test_a_snapshot_of_very_many_producers_is_read_up_to_the_limit() -> None:
     """A process without the limit may have written it."""
     state = ProducerState()
-    state.limit(PRODUCERS_KEPT + 100)
-    for number in range(PRODUCERS_KEPT + 100):
+    state.set_max_idle_producers(MAX_IDLE_PRODUCERS + 100)
+    for number in range(MAX_IDLE_PRODUCERS + 100):
         write(state, number, number)
-    assert known_to(ProducerState.decode(state.encode())) == [*range(100, PRODUCERS_KEPT + 100)]
+    assert known_to(ProducerState.decode(state.encode())) == [*range(100, MAX_IDLE_PRODUCERS + 100)]
 
 
 STEPS = st.lists(
@@ -321,7 +326,7 @@ Entry = tuple[str, int]
 def test_replicas_forget_the_same_producers_whatever_happens_to_them(steps: list[Entry]) -> None:
     """Snapshots, restarts and cuts on one of them: it knows the same ones, in the same order, as who read the log."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ProducerState, "most_kept", 3)
+        patch.setattr(ProducerState, "default_max_idle_producers", 3)
         log: list[Entry] = []
         state = ProducerState()
         for kind, number in steps:
@@ -329,16 +334,16 @@ def test_replicas_forget_the_same_producers_whatever_happens_to_them(steps: list
                 offset = len(log)
                 state = ProducerState.decode(state.encode())
                 state.markers_known_from = offset
-                state.forget_replicated(offset)
+                state.on_high_watermark_updated(offset)
             elif kind == "cut":
                 del log[-number:]
-                if not state.roll_back(len(log)):
+                if not state.try_truncate(len(log)):
                     state = replayed(log)
             else:
                 log.append((kind, number))
                 take_in(state, len(log) - 1, log[-1])
-        assert [(each.producer_id, each.open_since) for each in state.active()] == [
-            (each.producer_id, each.open_since) for each in replayed(log).active()
+        assert [(each.producer_id, each.txn_first_offset) for each in state.active()] == [
+            (each.producer_id, each.txn_first_offset) for each in replayed(log).active()
         ]
 
 
@@ -357,7 +362,7 @@ def take_in(state: ProducerState, offset: int, entry: Entry) -> None:
     if kind == "end":
         marker = read_header(build_end_marker(producer_id, 0, marker=COMMIT))
         state.end_transaction(marker, COMMIT, offset)
-        state.forget_replicated(offset + 1)
+        state.on_high_watermark_updated(offset + 1)
     else:
         attributes = TRANSACTIONAL_BIT if kind == "transact" else 0
         write(state, producer_id, offset, sequence=sequence, attributes=attributes)
@@ -366,22 +371,22 @@ def take_in(state: ProducerState, offset: int, entry: Entry) -> None:
 def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> None:
     """Not that the disk is broken, where a transaction could not be verified: clients then asked for metadata."""
     state = state_of(header_of(0))
-    state.refuse(header_of(1), NotEnoughReplicas("the transaction could not be verified"))
+    state.note_refused_batch(header_of(1), NotEnoughReplicas("the transaction could not be verified"))
     with pytest.raises(
         NotEnoughReplicas, match="sequence 2 waits for 1, which was refused: the transaction could"
     ):
-        state.admit(header_of(2))
-    assert state.admit(header_of(1)) is None
+        state.check_sequence(header_of(2))
+    assert state.check_sequence(header_of(1)) is None
     state.record(header_of(1), 101, 50)
-    assert state.admit(header_of(2)) is None
+    assert state.check_sequence(header_of(2)) is None
 
 
 def test_made_up_refusals_take_the_place_of_the_oldest_only() -> None:
     """Who has yet to send a batch again is not forgotten because others were refused too."""
     state = ProducerState()
-    for producer_id in range(REFUSALS_KEPT + 1):
-        state.refuse(header_of(0, producer_id=producer_id), NotEnoughReplicas())
-    assert state.admit(header_of(1, producer_id=0)) is None
-    for producer_id in (1, REFUSALS_KEPT):
+    for producer_id in range(MAX_REFUSED_BATCHES + 1):
+        state.note_refused_batch(header_of(0, producer_id=producer_id), NotEnoughReplicas())
+    assert state.check_sequence(header_of(1, producer_id=0)) is None
+    for producer_id in (1, MAX_REFUSED_BATCHES):
         with pytest.raises(NotEnoughReplicas):
-            state.admit(header_of(1, producer_id=producer_id))
+            state.check_sequence(header_of(1, producer_id=producer_id))

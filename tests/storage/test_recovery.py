@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import iter_headers
 from raftlog.storage.damage import Damage
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.conftest import OpenLog
@@ -201,7 +201,7 @@ def test_damage_found_by_a_reader_stops_the_log_there() -> None:
         log.read(bad, 1 << 20, end_offset=24)
     with pytest.raises(KafkaStorageError):
         append(log, b"x")
-    log.cut_damage()
+    log.truncate_damage()
     assert (log.log_end_offset, read_all(log)) == (bad, sound)
     log.append_as_follower(content[len(sound) :])
     assert (read_all(log), log.damage) == (content, None)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.storage import swap
 from raftlog.storage.log import Log
-from tests.storage.compaction import (
+from raftlog_chaos.simulator.disk import SimDisk
+from tests.storage.compacted_logs import (
     FOLDER,
     batches_of,
     clean,
     close_segment,
     committed_of,
     end,
+    flush_and_checkpoint,
     open_compacted,
     put,
     records_of,
-    settle,
     table_of,
 )
 
@@ -34,7 +34,7 @@ def filled(disk: SimDisk) -> Log:
         end(log, 7, commit=number % 3 > 0)
     close_segment(log)
     put(log, (b"tail", b"tail"))
-    settle(log)
+    flush_and_checkpoint(log)
     return log
 
 
@@ -58,7 +58,7 @@ def test_a_crash_at_any_change_of_a_cleaning_leaves_the_old_or_the_new(power: bo
         disk.crash() if power else disk.release()
         disk.power_up()
         again = open_compacted(disk, recovery_point=end_offset, delete_retention_ms=0)
-        again.forget_replicated(end_offset)
+        again.on_high_watermark_updated(end_offset)
         assert (again.damage, again.log_end_offset) == (None, end_offset), f"after {changes} changes"
         assert table_of(committed_of(again)) == expected, f"after {changes} changes"
         assert again.first_unstable_offset is None
@@ -92,7 +92,7 @@ def test_a_power_loss_at_any_change_of_a_start_that_finishes_a_swap_is_no_harm()
                 continue
         disk.disarm()
         again = open_compacted(disk, recovery_point=end_offset)
-        again.forget_replicated(end_offset)
+        again.on_high_watermark_updated(end_offset)
         assert (again.damage, again.log_end_offset) == (None, end_offset)
         assert table_of(committed_of(again)) == expected
         return

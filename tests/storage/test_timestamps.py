@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record, validate_produced
 from raftlog.records.compression import GZIP, NONE
 from raftlog.storage import timestamps
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, read_all
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.proof.simulator.disk import SimDisk
-from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
+from raftlog.records.batch import (
+    EndTransactionMarker,
+    ProducerIdAndSequence,
+    build_batch,
+    build_end_marker,
+    new_record,
+)
 from raftlog.records.header import TRANSACTIONAL_BIT, end_offset_of, read_header, validate_produced
 from raftlog.storage.log import Log
 from raftlog.storage.producers import AbortedTransaction
-from raftlog.storage.transactions import AbortedTransactions
+from raftlog.storage.transaction_index import TransactionIndex
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.test_recovery import FOLDER, sim_log
 
@@ -20,19 +26,21 @@ PRODUCER = 9
 def write(log: Log, sequence: int) -> None:
     """Append a batch of one record in the producer's transaction."""
     records = [new_record(None, b"v" * 50, timestamp=NOW_MS)]
-    batch = build_batch(records, producer=ProducerStamp(PRODUCER, 0, sequence), attributes=TRANSACTIONAL_BIT)
+    batch = build_batch(
+        records, producer=ProducerIdAndSequence(PRODUCER, 0, sequence), attributes=TRANSACTIONAL_BIT
+    )
     log.append_as_leader(validate_produced(batch, 1 << 20), batch, leader_epoch=0, now_ms=NOW_MS)
 
 
 def end(log: Log, *, commit: bool) -> None:
     """Append the marker that ends it."""
-    marker = build_end_marker(PRODUCER, 0, marker=EndMarker(commit, 0), now_ms=NOW_MS)
+    marker = build_end_marker(PRODUCER, 0, marker=EndTransactionMarker(commit, 0), now_ms=NOW_MS)
     log.append_as_leader(read_header(marker), marker, leader_epoch=0, now_ms=NOW_MS)
 
 
 def aborted(log: Log) -> list[tuple[int, int]]:
     """Return all that the log lists as aborted."""
-    return log.aborted.between(0, log.log_end_offset)
+    return log.transaction_index.between(0, log.log_end_offset)
 
 
 def test_an_aborted_transaction_is_listed_after_a_power_loss_that_spared_the_producers_snapshot() -> None:
@@ -75,7 +83,7 @@ def test_a_committed_marker_that_rot_cuts_off_leaves_its_transaction_open(restar
     size = log.size_bytes
     end(log, commit=False)
     content = read_all(log)
-    log.forget_replicated(log.log_end_offset)
+    log.on_high_watermark_updated(log.log_end_offset)
     log.flush()
     point = log.checkpoint()
     if restarted:
@@ -84,7 +92,7 @@ def test_a_committed_marker_that_rot_cuts_off_leaves_its_transaction_open(restar
     disk.flip_bit(f"{FOLDER}/{0:020d}.log", size + 60)
     with pytest.raises(CorruptMessage):
         log.read(2, 1 << 20, end_offset=3, checked=True)
-    log.cut_damage()
+    log.truncate_damage()
     assert (log.log_end_offset, log.first_unstable_offset, aborted(log)) == (2, 1, [])
     log.append_as_follower(content[size:])
     assert (log.log_end_offset, aborted(log)) == (3, [(PRODUCER, 1)])
@@ -116,21 +124,21 @@ def test_a_reader_is_told_of_what_was_aborted_in_what_it_read_and_no_more() -> N
     for sequence in range(50):
         write(log, sequence)
         end(log, commit=False)
-    reader = log.aborted.since(0)
+    reader = log.transaction_index.since(0)
     for start in (0, 1, 40, 97):
         records = log.read(start, 400, end_offset=log.log_end_offset)
         assert records is not None
         last = end_offset_of(records)
         expected = [(PRODUCER, first) for first in range(0, 100, 2) if first < last and first + 1 >= start]
-        assert log.aborted.in_batches(start, records) == expected
+        assert log.transaction_index.in_batches(start, records) == expected
         assert len(expected) <= 4
     first = log.read(0, 400, end_offset=100)
     assert first is not None
-    listed = log.aborted.in_batches(0, first)
-    log.aborted.cleaned(0, 100)  # while a cold read is under way
-    assert log.aborted.in_batches(0, first) == []
+    listed = log.transaction_index.in_batches(0, first)
+    log.transaction_index.cleaned(0, 100)  # while a cold read is under way
+    assert log.transaction_index.in_batches(0, first) == []
     assert reader.in_batches(0, first) == listed != []
-    assert log.aborted.in_batches(0, b"") == []
+    assert log.transaction_index.in_batches(0, b"") == []
 
 
 class Touched(AbortedTransaction):
@@ -146,7 +154,7 @@ class Touched(AbortedTransaction):
 
 def test_looking_for_aborted_transactions_ends_where_all_that_follow_began_later() -> None:
     """What a fetch costs must not grow with all that was aborted up to the log's end."""
-    index = AbortedTransactions()
+    index = TransactionIndex()
     for number in range(1000):
         index.add(Touched(number, 10 * number, 10 * number + 9, 10 * number + 10))
     assert index.between(20, 45) == [(2, 20), (3, 30), (4, 40)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
-from raftlog.records.batch import EndMarker, build_end_marker, read_header
+from raftlog.records.batch import EndTransactionMarker, build_end_marker, read_header
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage import verification
 from raftlog.storage.producers import ProducerState
@@ -18,7 +18,7 @@ def write(state: ProducerState, sequence: int, *, epoch: int = 0, offset: int = 
     """A transactional batch that is in the log."""
     header = header_of(sequence, epoch=epoch, attributes=TRANSACTIONAL_BIT)
     state.check_in_transaction(header)
-    assert state.admit(header) is None
+    assert state.check_sequence(header) is None
     state.record(header, offset, 50)
 
 
@@ -29,10 +29,10 @@ def end(
     is_needed = state.check_marker(
         PRODUCER, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
     )
-    state.forget_confirmed(PRODUCER, epoch, transaction_version=version)
+    state.end_verifications(PRODUCER, epoch, transaction_version=version)
     if not is_needed:
         return False
-    marker = EndMarker(True, coordinator_epoch)
+    marker = EndTransactionMarker(True, coordinator_epoch)
     state.end_transaction(read_header(build_end_marker(PRODUCER, epoch, marker=marker)), marker, offset)
     return True
 
@@ -161,7 +161,7 @@ def test_a_marker_that_a_newer_epoch_of_an_open_transaction_keeps_out_was_not_wr
 
 def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest has to be asked again."""
-    monkeypatch.setattr(verification, "VERIFICATIONS_KEPT", 2)
+    monkeypatch.setattr(verification, "MAX_VERIFICATIONS", 2)
     kept = verification.Verifications()
     first = kept.begin(1, 0)
     kept.begin(2, 0)

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from raftlog.proof.chaos.rot import RotWatch
-from raftlog.proof.disks.power_cut import cut_power
-from raftlog.proof.place import DiskTrouble
-from raftlog.proof.progress import patient
+from raftlog.faults.power_cut import cut_power
+from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.progress import patient
+from raftlog_chaos.runs.rot import RotWatch
 from tests.kit.waits import PATIENCE_S, waiting
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]

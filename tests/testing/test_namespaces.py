@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.proof.chaos.ground import Unavailable
-from raftlog.proof.chaos.places import find_folder, read_places
-from raftlog.proof.place import Place
-from raftlog.proof.progress import wait_until_async
+from raftlog.testing.progress import wait_until_async
+from raftlog_chaos.runs.rig import Unavailable
+from raftlog_chaos.testbeds.find import read_places
+from raftlog_chaos.testbeds.testbed import Place
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ async def test_a_node_that_is_cut_off_is_fenced_and_comes_back_when_healed(tmp_p
     """A whole cluster on it: clients reach all nodes meanwhile, and in the end this machine is as it was."""
     mine = os.readlink("/proc/thread-self/ns/net")
     before = subprocess.run(["ip", "-br", "link"], capture_output=True, check=False).stdout
-    place_file = read_places(find_folder(None))["namespaces"]
+    place_file = read_places()["namespaces"]
     try:
         place = await place_file.open(tmp_path, nodes=3, settings={}, seed=1)
     except Unavailable as error:

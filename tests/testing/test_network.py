@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from raftlog.proof.progress import patient
 from raftlog.testing.network import Network, can_delay
+from raftlog.testing.progress import patient
 from tests.kit.waits import PATIENCE_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]

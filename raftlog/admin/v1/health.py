@@ -248,7 +248,7 @@ def _of_slowness(node: NodeView) -> Iterator[Reason]:
     node_id, lateness = node.config.node_id, node.lateness
     if lateness.is_slow:
         text = (
-            f"node {node_id}, which answers, is slow: its event loop was up to {lateness.worst_s:.1f} s late just now, "
+            f"node {node_id}, which answers, is slow: its event loop is often {lateness.late_s:.1f} s late, "
             f"so it takes others for dead {lateness.patience_s:.1f} s later than usual"
         )
         yield Reason("green", "node_slow", text, 1, [node_id])

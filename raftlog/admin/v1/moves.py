@@ -10,7 +10,7 @@ from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
-from raftlog.metadata.requests import BrokerDrain
+from raftlog.metadata.controller_api import BrokerDrain
 
 LARGEST_ID: Final = 2**31 - 1
 

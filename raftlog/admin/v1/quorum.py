@@ -10,7 +10,7 @@ import msgspec
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
-from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 
 ASK_S: Final = 2.0
 """Longest wait for the active controller; an election takes less than one."""

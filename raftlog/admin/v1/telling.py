@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from raftlog.base.types import NO_BROKER
-from raftlog.metadata.causes import words
-from raftlog.metadata.history import Change, Moment
+from raftlog.metadata.causes import describe_cause
+from raftlog.metadata.history import AppliedBatch, Change
 from raftlog.metadata.image import BrokerState, PartitionState
 
 PartitionChange = Change[PartitionState]
@@ -60,7 +60,7 @@ def _of_isr(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, str
 
 def _of_replicas(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, str]]:
     if new.is_reassigned and not old.is_reassigned:
-        yield "reassignment_began", f"it is to be on {_list(new.target)}"
+        yield "reassignment_began", f"it is to be on {_list(new.target_replicas)}"
     elif old.is_reassigned and not new.is_reassigned:
         yield "reassignment_ended", f"it is on {_list(new.replicas)}"
     elif new.replicas != old.replicas:
@@ -96,7 +96,7 @@ def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> It
         yield "drain_ended", f"broker {broker_id} may lead again"
 
 
-def because(moment: Moment, concerned: Collection[int], what: Collection[str]) -> str:
+def because(moment: AppliedBatch, concerned: Collection[int], what: Collection[str]) -> str:
     """Return why, in words: the causes that are about whom it concerns, else all; "" where nobody said."""
     causes = moment.causes
     proposed = next((each for each in causes if each.kind == "proposed"), None)
@@ -105,7 +105,7 @@ def because(moment: Moment, concerned: Collection[int], what: Collection[str]) -
     if proposed is not None and "isr_expanded" in what:
         return f"it caught up with its leader, broker {proposed.broker_id}"
     telling = [each for each in causes if each.broker_id in concerned] or causes
-    return "; ".join(words(each) for each in telling)
+    return "; ".join(describe_cause(each) for each in telling)
 
 
 def _list(ids: Iterable[int]) -> str:

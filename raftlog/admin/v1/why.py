@@ -15,8 +15,8 @@ from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v1.telling import BrokerChange, PartitionChange, because, of_broker, of_partition
 from raftlog.base.types import NO_BROKER
-from raftlog.metadata.causes import words
-from raftlog.metadata.history import History, Moment
+from raftlog.metadata.causes import describe_cause
+from raftlog.metadata.history import AppliedBatch, History
 from raftlog.metadata.image import PartitionState
 
 
@@ -150,27 +150,29 @@ def _or_none(broker_id: int) -> int | None:
     return None if broker_id == NO_BROKER else broker_id
 
 
-def _when(moment: Moment) -> When:
+def _when(moment: AppliedBatch) -> When:
     at = None
     if moment.at_ms:
         at = datetime.fromtimestamp(moment.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return When(moment.offset, moment.at_ms or None, at, moment.controller_id, moment.controller_epoch)
 
 
-def _causes(moment: Moment) -> list[CauseOfChange]:
-    return [CauseOfChange(each.kind, _or_none(each.broker_id), words(each)) for each in moment.causes]
+def _causes(moment: AppliedBatch) -> list[CauseOfChange]:
+    return [
+        CauseOfChange(each.kind, _or_none(each.broker_id), describe_cause(each)) for each in moment.causes
+    ]
 
 
 def _partition_event(history: History, change: PartitionChange) -> PartitionEvent:
     assert change.new is not None, "the history of a partition ends with it"
     what, message, concerned = of_partition(change)
-    moved = history.at(change.moment.offset)
+    moved = history.broker_changes_at(change.batch.offset)
     return PartitionEvent(
-        when=_when(change.moment),
+        when=_when(change.batch),
         what=what,
         message=message,
-        because=because(change.moment, concerned, what),
-        causes=_causes(change.moment),
+        because=because(change.batch, concerned, what),
+        causes=_causes(change.batch),
         brokers=[_broker_event(each, moved[each]) for each in sorted(concerned & moved.keys())],
         leader=_or_none(change.new.leader),
         leader_epoch=change.new.leader_epoch,
@@ -182,12 +184,12 @@ def _broker_event(broker_id: int, change: BrokerChange) -> BrokerEvent:
     what, message = of_broker(broker_id, change)
     return BrokerEvent(
         broker_id=broker_id,
-        when=_when(change.moment),
+        when=_when(change.batch),
         what=what,
         message=message,
-        because=because(change.moment, {broker_id}, what),
-        causes=_causes(change.moment),
-        partitions_changed=change.moment.partitions,
+        because=because(change.batch, {broker_id}, what),
+        causes=_causes(change.batch),
+        partitions_changed=change.batch.partitions,
     )
 
 
@@ -201,7 +203,7 @@ def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) 
     who += f" in epoch {state.leader_epoch}"
     event = next((each for each in events if LEADER_CHANGES.intersection(each.what)), None)
     sentences = [f"{who}.", _told(event) if event else "How that came, this node does not remember."]
-    missing = [each for each in state.target if each not in state.isr]
+    missing = [each for each in state.target_replicas if each not in state.isr]
     if missing:
         sentences.append(f"Not in sync: {', '.join(map(str, missing))}.")
         left = next((each for each in events if "isr_shrunk" in each.what), None)

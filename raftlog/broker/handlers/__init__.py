@@ -21,7 +21,7 @@ from functools import cache
 from types import ModuleType
 from typing import Final
 
-from raftlog.protocol.apis import APIS, BUILT, OF_CONTROLLERS
+from raftlog.protocol.apis import APIS, CONTROLLER_KEYS, SERVED_KEYS
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_header,
@@ -30,8 +30,8 @@ from raftlog.protocol.codec import (
     encode_response,
 )
 from raftlog.protocol.frames import PREFIX_BYTES
+from raftlog.protocol.message_builders import build_response, request_builders
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import build, request_shapes
 
 ALSO_LIKELY: Final = ((18, 3), (3, 12), (22, 4), (2, 7), (10, 2))
 """Versions other than the newest that librdkafka begins with: ApiVersions, Metadata and so on."""
@@ -51,8 +51,8 @@ def find_handler(api_key: int, *, of_controllers: bool = False) -> ModuleType | 
 def served(*, of_controllers: bool = False) -> frozenset[int]:
     """Keys of the APIs that have a handler: what a broker's listener, or the controller's, advertises."""
     if of_controllers:
-        return served() & OF_CONTROLLERS
-    return frozenset(key for key in BUILT if importlib.util.find_spec(_module_name(key)) is not None)
+        return served() & CONTROLLER_KEYS
+    return frozenset(key for key in SERVED_KEYS if importlib.util.find_spec(_module_name(key)) is not None)
 
 
 def warm_up() -> None:
@@ -68,11 +68,11 @@ def warm_up() -> None:
 
 
 def _warm_codec(api_key: int, version: int) -> None:
-    make = request_shapes(api_key, version)
+    make = request_builders(api_key, version)
     asked = getattr(make, message_type(api_key, version, "request").__name__)()
     frame = memoryview(encode_request(RequestHeader(api_key, version, 0, None), asked))[PREFIX_BYTES:]
     decode_request(api_key, version, frame, decode_header(frame)[1])
-    encode_response(api_key, version, 0, build(api_key, version))
+    encode_response(api_key, version, 0, build_response(api_key, version))
 
 
 def _module_name(api_key: int) -> str:

@@ -8,11 +8,11 @@ from raftlog.base.errors import InvalidGroupId, InvalidProducerEpoch, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.groups import check_group_id
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.transactions.requests import AddPartitions
-from raftlog.coordinator.transactions.transaction import Producer
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import AddPartitions
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
 
@@ -29,15 +29,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     index = partition_for(message.group_id, len(topic.partitions))
     wanted = AddPartitions(
         message.transactional_id,
-        Producer(message.producer_id, message.producer_epoch),
+        ProducerIdAndEpoch(message.producer_id, message.producer_epoch),
         frozenset({TopicPartition(CONSUMER_OFFSETS_TOPIC, index)}),
     )
     await broker.transactions.add_partitions(wanted)
-    return build(API_KEY, request.api_version)
+    return build_response(API_KEY, request.api_version)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
     if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
         error = InvalidProducerEpoch(error.message)
-    return build(API_KEY, request.api_version, error_code=error.code)
+    return build_response(API_KEY, request.api_version, error_code=error.code)

@@ -24,12 +24,12 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.peer_times import ADDED_S
+from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
+from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 
@@ -45,9 +45,9 @@ Codes = dict[TopicPartition, int]
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once what was added is committed."""
     version = request.api_version
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     if version < FIRST_BROKERS_VERSION:
-        producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+        producer = ProducerIdAndEpoch(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
         wanted = AddPartitions(
             message.v3_and_below_transactional_id,
             producer,
@@ -71,7 +71,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say it of the whole request where the version can, else of each partition."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_BROKERS_VERSION:
         return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
     topics = tuple(
@@ -107,11 +107,11 @@ def _partition(make: Any, index: int, code: int) -> Any:
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
     """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
-    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
     places = await _places(broker, wanted.topics)
     if wanted.verify_only:
         return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
-    request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
+    request = AddPartitions(wanted.transactional_id, producer, places, ClientTransactionVersion.TV_2)
     add = partial(broker.transactions.add_partitions_for_broker, within_s=ADDED_S)
     return await _add(broker, version, request, add=add)
 

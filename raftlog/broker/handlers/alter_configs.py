@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.config_resources import alter, check_config_names, resource_type, response
-from raftlog.metadata.requests import ConfigAlteration, ConfigOp
+from raftlog.metadata.controller_api import ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 
 API_KEY: Final = ApiKey.ALTER_CONFIGS

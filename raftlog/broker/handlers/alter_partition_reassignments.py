@@ -6,13 +6,18 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
-from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.controller_api import (
+    AlterReassignments,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
+)
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import AlterReassignments, PartitionResult, PartitionResults, Reassignment
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
@@ -68,13 +73,13 @@ def _shows(image: MetadataImage, wanted: Reassignment) -> bool:
     state = image.partition(wanted.topic, wanted.partition)
     if state is None:
         return True  # deleted meanwhile
-    return not state.is_reassigned if wanted.replicas is None else state.target == wanted.replicas
+    return not state.is_reassigned if wanted.replicas is None else state.target_replicas == wanted.replicas
 
 
 async def _response(
     broker: BrokerContext, request: RequestContext, may_change: bool, results: list[PartitionResult]
 ) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
     async for each in in_turns(broker.env, results):
         by_topic.setdefault(each.topic, []).append(
@@ -99,7 +104,7 @@ async def _response(
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """The request failed as a whole."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     return make.AlterPartitionReassignmentsResponse(
         throttle_time=0, error_code=error.code, error_message=shown(error.message), responses=()
     )

@@ -8,11 +8,11 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
-from raftlog.metadata.features import FEATURES, level_in_force
-from raftlog.protocol.apis import advertised
+from raftlog.metadata.features import FEATURES, finalized_level
+from raftlog.protocol.apis import advertised_versions
 from raftlog.protocol.codec import encode_entity, encode_response
-from raftlog.protocol.shapes import build, response_shapes
-from raftlog.protocol.writer import Encoded
+from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.protocol.writer import PreEncoded
 
 API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
@@ -29,7 +29,7 @@ Levels = tuple[int, ...]
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer the list. A client must name itself properly from version 3 on."""
     version, image = request.api_version, broker.image()
-    levels = tuple(level_in_force(image, each.name) for each in FEATURES)
+    levels = tuple(finalized_level(image, each.name) for each in FEATURES)
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
@@ -58,16 +58,16 @@ def _is_name(text: str) -> bool:
 @lru_cache(maxsize=64)
 def _body(
     version: int, error_code: int, of_controllers: bool, levels: Levels = (), epoch: int = 0
-) -> Encoded:
-    make = response_shapes(API_KEY, version)
+) -> PreEncoded:
+    make = response_builders(API_KEY, version)
     api_keys = tuple(
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
-        for each in advertised(served(of_controllers=of_controllers))
+        for each in advertised_versions(served(of_controllers=of_controllers))
     )
     told: dict[str, Any] = {}
     if version >= FIRST_NAMED_VERSION:
         told = _features(make, version, levels, epoch)
-    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys, **told))
+    return encode_entity(build_response(API_KEY, version, error_code=error_code, api_keys=api_keys, **told))
 
 
 def _features(make: Any, version: int, levels: Levels, epoch: int) -> dict[str, Any]:

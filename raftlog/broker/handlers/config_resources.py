@@ -8,18 +8,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, KafkaError
-from raftlog.broker.asking import CONFIG_SIZE, ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, published, shown
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import (
-    DELETE,
-    SET,
-    AlterConfigs,
-    ConfigAlteration,
-    ConfigResults,
-)
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -160,7 +154,7 @@ async def response(
     broker: BrokerContext, request: RequestContext, outcomes: dict[Resource, Outcome], *, name: str
 ) -> Any:
     """Return the answer of either altering API; `name` is its message."""
-    make = response_shapes(request.api_key, request.api_version)
+    make = response_builders(request.api_key, request.api_version)
     told = [
         make.AlterConfigsResourceResponse(
             error_code=outcome.error_code,

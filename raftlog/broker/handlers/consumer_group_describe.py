@@ -7,12 +7,12 @@ from typing import Any, Final
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidGroupId, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.coordinator.consumer.draft import preferred_assignor
-from raftlog.coordinator.consumer.state import ConsumerMembership, Partitions
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
+from raftlog.coordinator.consumer.decision_builder import preferred_assignor
 from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_DESCRIBE
 
@@ -29,7 +29,7 @@ NAMES_PER_PART: Final = 10
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     groups, told, pace = [], 0, Pace(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.group_ids)):
         try:
@@ -57,7 +57,10 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace)
     image, members, size = broker.image(), [], 0
     for member_id, it in membership.members.items():
         members.append(await _member(make, membership, member_id, image, pace))
-        has, shall_have = membership.current_of(member_id).assigned, membership.target_of(member_id)
+        has, shall_have = (
+            membership.current_assignment_of(member_id).assigned,
+            membership.target_assignment_of(member_id),
+        )
         names = 1 + len(it.topics) // NAMES_PER_PART
         size += names + len(has) + len(shall_have)
         await pace.did(names)
@@ -75,7 +78,7 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace)
 async def _member(
     make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage, pace: Pace
 ) -> Any:
-    it, current = membership.members[member_id], membership.current_of(member_id)
+    it, current = membership.members[member_id], membership.current_assignment_of(member_id)
     return make.Member(
         member_id=member_id,
         instance_id=it.instance_id,
@@ -86,7 +89,7 @@ async def _member(
         subscribed_topic_names=it.topics,
         subscribed_topic_regex=it.regex,
         assignment=await _assignment(make, current.assigned, image, pace),
-        target_assignment=await _assignment(make, membership.target_of(member_id), image, pace),
+        target_assignment=await _assignment(make, membership.target_assignment_of(member_id), image, pace),
         member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )
 

@@ -9,12 +9,12 @@ from uuid import UUID
 from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.consumer.draft import MOST_READ
-from raftlog.coordinator.consumer.requests import Beat
-from raftlog.coordinator.consumer.state import Partitions
+from raftlog.coordinator.consumer.consumer_membership import Partitions
+from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
+from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeat
 from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.message_builders import build_response, response_builders
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -29,9 +29,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
         raise InvalidRequest("member_id must not be empty")
-    heard = await broker.groups.beat(_beat(request, message))
+    heard = await broker.groups.consumer_group_heartbeat(_beat(request, message))
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     assignment = None
     if heard.assignment is not None:
         assignment = make.Assignment(
@@ -40,7 +40,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 for topic_id, indexes in heard.assignment.items()
             )
         )
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         member_id=heard.member_id,
@@ -50,8 +50,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-def _beat(request: RequestContext, message: Any) -> Beat:
-    return Beat(
+def _beat(request: RequestContext, message: Any) -> ConsumerGroupHeartbeat:
+    return ConsumerGroupHeartbeat(
         group_id=message.group_id,
         member_id=message.member_id,
         epoch=message.member_epoch,
@@ -68,8 +68,8 @@ def _beat(request: RequestContext, message: Any) -> Beat:
 
 
 def _partitions(topics: Sequence[Any]) -> Partitions:
-    if len(topics) > MOST_READ:
-        raise InvalidRequest(f"topic_partitions has at most {MOST_READ} topics")
+    if len(topics) > MAX_SUBSCRIBED_TOPICS:
+        raise InvalidRequest(f"topic_partitions has at most {MAX_SUBSCRIBED_TOPICS} topics")
     found: dict[UUID, set[int]] = {}
     for each in topics:
         if each.topic_id is not None and each.partitions:

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from raftlog.base.config_describe import ConfigEntry, describe_topic
 from raftlog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
-from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.handlers.config_resources import check_config_names
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.CREATE_TOPICS
 
@@ -29,7 +29,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Create topics and wait until this broker knows them."""
     results, wanted = await _checked(broker, message)
     results |= await _created(broker, message, wanted)
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
     pace, told = Pace(broker.env), []
     configs_of = _TopicConfigs(broker, make)

@@ -9,14 +9,14 @@ from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns, together
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DELETE_GROUPS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group, once its end is committed."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     deleted = await together(
         broker.env,
         dict.fromkeys(message.groups_names),

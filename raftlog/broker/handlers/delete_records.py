@@ -10,11 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
-from raftlog.broker.asking import LONGEST_TIMEOUT_S
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.controller_requests import LONGEST_TIMEOUT_S
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -96,7 +96,7 @@ async def _undone(pace: Pace, deletions: list[Deletion]) -> list[Deletion]:
 
 
 async def _answer(pace: Pace, request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     topics = []
     for topic, of_topic in zip(message.topics, deletions, strict=True):
         told = []

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
-from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import in_turns
+from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DELETE_TOPICS
 
@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         ]
     else:
         results += await _deleted(broker, message, wanted)
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     told = [
         make.DeletableTopicResult(
             name=each.name,

@@ -10,7 +10,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import CLUSTER_OPERATIONS, NO_OPERATIONS, BrokersView
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_CLUSTER
 
@@ -20,7 +20,7 @@ CONTROLLERS: Final = 2
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer from the newest image: brokers where brokers listen, controllers where they do."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     endpoint_type = getattr(message, "endpoint_type", BROKERS)
     if endpoint_type != (CONTROLLERS if request.to_controller else BROKERS):
         mismatched = endpoint_type in (BROKERS, CONTROLLERS)

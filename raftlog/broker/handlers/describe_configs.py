@@ -22,9 +22,9 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.log import LOGGERS
-from raftlog.broker.asking import shown
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import shown
 from raftlog.broker.handlers.config_resources import (
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -36,8 +36,8 @@ from raftlog.broker.handlers.config_resources import (
 from raftlog.broker.turns import Pace
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
-from raftlog.protocol.shapes import response_shapes
-from raftlog.protocol.writer import Encoded
+from raftlog.protocol.message_builders import response_builders
+from raftlog.protocol.writer import PreEncoded
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
@@ -50,9 +50,9 @@ ALL: Final = None
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Describe resources, each once with its own error; when the answer is full the others are refused."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     pace, told = Pace(broker.env), 0
-    results: list[Encoded] = []
+    results: list[PreEncoded] = []
     for (wire_type, name), wanted in (await _asked(message, pace)).items():
         answer = {"resource_type": wire_type, "resource_name": name}
         try:

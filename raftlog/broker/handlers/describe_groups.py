@@ -9,7 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_GROUPS
 
@@ -23,7 +23,7 @@ MOST_TOLD: Final = 20_000
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     groups, told, pace = [], 0, Pace(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
         answer = await _describe(broker, request, group_id, None if told >= MOST_TOLD else pace)
@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _describe(broker: BrokerContext, request: RequestContext, group_id: str, pace: Pace | None) -> Any:
     """`pace` None: there is no room for more."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     try:
         if pace is None:
             raise CoordinatorLoadInProgress("the answer is full, ask again for this group")

@@ -10,10 +10,10 @@ from raftlog.base.errors import NONE, KafkaStorageError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 if TYPE_CHECKING:
-    from raftlog.broker.logs import Volume
+    from raftlog.broker.replicas.log_directories import Volume
 
 API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
 
@@ -22,7 +22,7 @@ UNKNOWN_BYTES: Final = -1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer for the partitions asked for, None meaning all; every directory is told of, also an empty one."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     asked = await _asked(broker, message)
     results = [await _result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes]
     return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=tuple(results))

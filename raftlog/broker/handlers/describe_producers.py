@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import Shapes, response_shapes
+from raftlog.protocol.message_builders import MessageBuilders, response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
@@ -22,7 +22,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
     Each partition is told once. When the answer is full the others are refused.
     """
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     pace, told = Pace(broker.env), 0
     asked: dict[str, dict[int, None]] = {}
     for topic in message.topics:
@@ -43,7 +43,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.DescribeProducersResponse(topics=tuple(topics))
 
 
-async def _partition(broker: BrokerContext, make: Shapes, topic: str, index: int, pace: Pace | None) -> Any:
+async def _partition(
+    broker: BrokerContext, make: MessageBuilders, topic: str, index: int, pace: Pace | None
+) -> Any:
     """`pace` None: there is no room for more."""
     try:
         if pace is None:
@@ -60,12 +62,12 @@ async def _partition(broker: BrokerContext, make: Shapes, topic: str, index: int
     return make.PartitionResponse(partition_index=index, error_code=NONE, active_producers=tuple(producers))
 
 
-def _producer(make: Shapes, each: Any) -> Any:
+def _producer(make: MessageBuilders, each: Any) -> Any:
     return make.ProducerState(
         producer_id=each.producer_id,
         producer_epoch=each.epoch,
         last_sequence=each.last_sequence,
         last_timestamp=each.last_timestamp,
         coordinator_epoch=each.coordinator_epoch,
-        current_txn_start_offset=each.open_since,
+        current_txn_start_offset=each.txn_first_offset,
     )

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
-from raftlog.broker.asking import ask, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, shown
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_QUORUM
 
@@ -21,7 +21,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Ask the active controller, who is the quorum's leader."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     try:
         quorum = await ask(broker, DescribeQuorum(), QuorumDescription)
     except KafkaError as error:

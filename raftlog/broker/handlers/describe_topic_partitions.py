@@ -12,7 +12,7 @@ from raftlog.broker.handlers.metadata_view import TOPIC_OPERATIONS, BrokersView
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
@@ -52,7 +52,7 @@ class _Page:
     """An answer that is filled up to its limit of partitions."""
 
     def __init__(self, brokers: BrokersView, limit: int) -> None:
-        self.make = response_shapes(API_KEY, 0)
+        self.make = response_builders(API_KEY, 0)
         self.topics: list[Any] = []
         self.next_cursor: Any = None
         self._brokers = brokers

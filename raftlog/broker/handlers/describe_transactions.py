@@ -9,7 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
 
@@ -19,7 +19,7 @@ MOST_TOLD: Final = 20_000
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per transactional id; once there is enough to tell, the others are told to ask again."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     described: list[Any] = []
     told, pace = 0, Pace(broker.env)
     for each in dict.fromkeys(message.transactional_ids):  # once, however often it is named

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
-from raftlog.broker.asking import ask, ask_in_parts, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, ask_in_parts, shown
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.metadata.requests import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
+from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.ELECT_LEADERS
 
@@ -60,7 +60,7 @@ async def _elected(
 async def _response(
     broker: BrokerContext, request: RequestContext, code: int, results: list[ElectionResult]
 ) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
     async for each in in_turns(broker.env, results):
         by_topic.setdefault(each.topic, []).append(

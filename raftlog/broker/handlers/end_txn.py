@@ -7,10 +7,10 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.transactions.requests import EndTransaction
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
+from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import EndTransaction
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.END_TXN
 
@@ -26,19 +26,19 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     bumps = version >= FIRST_BUMPING_VERSION
     wanted = EndTransaction(
         message.transactional_id,
-        Producer(message.producer_id, message.producer_epoch),
+        ProducerIdAndEpoch(message.producer_id, message.producer_epoch),
         message.committed,
-        ClientVersion.BUMPING if bumps else ClientVersion.CLASSIC,
+        ClientTransactionVersion.TV_2 if bumps else ClientTransactionVersion.TV_0,
     )
     producer = await broker.transactions.end(wanted)
-    return build(API_KEY, version, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    return build_response(API_KEY, version, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
     if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
         error = InvalidProducerEpoch(error.message)
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         error_code=error.code,

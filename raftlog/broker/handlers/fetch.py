@@ -19,20 +19,26 @@ from raftlog.base.errors import (
     KafkaError,
     TopicAuthorizationFailed,
 )
-from raftlog.broker.cold_read import ColdRead
+from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import Answer, encode_error, refuse_all, tell
-from raftlog.broker.locate import locate
-from raftlog.broker.sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
-from raftlog.broker.slots import Slot
-from raftlog.broker.throttle import is_listed
+from raftlog.broker.network.fetch_sessions import (
+    ENTRY_BYTES,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    Entry,
+    FetchSession,
+)
+from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.partition_lookup import locate
+from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
-from raftlog.protocol.reader import NO_LIMIT, TooManyParts
-from raftlog.protocol.wire import PARTS_MAX
-from raftlog.replication.host import PartitionRead, ReplicaId
+from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
+from raftlog.protocol.reader import NO_LIMIT, TooManyElements
+from raftlog.replication.replica_host import PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
-    from raftlog.broker.connection import Connection
+    from raftlog.broker.network.connection import Connection
     from raftlog.replication.partition import Partition
 
 API_KEY: Final = 1
@@ -55,9 +61,9 @@ SMALL_BYTES: Final = 64 * 1024
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
     try:
-        parts_max = NO_LIMIT if connection.is_follower else PARTS_MAX
+        parts_max = NO_LIMIT if connection.is_follower else MAX_PRODUCE_ELEMENTS
         request = decode_fetch(frame, position, header.api_version, parts_max=parts_max)
-    except TooManyParts as error:
+    except TooManyElements as error:
         if header.api_version < FIRST_TOP_LEVEL_ERROR_VERSION:
             raise
         connection.respond(encode_error(header, error.code))

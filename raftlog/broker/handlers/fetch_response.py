@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
-from raftlog.broker.locate import MOVED, current_leader, endpoints_of
-from raftlog.broker.sessions import NO_SESSION, Entry, FetchSession
+from raftlog.broker.network.fetch_sessions import NO_SESSION, Entry, FetchSession
+from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.protocol.codec import RequestHeader
-from raftlog.protocol.fetch import Fetched, FetchRequest, TopicKey, encode_fetch_response
-from raftlog.protocol.wire import Endpoint
+from raftlog.protocol.fetch import FetchedPartition, FetchRequest, TopicKey, encode_fetch_response
+from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
-    from raftlog.broker.connection import Connection
+    from raftlog.broker.network.connection import Connection
 
 FIRST_LEADER_HINT_VERSION = 12
 
@@ -24,7 +24,7 @@ _as_fetched = tuple.__new__
 class Answer(NamedTuple):
     """What is told of a session, ready to be encoded."""
 
-    topics: dict[TopicKey, list[Fetched]]
+    topics: dict[TopicKey, list[FetchedPartition]]
     session_id: int
     endpoints: Sequence[Endpoint]
 
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 def tell(connection: Connection, version: int, session: FetchSession, *, full: bool) -> Answer:
     """Tell of all partitions, or (`full` false) of those with news. Who had records goes to the queue's end."""
     told = _tell_all(session) if full else _tell_news(session)
-    topics: dict[TopicKey, list[Fetched]] = {}
+    topics: dict[TopicKey, list[FetchedPartition]] = {}
     leaders: set[int] = set()
     for entry in told:
         read = entry.read
@@ -65,7 +65,7 @@ def tell(connection: Connection, version: int, session: FetchSession, *, full: b
             diverging,
             leader,
         )
-        topics.setdefault(entry.topic, []).append(_as_fetched(Fetched, fetched))
+        topics.setdefault(entry.topic, []).append(_as_fetched(FetchedPartition, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
     return Answer(topics, session.session_id, endpoints)
@@ -110,7 +110,7 @@ def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:
 def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) -> list[Buffer]:
     """Return a response that refuses each partition asked for."""
     topics = [
-        (topic, [Fetched(wanted[0], error_code) for wanted in partitions])
+        (topic, [FetchedPartition(wanted[0], error_code) for wanted in partitions])
         for topic, partitions in request.topics
     ]
     return encode_fetch_response(header.api_version, header.correlation_id, topics)

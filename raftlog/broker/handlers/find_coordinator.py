@@ -9,7 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import Endpoint
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.message_builders import build_response, response_builders
 
 API_KEY: Final = ApiKey.FIND_COORDINATOR
 
@@ -35,8 +35,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         found = await _find(broker, request, key_type, message.key)
         fields = found._asdict()
         del fields["key"]
-        return build(API_KEY, version, **fields)
-    make = response_shapes(API_KEY, version)
+        return build_response(API_KEY, version, **fields)
+    make = response_builders(API_KEY, version)
     coordinators = [
         make.Coordinator(**(await _find(broker, request, key_type, key))._asdict())
         async for key in in_turns(broker.env, dict.fromkeys(message.coordinator_keys))

@@ -6,18 +6,18 @@ import asyncio
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.broker.connection import UNKNOWN
+from raftlog.broker.client_telemetry import COMPRESSIONS, LONGEST_TEXT, ClientAttributes
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.telemetry import COMPRESSIONS, LONGEST_TEXT, ClientAttributes
+from raftlog.broker.network.connection import UNKNOWN
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer what the subscriptions that match this client come to; a client without an id is given one."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     given = message.client_instance_id
     instance_id = given or UUID(int=broker.env.unguessable.getrandbits(128), version=4)
     attributes = attributes_of(request, instance_id)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.requests import MemberRef
+from raftlog.coordinator.group_requests import MemberRef
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.HEARTBEAT
 
@@ -16,4 +16,4 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer whether the member still belongs to its generation."""
     member = MemberRef(message.member_id, getattr(message, "group_instance_id", None))
     await broker.groups.heartbeat(message.group_id, member, message.generation_id)
-    return build(API_KEY, request.api_version)
+    return build_response(API_KEY, request.api_version)

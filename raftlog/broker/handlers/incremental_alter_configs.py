@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.broker_loggers import alter_loggers
 from raftlog.broker.handlers.config_resources import (
     BROKER_LOGGER,
     Outcome,
@@ -14,8 +15,7 @@ from raftlog.broker.handlers.config_resources import (
     resource_type,
     response,
 )
-from raftlog.broker.loggers import alter_loggers
-from raftlog.metadata.requests import DELETE, SUBTRACT, ConfigAlteration, ConfigOp
+from raftlog.metadata.controller_api import DELETE, SUBTRACT, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 
 API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS

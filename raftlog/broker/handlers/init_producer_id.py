@@ -14,10 +14,10 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.transactions.requests import InitProducer
-from raftlog.coordinator.transactions.transaction import Producer
+from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import InitProducerId
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 FIRST_EPOCH: Final = 0
@@ -29,7 +29,7 @@ FIRST_FENCED_VERSION: Final = 4
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Give a producer its id and epoch; without a transactional id always a new one, whatever it had before."""
     producer = await (_give(broker) if message.transactional_id is None else _init(broker, message))
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         producer_id=producer.producer_id,
@@ -37,23 +37,23 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-async def _give(broker: BrokerContext) -> Producer:
+async def _give(broker: BrokerContext) -> ProducerIdAndEpoch:
     assert broker.producer_ids is not None, "the broker server provides it"
-    return Producer(await broker.producer_ids.next(), FIRST_EPOCH)
+    return ProducerIdAndEpoch(await broker.producer_ids.next(), FIRST_EPOCH)
 
 
-async def _init(broker: BrokerContext, message: Any) -> Producer:
+async def _init(broker: BrokerContext, message: Any) -> ProducerIdAndEpoch:
     if getattr(message, "keep_prepared_txn", False):
         raise UnsupportedVersion("transactions cannot be kept prepared (KIP-939)")
     if getattr(message, "enable2_pc", False):
         raise TransactionalIdAuthorizationFailed("two-phase commit is not enabled (KIP-939)")
-    before = Producer(
+    before = ProducerIdAndEpoch(
         getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_EPOCH)
     )
     if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
         raise InvalidRequest("producer id and epoch are given together or not at all")
-    request = InitProducer(message.transactional_id, message.transaction_timeout, before)
-    found: Producer = await broker.transactions.init_producer(request)
+    request = InitProducerId(message.transactional_id, message.transaction_timeout, before)
+    found: ProducerIdAndEpoch = await broker.transactions.init_producer(request)
     return found
 
 
@@ -61,7 +61,7 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     """Say what went wrong in the words of the client's version."""
     if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
         error = InvalidProducerEpoch(error.message)
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         error_code=error.code,

@@ -8,9 +8,9 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef
+from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.message_builders import build_response, response_builders
 
 API_KEY: Final = ApiKey.JOIN_GROUP
 
@@ -32,7 +32,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 async def _answer(
-    request: RequestContext, member_id: str, waiting: Awaitable[Joined | MemberIdRequired]
+    request: RequestContext, member_id: str, waiting: Awaitable[JoinGroupResult | MemberIdRequired]
 ) -> Any:
     try:
         reply = await waiting
@@ -59,8 +59,8 @@ def _request(request: RequestContext, message: Any) -> JoinGroup:
     )
 
 
-def _joined(request: RequestContext, reply: Joined) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+def _joined(request: RequestContext, reply: JoinGroupResult) -> Any:
+    make = response_builders(API_KEY, request.api_version)
     members = tuple(
         make.JoinGroupResponseMember(
             member_id=each.member_id,
@@ -86,7 +86,7 @@ def _joined(request: RequestContext, reply: Joined) -> Any:
 
 def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
     nullable = request.api_version >= FIRST_NULLABLE_PROTOCOL_VERSION
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         error_code=error_code,

@@ -7,9 +7,9 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import together
-from raftlog.coordinator.requests import MemberRef
+from raftlog.coordinator.group_requests import MemberRef
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.message_builders import build_response, response_builders
 
 API_KEY: Final = ApiKey.LEAVE_GROUP
 
@@ -23,8 +23,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     version = request.api_version
     if version < FIRST_BATCHED_VERSION:
         await broker.groups.leave(message.group_id, MemberRef(message.member_id))
-        return build(API_KEY, version)
-    make = response_shapes(API_KEY, version)
+        return build_response(API_KEY, version)
+    make = response_builders(API_KEY, version)
     members = []
     for each, outcome in await together(
         broker.env,
@@ -45,4 +45,4 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what is wrong with the whole request."""
-    return build(API_KEY, request.api_version, error_code=error.code, members=())
+    return build_response(API_KEY, request.api_version, error_code=error.code, members=())

@@ -9,7 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.LIST_CONFIG_RESOURCES
 
@@ -18,7 +18,7 @@ _LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """List resources of the types asked for; no type means all."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     types = set(getattr(message, "resource_types", (CLIENT_METRICS,))) or _LISTED
     if types - _LISTED:
         return make.ListConfigResourcesResponse(error_code=UnsupportedVersion.code)

@@ -8,7 +8,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import Group
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.LIST_GROUPS
 
@@ -18,7 +18,7 @@ CONSUMER: Final = "consumer"
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer with all groups here, COORDINATOR_LOAD_IN_PROGRESS while some are still read back."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     states = {each.lower() for each in getattr(message, "states_filter", ())}
     types = {each.lower() for each in getattr(message, "types_filter", ())}
     groups = await broker.groups.read_all()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
-from raftlog.protocol.shapes import Shapes, response_shapes
+from raftlog.protocol.message_builders import MessageBuilders, response_builders
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -66,7 +66,7 @@ class Search:
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition; one that is named twice is refused, and not searched."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     pace = Pace(broker.env)
     times: Counter[tuple[str, int]] = Counter()
     for topic in message.topics:
@@ -139,7 +139,7 @@ class Listing:
         if wanted.timestamp < 0 and version < SPECIALS.get(wanted.timestamp, version + 1):
             raise UnsupportedVersion(f"timestamp {wanted.timestamp} has no meaning in version {version}")
 
-    def answer(self, make: Shapes, wanted: Any) -> Any:
+    def answer(self, make: MessageBuilders, wanted: Any) -> Any:
         """Return the answer for one partition."""
         index = wanted.partition_index
         search = self._searches[index].found if index in self._searches else None

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, ask_in_parts, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, ask_in_parts, shown
 from raftlog.broker.turns import Pace
-from raftlog.metadata.requests import ListReassignments, OngoingReassignment, OngoingReassignments
+from raftlog.metadata.controller_api import (
+    ListReassignments,
+    OngoingReassignment,
+    OngoingReassignments,
+)
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Ask the controller; a partition that is not there or does not move is passed over, as in Apache Kafka."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
     for each in await _ongoing(broker, message):
         by_topic.setdefault(each.topic, []).append(
@@ -65,7 +69,7 @@ async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignm
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """The request failed as a whole."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     return make.ListPartitionReassignmentsResponse(
         throttle_time=0, error_code=error.code, error_message=shown(error.message), topics=()
     )

@@ -10,15 +10,15 @@ from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.transaction import IDLE, State, Transaction
+from raftlog.coordinator.transactions.transaction import IDLE, Transaction, TransactionState
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.LIST_TRANSACTIONS
 
 ANY_DURATION: Final = -1
 
-_STATES: Final = frozenset(each.value for each in State)
+_STATES: Final = frozenset(each.value for each in TransactionState)
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -26,7 +26,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
     Brokers ask to learn what no coordinator knows, and abort it: they hear nothing rather than a part.
     """
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     states = frozenset(message.state_filters)
     pattern = getattr(message, "transactional_id_pattern", None) or ""
     check_regex(pattern)

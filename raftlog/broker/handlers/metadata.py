@@ -16,7 +16,6 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import (
@@ -26,9 +25,10 @@ from raftlog.broker.handlers.metadata_view import (
     MetadataViews,
 )
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.unreachable_brokers import NOBODY, Gone
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.METADATA
 
@@ -121,7 +121,7 @@ async def _answer(
         listener=request.listener,
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
     )
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     pace, topics = Pace(broker.env), []
     for number, each in enumerate(image.topics if asked is None else asked):
         topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))

@@ -16,14 +16,14 @@ from raftlog.base.errors import (
     ReplicaNotAvailable,
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
-from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.turns import Pace
+from raftlog.broker.unreachable_brokers import NOBODY, Gone
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
-from raftlog.protocol.shapes import response_shapes
-from raftlog.protocol.writer import Encoded
+from raftlog.protocol.message_builders import response_builders
+from raftlog.protocol.writer import PreEncoded
 
 NO_OPERATIONS: Final = -(2**31)
 """Authorized operations that were not asked for."""
@@ -103,8 +103,8 @@ class MetadataView:
     def __init__(self, version: int, brokers: BrokersView, *, topic_operations: bool) -> None:
         self._version = version
         self._operations = TOPIC_OPERATIONS if topic_operations else NO_OPERATIONS
-        self._make = response_shapes(ApiKey.METADATA, version)
-        self._topics: dict[str, tuple[TopicState, Encoded]] = {}
+        self._make = response_builders(ApiKey.METADATA, version)
+        self._topics: dict[str, tuple[TopicState, PreEncoded]] = {}
         self.brokers = brokers
         self.broker_entries = tuple(
             self._make.MetadataResponseBroker(
@@ -125,7 +125,7 @@ class MetadataView:
         if len(self._topics) > 2 * topics + _STALE_TOPICS_KEPT:
             self._topics.clear()
 
-    async def topic(self, topic: TopicState, pace: Pace) -> Encoded:
+    async def topic(self, topic: TopicState, pace: Pace) -> PreEncoded:
         """Return the topic's part of the response; one that is not kept takes a part for each partition."""
         kept = self._topics.get(topic.name)
         if kept is not None and kept[0] is topic:

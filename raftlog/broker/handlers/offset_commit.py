@@ -11,10 +11,10 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import CommittedOffset
-from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
+from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 
@@ -26,7 +26,7 @@ NOT_SAID: Final = -1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the commit is committed."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
         return make.OffsetCommitResponseTopic(

@@ -8,9 +8,9 @@ from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
 from raftlog.broker.turns import Pace
-from raftlog.coordinator.requests import DeleteOffsets
+from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.OFFSET_DELETE
 
@@ -27,7 +27,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             await pace.did()
     answers = await broker.groups.delete_offsets(DeleteOffsets(message.group_id, tuple(known)))
     codes = dict(zip(known, answers, strict=True))
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     topics = []
     for topic in message.topics:
         told = []

@@ -20,10 +20,10 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
-from raftlog.coordinator.pending import is_unstable
+from raftlog.coordinator.transactional_offsets import is_unstable
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.OFFSET_FETCH
 
@@ -45,7 +45,7 @@ Row = tuple[int, CommittedOffset, int]
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer with what is committed; -1 where nothing is."""
     version = request.api_version
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
         return make.OffsetFetchResponse(groups=await _groups(broker, request, message))
     pace = Pace(broker.env)
@@ -65,7 +65,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> tuple[Any, ...]:
     """Who asks for the same twice is told once."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     groups, told, pace = [], 0, Pace(broker.env)
     seen: set[Any] = set()
     for asked in message.groups:
@@ -84,7 +84,7 @@ async def _groups(broker: BrokerContext, request: RequestContext, message: Any) 
 
 
 async def _group(broker: BrokerContext, request: RequestContext, message: Any, asked: Any, pace: Pace) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     try:
         group = await broker.groups.read(asked.group_id)
         if group.consumer is not None:
@@ -168,7 +168,7 @@ def _row(make: Any, row: Row) -> Any:
 
 async def _failed(request: RequestContext, message: Any, error: KafkaError, pace: Pace) -> Any:
     """Version 1 has no place for an error but the partitions."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_TOP_LEVEL_ERROR_VERSION:
         return make.OffsetFetchResponse(topics=(), error_code=error.code)
     topics = []

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = 23
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition with the largest epoch that is not above the one asked for, and its end."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     pace, topics = Pace(broker.env), []
     for topic in message.topics:
         found = []

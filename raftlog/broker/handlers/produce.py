@@ -25,22 +25,22 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
-from raftlog.broker.slots import Slot
+from raftlog.broker.coordination.transaction_verification import Dialect, Questions
+from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.turns import Pace
-from raftlog.broker.txn_verification import Dialect, Questions
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
     FIRST_HANDLED_VERSION,
-    Produced,
+    ProducedPartition,
     ProduceRequest,
     TopicKey,
     decode_produce,
     encode_produce_response,
 )
 from raftlog.records.header import HEADER_BYTES, validate_produced
-from raftlog.records.validation import RecordLaws, TakesLong, walk
+from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, validate_records
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from raftlog.base.disk import Buffer
     from raftlog.base.env import Env
     from raftlog.base.memory import Account
-    from raftlog.broker.connection import Connection
+    from raftlog.broker.network.connection import Connection
     from raftlog.replication.partition import Partition
 
 API_KEY: Final = 0
@@ -153,7 +153,7 @@ class Place(NamedTuple):
     """Where the result of a batch stands, and up to which offset it waits to be committed."""
 
     topic: TopicKey
-    results: list[Produced]
+    results: list[ProducedPartition]
     position: int
     end_offset: int
 
@@ -164,7 +164,7 @@ class Unlooked(NamedTuple):
     topic: TopicKey
     partition: int
     records: memoryview
-    results: list[Produced]
+    results: list[ProducedPartition]
     position: int
 
 
@@ -175,12 +175,12 @@ async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory
     exist at once.
     """
     header = validate_produced(records, config.max_message_bytes)
-    laws = RecordLaws.of(config, env.wall_clock_ms())
-    laws = laws._replace(most_plain_bytes=min(laws.most_plain_bytes, memory.limit))
+    laws = RecordRules.of(config, env.wall_clock_ms())
+    laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
     plain_bytes = 0
     result: Any = None
     try:
-        with closing(walk(header, records, laws)) as steps:
+        with closing(validate_records(header, records, laws)) as steps:
             while True:
                 try:
                     call = steps.send(result)
@@ -219,7 +219,7 @@ class PendingProduce(Slot):
         self.buffers = None
         self.overlaps = True
         self.header = header
-        self.topics: list[tuple[TopicKey, list[Produced]]] = []
+        self.topics: list[tuple[TopicKey, list[ProducedPartition]]] = []
         self._wanted = request
         self._open: dict[Partition, Place] = {}
         """What is not committed."""
@@ -303,7 +303,7 @@ class PendingProduce(Slot):
         acks = self._wanted.acks
         left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
         for topic, batches in self._wanted.topics:
-            results: list[Produced] = []
+            results: list[ProducedPartition] = []
             self.topics.append((topic, results))
             for index, records in batches:
                 if left <= 0 or bytes_left <= 0:
@@ -318,10 +318,10 @@ class PendingProduce(Slot):
                     if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._no_memory is not None:
-                        partition.refuse_unverified(records, self._no_memory)
+                        partition.note_unverified_batch(records, self._no_memory)
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.refuse_unverified(records, self._unverified[topic, index])
+                        partition.note_unverified_batch(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
@@ -329,21 +329,21 @@ class PendingProduce(Slot):
                 except KafkaError as error:
                     results.append(self._failure(topic, index, error))
                     continue
-                except TakesLong:
+                except NeedsStepwiseValidation:
                     assert records is not None
                     if not self._is_kept and self.connection.server.memory.unappended.is_full:
                         no_memory = _no_memory()
-                        partition.refuse_unverified(records, no_memory)
+                        partition.note_unverified_batch(records, no_memory)
                         results.append(self._failure(topic, index, no_memory))
                         continue
                     kept = records if self._is_kept else self._keep(records)
                     self.unlooked[topic, index] = Unlooked(topic, index, kept, results, len(results))
-                    results.append(Produced(index))
+                    results.append(ProducedPartition(index))
                     continue
                 if acks == ALL_ACKS:
                     self._open[partition] = Place(topic, results, len(results), appended.end_offset)
                 results.append(
-                    Produced(
+                    ProducedPartition(
                         index,
                         0,
                         appended.base_offset,
@@ -397,7 +397,7 @@ class PendingProduce(Slot):
             return
         if acks == ALL_ACKS:
             self._open[partition] = Place(each.topic, each.results, each.position, appended.end_offset)
-        each.results[each.position] = Produced(
+        each.results[each.position] = ProducedPartition(
             each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
 
@@ -417,7 +417,13 @@ class PendingProduce(Slot):
                 left = BATCHES_AT_ONCE
             left -= 1 + len(batches)
             self.topics.append(
-                (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
+                (
+                    topic,
+                    [
+                        ProducedPartition(index, error.code, error_message=error.message)
+                        for index, _ in batches
+                    ],
+                )
             )
 
     def settle(self) -> tuple[bytes] | None:
@@ -468,13 +474,13 @@ class PendingProduce(Slot):
         results, position = place.results, place.position
         results[position] = self._failure(place.topic, results[position].partition, error)
 
-    def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> Produced:
+    def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> ProducedPartition:
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
             if leader is not None:
                 self._leaders.add(leader[0])
-        return Produced(
+        return ProducedPartition(
             index,
             error.code,
             error_message=error.message,

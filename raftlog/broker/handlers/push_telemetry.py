@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.client_telemetry import Push
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.get_telemetry_subscriptions import attributes_of
-from raftlog.broker.telemetry import Push
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.PUSH_TELEMETRY
 
@@ -28,4 +28,4 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         max_bytes=broker.config.telemetry_max_bytes,
         now=asyncio.get_running_loop().time(),
     )
-    return build(API_KEY, request.api_version)
+    return build_response(API_KEY, request.api_version)

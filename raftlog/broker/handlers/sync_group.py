@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from raftlog.base.errors import InconsistentGroupProtocol
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.requests import MemberRef, Synced, SyncGroup
+from raftlog.coordinator.group_requests import MemberRef, SyncGroup, SyncGroupResult
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.SYNC_GROUP
 
@@ -39,9 +39,9 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awai
     )
 
 
-async def _synced(request: RequestContext, waiting: Awaitable[Synced]) -> Any:
+async def _synced(request: RequestContext, waiting: Awaitable[SyncGroupResult]) -> Any:
     reply = await waiting
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         protocol_type=reply.protocol_type,

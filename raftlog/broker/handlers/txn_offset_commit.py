@@ -7,14 +7,14 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.coordination.transaction_verification import Dialect
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.turns import Pace
-from raftlog.broker.txn_verification import Dialect
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
-from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
+from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 
@@ -24,7 +24,7 @@ FIRST_ADDING_VERSION: Final = 5
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the offsets are in the transaction."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
         return make.TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
@@ -44,7 +44,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     codes: dict[Place, int] = {}
     commits = await _commits(broker, message, codes)
     if commits:
-        asked = CommitInTransaction(
+        asked = TxnOffsetCommit(
             message.group_id,
             MemberRef(getattr(message, "member_id", ""), getattr(message, "group_instance_id", None)),
             getattr(message, "generation_id", NO_GENERATION),

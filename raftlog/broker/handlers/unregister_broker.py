@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, shown
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.metadata.requests import Done, UnregisterBroker
+from raftlog.broker.controller_requests import ask, shown
+from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.UNREGISTER_BROKER
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the controller drop the registration."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     try:
         await ask(broker, UnregisterBroker(message.broker_id), Done)
     except KafkaError as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
-from raftlog.broker.asking import ask, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.metadata.requests import (
+from raftlog.broker.controller_requests import ask, published, shown
+from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UPGRADE,
     FeatureResult,
@@ -16,7 +16,7 @@ from raftlog.metadata.requests import (
     UpdateFeatures,
 )
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.UPDATE_FEATURES
 
@@ -49,7 +49,7 @@ def _update(version: int, wanted: Any) -> FeatureUpdate:
 
 
 def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     failed = next((each for each in results if each.error_code), None)
     because = failed and shown(
         f"The update failed for all features since the following feature had an error: {failed.error_message}"

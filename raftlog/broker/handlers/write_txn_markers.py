@@ -18,14 +18,14 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
-from raftlog.broker.peer_times import MARKERS_COMMITTED_S
+from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.coordinator.requests import TransactionEnd
+from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
-from raftlog.replication.host import Marker
+from raftlog.protocol.message_builders import response_builders
 from raftlog.replication.partition import Partition
+from raftlog.replication.replica_host import TxnMarker
 
 API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
 
@@ -61,8 +61,8 @@ def _places(message: Any) -> Iterator[tuple[int, Any, TopicPartition]]:
                 yield number, marker, TopicPartition(topic.name, index)
 
 
-def _marker(message: Any, asked: Any) -> Marker:
-    return Marker(
+def _marker(message: Any, asked: Any) -> TxnMarker:
+    return TxnMarker(
         asked.producer_id,
         asked.producer_epoch,
         asked.transaction_result,
@@ -74,12 +74,12 @@ def _marker(message: Any, asked: Any) -> Marker:
     )
 
 
-def _write(broker: BrokerContext, marker: Marker, place: TopicPartition) -> asyncio.Future[int]:
+def _write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> asyncio.Future[int]:
     """Append one marker; the future gives the error code at commit."""
     waiter = Waiter()
     partition = locate(broker, *place)
     if place.topic == CONSUMER_OFFSETS_TOPIC:
-        broker.groups.end_transaction(place.partition, TransactionEnd(*marker)).add_done_callback(
+        broker.groups.end_transaction(place.partition, WriteTxnMarker(*marker)).add_done_callback(
             waiter.answered
         )
     else:
@@ -117,7 +117,7 @@ async def _response(
     broker: BrokerContext, request: RequestContext, message: Any, codes: Codes, *, otherwise: type[KafkaError]
 ) -> Any:
     """Answer each partition with its code, those without one with the same failure."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     topics: list[list[Any]] = [[] for _ in message.markers]
     pace = Pace(broker.env)
     for number, marker in enumerate(message.markers):

@@ -14,40 +14,40 @@ from heapq import heappop, heapreplace
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from raftlog.coordinator.consumer.consumer_membership import NO_PARTITIONS, Partitions
 from raftlog.coordinator.consumer.reconcile import count, union
-from raftlog.coordinator.consumer.state import NOTHING, Partitions
 
-MOST_ROUNDS: Final = 100
+MAX_ROUNDS: Final = 100
 """How often the topics are gone through to even out members that read different ones; few are needed."""
 
-MOST_LOOKS: Final = 100_000
+MAX_TOPIC_VISITS: Final = 100_000
 """Topics that are looked at in all rounds; two rounds there always are."""
 
-LEAST_DIFFERENCE: Final = 2
+MIN_IMBALANCE: Final = 2
 """Partitions that one must have more than another for one to be moved."""
 
 
-class Wanted(NamedTuple):
+class MemberSubscription(NamedTuple):
     """What an assignor knows of a member: the topics it reads by name, what it was to have so far, its static id."""
 
     topics: frozenset[str]
-    before: Partitions = NOTHING
+    before: Partitions = NO_PARTITIONS
     instance_id: str | None = None
 
 
-class Offered(NamedTuple):
+class TopicMetadata(NamedTuple):
     """What an assignor knows of a topic: its id, and its number of partitions."""
 
     topic_id: UUID
     partitions: int
 
 
-Members = Mapping[str, Wanted]
-Topics = Mapping[str, Offered]
+Members = Mapping[str, MemberSubscription]
+TopicsByName = Mapping[str, TopicMetadata]
 """By name. Members read names: their hashes are known, and those of ids are computed in Python each time."""
 
-Shares = dict[str, Partitions]
-Assignor = Callable[[Members, Topics], Shares]
+GroupAssignment = dict[str, Partitions]
+Assignor = Callable[[Members, TopicsByName], GroupAssignment]
 
 _Place = tuple[UUID, int]
 _Heap = list[tuple[int, int]]
@@ -58,7 +58,7 @@ class _Topic:
 
     __slots__ = ("count", "name", "readers", "taken", "topic_id")
 
-    def __init__(self, name: str, offered: Offered, readers: int) -> None:
+    def __init__(self, name: str, offered: TopicMetadata, readers: int) -> None:
         self.name = name
         self.readers = readers
         """Their bits."""
@@ -69,7 +69,7 @@ class _Topic:
         return [(self.topic_id, index) for index in range(self.count) if index not in self.taken]
 
 
-def assign_uniform(members: Members, topics: Topics) -> Shares:
+def assign_uniform(members: Members, topics: TopicsByName) -> GroupAssignment:
     """Balance the partitions; what a member was to have stays with it as far as that allows."""
     readers = _Readers(members, topics.keys(), sorted(members))
     read = _read_topics(topics, readers)
@@ -83,7 +83,7 @@ def assign_uniform(members: Members, topics: Topics) -> Shares:
     return shares
 
 
-def assign_range(members: Members, topics: Topics) -> Shares:
+def assign_range(members: Members, topics: TopicsByName) -> GroupAssignment:
     """Cut each topic into ranges, static members first, in the order of their names."""
     order = sorted(
         members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each)
@@ -145,7 +145,7 @@ class _Readers:
         return self._names[bits]
 
 
-def _read_topics(topics: Topics, readers: _Readers) -> list[_Topic]:
+def _read_topics(topics: TopicsByName, readers: _Readers) -> list[_Topic]:
     """Those that somebody reads, by name."""
     return [_Topic(name, topics[name], bits) for name in sorted(topics) if (bits := readers.of(name))]
 
@@ -185,12 +185,12 @@ class _Sizes:
         self.least = self._order[0]
 
 
-def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> Shares:
+def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> GroupAssignment:
     """What each member may keep: of topics that it reads, that exist, and that nobody named before it.
 
     Most may keep all, and that very value: there may be a thousand of them.
     """
-    kept: Shares = {}
+    kept: GroupAssignment = {}
     for name, wanted in members.items():
         changed: dict[UUID, frozenset[int]] | None = None
         for topic_id, indexes in wanted.before.items():
@@ -215,7 +215,7 @@ def _valid(topic: _Topic | None, indexes: frozenset[int]) -> frozenset[int]:
     return frozenset(each for each in indexes - topic.taken if each < topic.count)
 
 
-def _even_out(shares: Shares, free: list[_Place]) -> None:
+def _even_out(shares: GroupAssignment, free: list[_Place]) -> None:
     """All read the same: who has most may have one more than the others, who has too much gives it up."""
     sizes = {name: count(share) for name, share in shares.items()}
     least, more = divmod(len(free) + sum(sizes.values()), len(shares))
@@ -234,7 +234,7 @@ def _even_out(shares: Shares, free: list[_Place]) -> None:
     assert not free, "partitions were left over"
 
 
-def _spread(shares: Shares, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
+def _spread(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
     """Members read different topics: those that few read are given out first, each partition to who has least."""
     given: dict[int, list[_Place]] = defaultdict(list)
     for topic in sorted(topics, key=lambda each: each.readers.bit_count()):
@@ -256,9 +256,9 @@ def _first(heap: _Heap, sizes: _Sizes) -> int:
         heapreplace(heap, (-sizes.of[rank], rank))
 
 
-def _level(shares: Shares, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
+def _level(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
     """Move partitions from who has much to who has two less, topic by topic, until that is nowhere so."""
-    if sizes.difference < LEAST_DIFFERENCE:
+    if sizes.difference < MIN_IMBALANCE:
         return
     has: dict[UUID, dict[int, list[int]]] = {each.topic_id: {} for each in topics}
     for rank, name in enumerate(readers.order):
@@ -266,13 +266,13 @@ def _level(shares: Shares, topics: list[_Topic], readers: _Readers, sizes: _Size
             has[topic_id][rank] = sorted(indexes)
     size_of = sizes.of.__getitem__
     changed: set[int] = set()
-    for _ in range(max(2, min(MOST_ROUNDS, MOST_LOOKS // (len(topics) + 1)))):
+    for _ in range(max(2, min(MAX_ROUNDS, MAX_TOPIC_VISITS // (len(topics) + 1)))):
         moved: set[int] = set()
         for topic, holders in zip(topics, has.values(), strict=True):
-            if max(map(size_of, holders)) - sizes.least >= LEAST_DIFFERENCE:
+            if max(map(size_of, holders)) - sizes.least >= MIN_IMBALANCE:
                 moved |= _level_topic(holders, topic.readers, sizes)
         changed |= moved
-        if not moved or sizes.difference < LEAST_DIFFERENCE:
+        if not moved or sizes.difference < MIN_IMBALANCE:
             break
     rebuilt: dict[int, dict[UUID, frozenset[int]]] = {rank: {} for rank in changed}
     for topic_id, holders in has.items():
@@ -287,7 +287,7 @@ def _level_topic(has: dict[int, list[int]], readers: int, sizes: _Sizes) -> set[
     changed: set[int] = set()
     while givers:
         giver, taker = _first(givers, sizes), sizes.first(readers)
-        if sizes.of[giver] - sizes.of[taker] < LEAST_DIFFERENCE:
+        if sizes.of[giver] - sizes.of[taker] < MIN_IMBALANCE:
             break
         has.setdefault(taker, []).append(has[giver].pop())
         sizes.change(giver, -1)

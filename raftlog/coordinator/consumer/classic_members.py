@@ -13,26 +13,32 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.coordinator.consumer.draft import Draft, Holders
-from raftlog.coordinator.consumer.reconcile import difference, rejoined
-from raftlog.coordinator.consumer.state import (
+from raftlog.coordinator.consumer.consumer_membership import (
     ClassicProtocols,
     ConsumerMembership,
+    MemberMetadata,
     MemberState,
     Partitions,
-    Subscriber,
 )
+from raftlog.coordinator.consumer.decision_builder import DecisionBuilder, PartitionsOfOthers
+from raftlog.coordinator.consumer.reconcile import difference, rejoined
 from raftlog.coordinator.consumer_protocol import (
     CONSUMER,
-    ByName,
+    PartitionsByTopic,
     Subscription,
     read_subscription,
     write_assignment,
 )
-from raftlog.coordinator.requests import Joined, JoinGroup, MemberRef, Synced, SyncGroup
+from raftlog.coordinator.group_requests import (
+    JoinGroup,
+    JoinGroupResult,
+    MemberRef,
+    SyncGroup,
+    SyncGroupResult,
+)
 from raftlog.metadata.image import MetadataImage
 
-NOBODY = ""
+NO_LEADER_ID = ""
 """The leader that members are told of: they then do not assign."""
 
 
@@ -52,17 +58,19 @@ def check_protocols(state: ConsumerMembership, request: JoinGroup) -> Subscripti
     return subscription
 
 
-def decide_join(draft: Draft, request: JoinGroup, subscription: Subscription, new_member_id: str) -> Joined:
+def decide_join(
+    draft: DecisionBuilder, request: JoinGroup, subscription: Subscription, new_member_id: str
+) -> JoinGroupResult:
     """Let a member in, or take it a step further. Raises UnknownMemberId, FencedInstanceId, GroupMaxSizeReached."""
     who = request.member
     member_id = who.member_id or new_member_id
-    draft.check_room(member_id, who.group_instance_id)
+    draft.check_group_size(member_id, who.group_instance_id)
     if who.group_instance_id is not None:
         _take_place(draft, who, member_id)
-    before = draft.state.members.get(member_id, Subscriber())
-    changed = draft.describe(
+    before = draft.state.members.get(member_id, MemberMetadata())
+    changed = draft.update_member(
         member_id,
-        Subscriber(
+        MemberMetadata(
             who.group_instance_id or before.instance_id,
             subscription.rack_id,
             request.client_id,
@@ -74,23 +82,25 @@ def decide_join(draft: Draft, request: JoinGroup, subscription: Subscription, ne
             ClassicProtocols(request.session_timeout_ms, request.protocols),
         ),
     )
-    draft.settle(changed=changed)
-    draft.reconcile(member_id, by_id(subscription.owned, draft.around.image))
+    draft.update_epoch_and_targets(changed=changed)
+    draft.reconcile(member_id, by_id(subscription.owned, draft.context.image))
     protocol = request.protocols[0][0]
-    return Joined(member_id, draft.state.current_of(member_id).epoch, CONSUMER, protocol, NOBODY)
+    return JoinGroupResult(
+        member_id, draft.state.current_assignment_of(member_id).epoch, CONSUMER, protocol, NO_LEADER_ID
+    )
 
 
-def _take_place(draft: Draft, who: MemberRef, member_id: str) -> None:
+def _take_place(draft: DecisionBuilder, who: MemberRef, member_id: str) -> None:
     """A static member that came back without its id ends its former life (KIP-345)."""
     assert who.group_instance_id is not None
-    holder = draft.state.holder_of(who.group_instance_id)
+    holder = draft.state.static_member_id(who.group_instance_id)
     if who.member_id:
         if holder is None:
             raise UnknownMemberId
         if holder != who.member_id:
             raise FencedInstanceId
     elif holder is not None:
-        draft.replace(holder, member_id, rejoined(draft.state.current_of(holder)))
+        draft.replace_static_member(holder, member_id, rejoined(draft.state.current_assignment_of(holder)))
 
 
 def find_member(state: ConsumerMembership, who: MemberRef, *, by_instance_alone: bool = False) -> str:
@@ -100,7 +110,7 @@ def find_member(state: ConsumerMembership, who: MemberRef, *, by_instance_alone:
     """
     member_id = who.member_id
     if who.group_instance_id is not None:
-        holder = state.holder_of(who.group_instance_id)
+        holder = state.static_member_id(who.group_instance_id)
         if holder is None:
             raise UnknownMemberId
         if holder != member_id and not (by_instance_alone and not member_id):
@@ -114,35 +124,35 @@ def find_member(state: ConsumerMembership, who: MemberRef, *, by_instance_alone:
 
 def check_generation(state: ConsumerMembership, member_id: str, generation: int) -> None:
     """Raises IllegalGeneration."""
-    if generation != state.current_of(member_id).epoch:
+    if generation != state.current_assignment_of(member_id).epoch:
         raise IllegalGeneration
 
 
 def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
     """Whether a member has a next step to take: a new epoch, something to give up, or all it waited for is free."""
-    current = state.current_of(member_id)
+    current = state.current_assignment_of(member_id)
     if current.epoch < state.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
-    missing = difference(state.target_of(member_id), current.assigned)
-    return not Holders(state, but=member_id)(missing)
+    missing = difference(state.target_assignment_of(member_id), current.assigned)
+    return not PartitionsOfOthers(state, but=member_id)(missing)
 
 
-def synced(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> Synced:
+def sync_result(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> SyncGroupResult:
     """What a member is told that it has. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration,
     InconsistentGroupProtocol, RebalanceInProgress.
     """
     member_id = find_member(state, request.member)
     check_generation(state, member_id, request.generation)
-    current, classic = state.current_of(member_id), state.members[member_id].classic
+    current, classic = state.current_assignment_of(member_id), state.members[member_id].classic
     assert classic is not None
     protocol, subscription = classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol not in (None, protocol):
         raise InconsistentGroupProtocol
     if current.epoch < state.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
         raise RebalanceInProgress
-    return Synced(CONSUMER, protocol, assignment_of(current.assigned, subscription, image))
+    return SyncGroupResult(CONSUMER, protocol, assignment_of(current.assigned, subscription, image))
 
 
 def assignment_of(partitions: Partitions, subscription: bytes, image: MetadataImage) -> bytes:
@@ -151,14 +161,14 @@ def assignment_of(partitions: Partitions, subscription: bytes, image: MetadataIm
     return write_assignment(by_name(partitions, image), version=told.version if told else 0)
 
 
-def by_id(partitions: ByName, image: MetadataImage) -> Partitions:
+def by_id(partitions: PartitionsByTopic, image: MetadataImage) -> Partitions:
     """Topics that do not exist are left out."""
     return {
         image.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in image.topics
     }
 
 
-def by_name(partitions: Partitions, image: MetadataImage) -> ByName:
+def by_name(partitions: Partitions, image: MetadataImage) -> PartitionsByTopic:
     """Topics that do not exist are left out."""
     names = image.topic_names
     return {names[topic_id]: indexes for topic_id, indexes in partitions.items() if topic_id in names}

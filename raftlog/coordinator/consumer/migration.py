@@ -10,47 +10,53 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
+from raftlog.coordinator.classic_rules import choose_protocol
 from raftlog.coordinator.consumer.classic_members import assignment_of, by_id
-from raftlog.coordinator.consumer.reconcile import difference, together, union
-from raftlog.coordinator.consumer.state import (
+from raftlog.coordinator.consumer.consumer_membership import (
     ClassicProtocols,
     ConsumerMembership,
     ConsumerRecord,
-    Current,
-    CurrentChanged,
-    EpochChanged,
+    CurrentAssignment,
+    CurrentAssignmentChanged,
+    GroupEpochChanged,
     MemberChanged,
+    MemberMetadata,
     MemberState,
     Partitions,
-    Subscriber,
-    TargetChanged,
-    TargetEpochChanged,
+    TargetAssignmentChanged,
+    TargetAssignmentEpochChanged,
 )
+from raftlog.coordinator.consumer.reconcile import difference, union, union_all
 from raftlog.coordinator.consumer_protocol import (
     CONSUMER,
-    ByName,
+    PartitionsByTopic,
     Subscription,
     read_assignment,
     read_subscription,
 )
 from raftlog.coordinator.group import NO_LEADER, STABLE, Group, Member, Membership
-from raftlog.coordinator.membership import choose_protocol
-from raftlog.coordinator.offers import Offered, Protocols, record_bytes
+from raftlog.coordinator.member_protocols import Protocols, ProtocolsByMember, member_record_bytes
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 
 
-class Bounds(NamedTuple):
+class ClassicGroupLimits(NamedTuple):
     """Of a classic group: how many members, and what they may take in the record of a generation."""
 
     most_members: int
     most_bytes: int
 
 
-def upgraded(
-    group: Group, shown: Group, offers: Offered, *, policy: str, most_members: int, image: MetadataImage
+def upgrade_to_consumer(
+    group: Group,
+    shown: Group,
+    offers: ProtocolsByMember,
+    *,
+    policy: str,
+    most_members: int,
+    image: MetadataImage,
 ) -> tuple[ConsumerRecord, ...]:
     """Return what makes a consumer group of a classic one. `shown` is it with a rebalance that is under way.
 
@@ -83,19 +89,19 @@ def _present(group: Group, shown: Group) -> Mapping[str, Member]:
 
 def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
     """Epochs follow the generations that there were, so that no number is ever used twice."""
-    return (EpochChanged(group.group_id, group.membership.generation),)
+    return (GroupEpochChanged(group.group_id, group.membership.generation),)
 
 
 def _converted(
-    group: Group, members: Mapping[str, Member], offers: Offered, image: MetadataImage
+    group: Group, members: Mapping[str, Member], offers: ProtocolsByMember, image: MetadataImage
 ) -> tuple[ConsumerRecord, ...]:
     group_id, generation = group.group_id, group.membership.generation
-    records: list[ConsumerRecord] = [EpochChanged(group_id, generation)]
+    records: list[ConsumerRecord] = [GroupEpochChanged(group_id, generation)]
     read = {each: _read(group, member, offers.get(each)) for each, member in group.membership.members.items()}
-    given = together(by_id(has, image) for _, _, has in read.values())
+    given = union_all(by_id(has, image) for _, _, has in read.values())
     for member in members.values():
         protocols, subscription, assignment = read[member.member_id]
-        subscriber = Subscriber(
+        subscriber = MemberMetadata(
             member.group_instance_id,
             subscription.rack_id,
             member.client_id,
@@ -110,13 +116,15 @@ def _converted(
         current = _taken_over(generation, has, difference(by_id(subscription.owned, image), given))
         records += (
             MemberChanged(group_id, member.member_id, subscriber),
-            TargetChanged(group_id, member.member_id, has),
-            CurrentChanged(group_id, member.member_id, current),
+            TargetAssignmentChanged(group_id, member.member_id, has),
+            CurrentAssignmentChanged(group_id, member.member_id, current),
         )
-    return (*records, TargetEpochChanged(group_id, generation))
+    return (*records, TargetAssignmentEpochChanged(group_id, generation))
 
 
-def _read(group: Group, member: Member, offered: Protocols | None) -> tuple[Protocols, Subscription, ByName]:
+def _read(
+    group: Group, member: Member, offered: Protocols | None
+) -> tuple[Protocols, Subscription, PartitionsByTopic]:
     """What a member offers, says of itself, and was assigned. Raises GroupIdNotFound."""
     protocols = offered or ((group.membership.protocol or "", member.subscription),)
     subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
@@ -125,21 +133,21 @@ def _read(group: Group, member: Member, offered: Protocols | None) -> tuple[Prot
     return protocols, subscription, assignment
 
 
-def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> Current:
+def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> CurrentAssignment:
     """What a classic member begins with. `gives_up`: what it had when it joined, and nobody was assigned since.
 
     So leaders of the cooperative protocol take partitions away: it may still be giving them up, and will join again.
     """
     state = MemberState.UNREVOKED_PARTITIONS if gives_up else MemberState.STABLE
-    return Current(generation, generation, state, has, gives_up)
+    return CurrentAssignment(generation, generation, state, has, gives_up)
 
 
-def downgraded(
+def downgrade_to_classic(
     state: ConsumerMembership,
     *,
     generation: int,
     policy: str,
-    bounds: Bounds,
+    bounds: ClassicGroupLimits,
     image: MetadataImage,
     now_ms: int,
 ) -> Membership | None:
@@ -150,7 +158,7 @@ def downgraded(
 
     It stays where all its members together would not fit into the one record of a classic generation.
     """
-    offers = classic_offers(state)
+    offers = classic_protocols(state)
     if policy not in DOWNGRADES or not state.members or len(offers) < len(state.members):
         return None
     protocol = choose_protocol(list(offers.values()))
@@ -165,20 +173,23 @@ def downgraded(
             it.rebalance_timeout_ms,
             it.classic.session_timeout_ms if it.classic else 0,
             (subscription := dict(offers[member_id])[protocol]),
-            assignment_of(_in_hands(state.current_of(member_id)), subscription, image),
+            assignment_of(_in_hands(state.current_assignment_of(member_id)), subscription, image),
         )
         for member_id, it in state.members.items()
     }
-    if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > bounds.most_bytes:
+    if (
+        sum(member_record_bytes(each, offers[each.member_id]) for each in members.values())
+        > bounds.most_bytes
+    ):
         return None
     return Membership(CONSUMER, generation, protocol, NO_LEADER, now_ms, members)
 
 
-def _in_hands(current: Current) -> Partitions:
+def _in_hands(current: CurrentAssignment) -> Partitions:
     """All that a member may still read: the classic record knows nothing of what it was told to give up."""
     return union(current.assigned, current.revoking)
 
 
-def classic_offers(state: ConsumerMembership) -> Offered:
+def classic_protocols(state: ConsumerMembership) -> ProtocolsByMember:
     """What those members offer that speak the classic protocol."""
     return {each: it.classic.protocols for each, it in state.members.items() if it.classic is not None}

@@ -13,7 +13,12 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.coordinator.consumer.state import NOTHING, Current, MemberState, Partitions
+from raftlog.coordinator.consumer.consumer_membership import (
+    NO_PARTITIONS,
+    CurrentAssignment,
+    MemberState,
+    Partitions,
+)
 
 TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
     MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
@@ -24,14 +29,14 @@ TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 """From which state a member gets into which by reconciling: into each that we know. UNKNOWN is another version's."""
 
 
-def next_current(
-    current: Current,
+def next_assignment(
+    current: CurrentAssignment,
     target: Partitions,
     *,
     target_epoch: int,
     owned: Partitions | None,
     held: Callable[[Partitions], Partitions],
-) -> Current:
+) -> CurrentAssignment:
     """Return what the member has next; `current` itself if nothing changes.
 
     `owned`: what it says that it has, None if it does not say. `held`: which of some partitions others have.
@@ -52,11 +57,16 @@ def next_current(
 
 
 def _moved(
-    current: Current, state: MemberState, epoch: int, assigned: Partitions, *, revoking: Partitions = NOTHING
-) -> Current:
+    current: CurrentAssignment,
+    state: MemberState,
+    epoch: int,
+    assigned: Partitions,
+    *,
+    revoking: Partitions = NO_PARTITIONS,
+) -> CurrentAssignment:
     assert state in TRANSITIONS[current.state]
     previous = current.previous_epoch if epoch == current.epoch else current.epoch
-    moved = Current(epoch, previous, state, assigned, revoking)
+    moved = CurrentAssignment(epoch, previous, state, assigned, revoking)
     return current if moved == current else moved
 
 
@@ -69,7 +79,7 @@ def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
     )
 
 
-def rejoined(current: Current) -> Current:
+def rejoined(current: CurrentAssignment) -> CurrentAssignment:
     """What a member has that came back without anything: the epochs begin anew, its partitions wait for it."""
     return msgspec.structs.replace(current, epoch=0, previous_epoch=0)
 
@@ -89,7 +99,7 @@ def union(some: Partitions, others: Partitions) -> Partitions:
     return {each: some.get(each, frozenset()) | others.get(each, frozenset()) for each in (*some, *others)}
 
 
-def together(each: Iterable[Partitions]) -> Partitions:
+def union_all(each: Iterable[Partitions]) -> Partitions:
     """The union of many."""
     found: dict[UUID, set[int]] = defaultdict(set)
     for partitions in each:
@@ -98,7 +108,7 @@ def together(each: Iterable[Partitions]) -> Partitions:
     return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
 
 
-def is_part(some: Partitions, others: Partitions) -> bool:
+def is_subset(some: Partitions, others: Partitions) -> bool:
     """Whether all of `some` is in `others`."""
     return not difference(some, others)
 

@@ -18,29 +18,29 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
-from raftlog.coordinator.transactions.requests import (
+from raftlog.coordinator.transactions.transaction import (
+    COMPLETE,
+    EXHAUSTED_EPOCH,
+    IDLE,
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER,
+    PREPARED_STATES,
+    ClientTransactionVersion,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionChanged,
+    TransactionState,
+)
+from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
     EndTransaction,
-    InitProducer,
+    InitProducerId,
     SendMarkers,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction import (
-    COMPLETE,
-    EXHAUSTED_FROM,
-    IDLE,
-    LAST_EPOCH,
-    NO_PRODUCER,
-    PREPARING,
-    ClientVersion,
-    Producer,
-    State,
-    Transaction,
-    TransactionChanged,
-)
-from raftlog.coordinator.transactions.transitions import Event, next_state
+from raftlog.coordinator.transactions.transaction_states import TransactionEvent, next_state
 
-TakeId = Callable[[], int]
+AllocateProducerId = Callable[[], int]
 """A producer id that nobody ever gets again. Raises CoordinatorLoadInProgress when none is at hand."""
 
 FIRST_EPOCH = 0
@@ -53,17 +53,19 @@ def _changed(after: Transaction) -> TransactionChanged:
 # -- a producer begins ------------------------------------------------------------------------------------
 
 
-def decide_init(tail: Transaction, request: InitProducer, *, take_id: TakeId, now_ms: int) -> Decision:
+def decide_init(
+    tail: Transaction, request: InitProducerId, *, take_id: AllocateProducerId, now_ms: int
+) -> Decision:
     """Give a producer its id and epoch. A transaction that is open is aborted first: the asker comes again."""
     _check_epoch(request.producer)
     if tail.exists and request.producer != NO_PRODUCER and not _may_go_on(tail, request.producer):
         raise ProducerFenced("another producer has this transactional id")
-    if tail.state in PREPARING:
+    if tail.state in PREPARED_STATES:
         raise ConcurrentTransactions("the transaction before is being ended")
-    if tail.state is State.ONGOING:
+    if tail.state is TransactionState.ONGOING:
         if request.producer not in (NO_PRODUCER, tail.producer):
             raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
-        fence = decide_fence(tail, now_ms=now_ms)
+        fence = decide_fence_producer(tail, now_ms=now_ms)
         return fence._replace(reply=ConcurrentTransactions("the transaction before is being aborted"))
     fresh = _next_producer(tail, request, take_id)
     after = msgspec.structs.replace(
@@ -71,7 +73,7 @@ def decide_init(tail: Transaction, request: InitProducer, *, take_id: TakeId, no
         producer=fresh.producer,
         last_epoch=fresh.last_epoch,
         previous_id=fresh.previous_id,
-        state=next_state(tail.state, Event.INITIALISED),
+        state=next_state(tail.state, TransactionEvent.INITIALISED),
         timeout_ms=request.timeout_ms,
         partitions=frozenset(),
         start_ms=NO_TIMESTAMP,
@@ -81,25 +83,25 @@ def decide_init(tail: Transaction, request: InitProducer, *, take_id: TakeId, no
 
 
 class _Fresh(msgspec.Struct, frozen=True):
-    producer: Producer
+    producer: ProducerIdAndEpoch
     last_epoch: int = NO_EPOCH
     previous_id: int = NO_PRODUCER_ID
 
 
-def _may_go_on(tail: Transaction, asker: Producer) -> bool:
+def _may_go_on(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
     """Whether it may be the id's producer: it is, or it was and never heard of the id that came after (KIP-360)."""
     if asker.producer_id == tail.producer.producer_id:
         return True
-    return asker.producer_id == tail.previous_id and asker.epoch >= EXHAUSTED_FROM
+    return asker.producer_id == tail.previous_id and asker.epoch >= EXHAUSTED_EPOCH
 
 
-def _next_producer(tail: Transaction, request: InitProducer, take_id: TakeId) -> _Fresh:
+def _next_producer(tail: Transaction, request: InitProducerId, take_id: AllocateProducerId) -> _Fresh:
     before, asker = tail.producer, request.producer
     if not tail.exists:
-        return _Fresh(Producer(take_id(), FIRST_EPOCH))
+        return _Fresh(ProducerIdAndEpoch(take_id(), FIRST_EPOCH))
     if tail.is_exhausted and (asker == NO_PRODUCER or asker.epoch == before.epoch):
         last_epoch = NO_EPOCH if asker == NO_PRODUCER else before.epoch
-        return _Fresh(Producer(take_id(), FIRST_EPOCH), last_epoch, before.producer_id)
+        return _Fresh(ProducerIdAndEpoch(take_id(), FIRST_EPOCH), last_epoch, before.producer_id)
     if asker == NO_PRODUCER:
         return _Fresh(_bumped(before), NO_EPOCH, tail.previous_id)
     if asker.epoch == before.epoch:
@@ -109,44 +111,44 @@ def _next_producer(tail: Transaction, request: InitProducer, take_id: TakeId) ->
     raise ProducerFenced(f"epoch {asker.epoch} is not the last one, {before.epoch}")
 
 
-def _bumped(producer: Producer) -> Producer:
-    assert producer.epoch < LAST_EPOCH
-    return Producer(producer.producer_id, producer.epoch + 1)
+def _bumped(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
+    assert producer.epoch < MAX_PRODUCER_EPOCH
+    return ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
 
 
 # -- partitions -------------------------------------------------------------------------------------------
 
 
-def _check_epoch(producer: Producer) -> None:
+def _check_epoch(producer: ProducerIdAndEpoch) -> None:
     """Raises ProducerFenced for the epoch that fences the holder of the last one: whoever claims it made it up."""
-    if producer.epoch >= LAST_EPOCH:
+    if producer.epoch >= MAX_PRODUCER_EPOCH:
         raise ProducerFenced(f"no producer has epoch {producer.epoch}")
 
 
-def _check_producer(tail: Transaction, producer: Producer) -> None:
+def _check_producer(tail: Transaction, producer: ProducerIdAndEpoch) -> None:
     """Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: not the one who may write now."""
     _check_epoch(producer)
     if not tail.exists:
         raise InvalidProducerIdMapping("nothing is known of this transactional id")
-    if tail.state in PREPARING and producer == tail.successor:
+    if tail.state in PREPARED_STATES and producer == tail.successor:
         raise ConcurrentTransactions("the transaction before is being ended")
     if producer.producer_id != tail.producer.producer_id:
         raise InvalidProducerIdMapping(f"the producer id is {tail.producer.producer_id}")
     if producer.epoch != tail.producer.epoch:
         raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {producer.epoch}")
-    if tail.state in PREPARING:
+    if tail.state in PREPARED_STATES:
         raise ConcurrentTransactions("the transaction before is being ended")
 
 
 def decide_add(tail: Transaction, request: AddPartitions, *, now_ms: int) -> Decision:
     """Make partitions part of the transaction; its first ones begin it."""
     _check_producer(tail, request.producer)
-    is_open = tail.state is State.ONGOING
+    is_open = tail.state is TransactionState.ONGOING
     if is_open and request.partitions <= tail.partitions:
         return Decision()
     after = msgspec.structs.replace(
         tail,
-        state=next_state(tail.state, Event.PARTITIONS_ADDED),
+        state=next_state(tail.state, TransactionEvent.PARTITIONS_ADDED),
         partitions=tail.partitions | request.partitions,
         start_ms=tail.start_ms if is_open else now_ms,
         update_ms=now_ms,
@@ -158,19 +160,21 @@ def decide_add(tail: Transaction, request: AddPartitions, *, now_ms: int) -> Dec
 def decide_verify(tail: Transaction, request: VerifyPartitions) -> Decision:
     """Say which partitions are not part of the producer's open transaction."""
     _check_producer(tail, request.producer)
-    present = tail.partitions if tail.state is State.ONGOING else frozenset()
+    present = tail.partitions if tail.state is TransactionState.ONGOING else frozenset()
     return Decision(reply=request.partitions - present)
 
 
 # -- the end ----------------------------------------------------------------------------------------------
 
 
-def decide_end(tail: Transaction, request: EndTransaction, *, take_id: TakeId, now_ms: int) -> Decision:
+def decide_end(
+    tail: Transaction, request: EndTransaction, *, take_id: AllocateProducerId, now_ms: int
+) -> Decision:
     """Decide a transaction's outcome, by the rules of the client's version."""
     _check_epoch(request.producer)
     if not tail.exists:
         raise InvalidProducerIdMapping("nothing is known of this transactional id")
-    if request.client_version is ClientVersion.BUMPING:
+    if request.client_version is ClientTransactionVersion.TV_2:
         return _end_bumping(tail, request, take_id=take_id, now_ms=now_ms)
     return _end_classic(tail, request, now_ms=now_ms)
 
@@ -180,60 +184,65 @@ def _end_classic(tail: Transaction, request: EndTransaction, *, now_ms: int) -> 
         raise InvalidProducerIdMapping(f"the producer id is {tail.producer.producer_id}")
     if request.producer.epoch != tail.producer.epoch:
         raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
-    if tail.state is State.ONGOING:
-        event = Event.COMMITTED if request.commit else Event.ABORTED
+    if tail.state is TransactionState.ONGOING:
+        event = TransactionEvent.COMMITTED if request.commit else TransactionEvent.ABORTED
         after = msgspec.structs.replace(tail, update_ms=now_ms, client_version=request.client_version)
         return _prepare(tail, event, after)
     return _ended_already(tail, request)
 
 
-def _end_bumping(tail: Transaction, request: EndTransaction, *, take_id: TakeId, now_ms: int) -> Decision:
+def _end_bumping(
+    tail: Transaction, request: EndTransaction, *, take_id: AllocateProducerId, now_ms: int
+) -> Decision:
     """Each end bumps the epoch, so that what is asked late or twice is known by its epoch (KIP-890)."""
     asker, current = request.producer, tail.producer
     if _asks_again(tail, asker):
         return _ended_already(tail, request)
-    if tail.state in PREPARING and asker == tail.successor:
+    if tail.state in PREPARED_STATES and asker == tail.successor:
         raise ConcurrentTransactions("the transaction before is being ended")
     if asker.producer_id != current.producer_id:
         raise InvalidProducerIdMapping(f"the producer id is {current.producer_id}")
-    if asker.epoch != current.epoch or tail.state in PREPARING:
+    if asker.epoch != current.epoch or tail.state in PREPARED_STATES:
         raise ProducerFenced(f"the epoch is {current.epoch}, not {asker.epoch}")
-    if tail.state is not State.ONGOING and request.commit:
+    if tail.state is not TransactionState.ONGOING and request.commit:
         raise InvalidTxnState(f"there is no transaction to commit: the id is {tail.state.value}")
-    event = Event.COMMITTED if request.commit else Event.ABORTED
+    event = TransactionEvent.COMMITTED if request.commit else TransactionEvent.ABORTED
     return _prepare(tail, event, _end_with_bump(tail, take_id, now_ms))
 
 
-def _asks_again(tail: Transaction, asker: Producer) -> bool:
+def _asks_again(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
     """Whether a client of version 2 speaks of the transaction that it ended last: its epoch is the one before.
 
     Or it took too long, and nobody took the id: then to abort it is done already, and the client may go on. Where a
     classic client or a fence ended it, the epoch before is that of somebody who was fenced.
     """
-    if tail.client_version is not ClientVersion.BUMPING or tail.state not in PREPARING | COMPLETE:
+    if (
+        tail.client_version is not ClientTransactionVersion.TV_2
+        or tail.state not in PREPARED_STATES | COMPLETE
+    ):
         return False
     current = tail.producer
-    if current.epoch > FIRST_EPOCH and asker == Producer(current.producer_id, current.epoch - 1):
+    if current.epoch > FIRST_EPOCH and asker == ProducerIdAndEpoch(current.producer_id, current.epoch - 1):
         return True
     changed_id = tail.state in COMPLETE and current.epoch == FIRST_EPOCH
-    return changed_id and asker == Producer(tail.previous_id, EXHAUSTED_FROM)
+    return changed_id and asker == ProducerIdAndEpoch(tail.previous_id, EXHAUSTED_EPOCH)
 
 
 def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
     """Who asks again for what was done hears so. Raises InvalidTxnState for the other outcome."""
     state = tail.state
-    committed = state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+    committed = state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if (
-        state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+        state in (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
         and request.commit
         and request.producer != tail.producer
     ):
         # A client that keeps to the protocol lost its time while its commit was on the way (KAFKA-20785).
         raise ProducerFenced("the transaction took too long, and was aborted")
-    if state is State.EMPTY or committed != request.commit:
+    if state is TransactionState.EMPTY or committed != request.commit:
         wanted = "commit" if request.commit else "abort"
         raise InvalidTxnState(f"there is no transaction to {wanted}: the id is {state.value}")
-    if state in PREPARING:
+    if state in PREPARED_STATES:
         raise ConcurrentTransactions("its partitions are being told")
     return Decision(reply=tail.producer)
 
@@ -243,46 +252,48 @@ def decide_timeout(tail: Transaction, *, now_ms: int) -> Decision:
 
     A client of version 2 is told the next one when it aborts it as well, as Apache Kafka does: nobody else has the id.
     """
-    goes_on = tail.client_version is ClientVersion.BUMPING and not tail.is_exhausted
-    return _take_epoch(tail, ClientVersion.BUMPING if goes_on else ClientVersion.CLASSIC, now_ms)
+    goes_on = tail.client_version is ClientTransactionVersion.TV_2 and not tail.is_exhausted
+    return _take_epoch(
+        tail, ClientTransactionVersion.TV_2 if goes_on else ClientTransactionVersion.TV_0, now_ms
+    )
 
 
-def decide_fence(tail: Transaction, *, now_ms: int) -> Decision:
+def decide_fence_producer(tail: Transaction, *, now_ms: int) -> Decision:
     """Abort an open transaction whose producer may not go on: its epoch is taken from it, and it hears of no other.
 
     The record is a classic one whatever the client: to ask again for an end (`_asks_again`) is not for who was fenced.
     """
-    return _take_epoch(tail, ClientVersion.CLASSIC, now_ms)
+    return _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms)
 
 
-def _take_epoch(tail: Transaction, client_version: ClientVersion, now_ms: int) -> Decision:
-    if tail.state is not State.ONGOING:
+def _take_epoch(tail: Transaction, client_version: ClientTransactionVersion, now_ms: int) -> Decision:
+    if tail.state is not TransactionState.ONGOING:
         return Decision()
     after = msgspec.structs.replace(
         tail,
         # The last one is left only by a record from elsewhere: nobody who has it is let in any more.
-        producer=tail.producer if tail.producer.epoch >= LAST_EPOCH else _bumped(tail.producer),
+        producer=tail.producer if tail.producer.epoch >= MAX_PRODUCER_EPOCH else _bumped(tail.producer),
         last_epoch=NO_EPOCH,
         update_ms=now_ms,
         client_version=client_version,
     )
-    return _prepare(tail, Event.FENCED, after)
+    return _prepare(tail, TransactionEvent.FENCED, after)
 
 
-def _end_with_bump(tail: Transaction, take_id: TakeId, now_ms: int) -> Transaction:
+def _end_with_bump(tail: Transaction, take_id: AllocateProducerId, now_ms: int) -> Transaction:
     """Return the id with the next epoch for its client, or a new producer id where none is left for it."""
     return msgspec.structs.replace(
         tail,
         producer=_bumped(tail.producer),
         last_epoch=tail.producer.epoch,
         next_id=take_id() if tail.is_exhausted else NO_PRODUCER_ID,
-        start_ms=tail.start_ms if tail.state is State.ONGOING else now_ms,
+        start_ms=tail.start_ms if tail.state is TransactionState.ONGOING else now_ms,
         update_ms=now_ms,
-        client_version=ClientVersion.BUMPING,
+        client_version=ClientTransactionVersion.TV_2,
     )
 
 
-def _prepare(tail: Transaction, event: Event, after: Transaction) -> Decision:
+def _prepare(tail: Transaction, event: TransactionEvent, after: Transaction) -> Decision:
     after = msgspec.structs.replace(after, state=next_state(tail.state, event))
     return Decision((_changed(after),), reply=after.successor, effects=(markers_of(after),))
 
@@ -292,20 +303,20 @@ def markers_of(prepared: Transaction) -> SendMarkers:
     return SendMarkers(
         prepared.transactional_id,
         prepared.producer,
-        prepared.state is State.PREPARE_COMMIT,
+        prepared.state is TransactionState.PREPARE_COMMIT,
         prepared.partitions,
         prepared.client_version,
     )
 
 
-def decide_complete(tail: Transaction, producer: Producer, *, now_ms: int) -> Decision:
+def decide_complete(tail: Transaction, producer: ProducerIdAndEpoch, *, now_ms: int) -> Decision:
     """Every partition has this producer's marker."""
-    if tail.state not in PREPARING or tail.producer != producer:
+    if tail.state not in PREPARED_STATES or tail.producer != producer:
         return Decision()
     rotates = tail.next_id != NO_PRODUCER_ID
     after = msgspec.structs.replace(
         tail,
-        state=next_state(tail.state, Event.MARKERS_WRITTEN),
+        state=next_state(tail.state, TransactionEvent.MARKERS_WRITTEN),
         producer=tail.successor,
         previous_id=producer.producer_id if rotates else tail.previous_id,
         next_id=NO_PRODUCER_ID,
@@ -319,5 +330,5 @@ def decide_expire(tail: Transaction, *, now_ms: int, expiration_ms: int) -> Deci
     """Forget an id that nobody used for so long."""
     if tail.state not in IDLE or now_ms - tail.update_ms < expiration_ms:
         return Decision()
-    assert next_state(tail.state, Event.EXPIRED) is State.DEAD
+    assert next_state(tail.state, TransactionEvent.EXPIRED) is TransactionState.DEAD
     return Decision((TransactionChanged(tail.transactional_id, None),))

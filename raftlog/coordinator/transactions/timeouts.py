@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-FEWEST_STALE: Final = 1_000
+MIN_STALE_ENTRIES: Final = 1_000
 """Heap entries of transactions that ended in time which are never worth a clean-up."""
 
 
@@ -29,15 +29,15 @@ class Timeouts:
         """Set a deadline in place of any other of this id."""
         self._due_at[transactional_id] = due_at
         heapq.heappush(self._heap, (due_at, transactional_id))
-        if len(self._heap) > 2 * len(self._due_at) + FEWEST_STALE:
+        if len(self._heap) > 2 * len(self._due_at) + MIN_STALE_ENTRIES:
             self._heap = [(at, each) for each, at in self._due_at.items()]
             heapq.heapify(self._heap)
 
-    def lift(self, transactional_id: str) -> None:
+    def cancel(self, transactional_id: str) -> None:
         """Forget a deadline; fine if there is none."""
         self._due_at.pop(transactional_id, None)
 
-    def due(self, now: float, *, most: int) -> list[str]:
+    def pop_due(self, now: float, *, most: int) -> list[str]:
         """Take out and return at most so many ids whose time is up."""
         found: list[str] = []
         while self._heap and self._heap[0][0] <= now and len(found) < most:

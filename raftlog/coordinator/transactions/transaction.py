@@ -13,10 +13,10 @@ import msgspec
 from raftlog.base.errors import InvalidRequest
 from raftlog.base.types import NAME_MAX_CHARS, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
-LAST_EPOCH: Final = 32_767
+MAX_PRODUCER_EPOCH: Final = 32_767
 """No client ever gets it or is let in with it, so that the holder of every other epoch can be fenced."""
 
-EXHAUSTED_FROM: Final = LAST_EPOCH - 1
+EXHAUSTED_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """Whoever has this epoch gets another producer id instead of the next epoch."""
 
 
@@ -28,7 +28,7 @@ def check_transactional_id(transactional_id: str) -> None:
         raise InvalidRequest(f"a transactional id has at most {NAME_MAX_CHARS} characters")
 
 
-class State(Enum):
+class TransactionState(Enum):
     """Where a transaction stands; the value is the name that DescribeTransactions tells."""
 
     EMPTY = "Empty"
@@ -43,35 +43,39 @@ class State(Enum):
     """Apache Kafka's, in memory only; here fencing and aborting are one record."""
 
 
-PREPARING: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+PREPARED_STATES: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """The outcome is decided, and every partition is being told."""
 
-COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-IDLE: Final = COMPLETE | {State.EMPTY}
+COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+IDLE: Final = COMPLETE | {TransactionState.EMPTY}
 """No transaction is open."""
 
-RECORDED: Final = tuple(each for each in State if each not in (State.DEAD, State.PREPARE_EPOCH_FENCE))
+RECORDED: Final = tuple(
+    each
+    for each in TransactionState
+    if each not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+)
 """Those that an id can be in."""
 
 
-class ClientVersion(Enum):
+class ClientTransactionVersion(Enum):
     """Which transaction protocol a client speaks: `transaction.version` as records hold it (KIP-890)."""
 
-    CLASSIC = 0
-    FLEXIBLE = 1
+    TV_0 = 0
+    TV_1 = 1
     """As the classic one; only records differ."""
-    BUMPING = 2
+    TV_2 = 2
     """Each end of a transaction brings the next epoch, and partitions are added by writing to them."""
 
 
-class Producer(msgspec.Struct, frozen=True, order=True):
+class ProducerIdAndEpoch(msgspec.Struct, frozen=True, order=True):
     """Who a producer says it is."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
 
 
-NO_PRODUCER: Final = Producer()
+NO_PRODUCER: Final = ProducerIdAndEpoch()
 
 
 class Transaction(msgspec.Struct, frozen=True):
@@ -83,8 +87,8 @@ class Transaction(msgspec.Struct, frozen=True):
     """
 
     transactional_id: str
-    producer: Producer = NO_PRODUCER
-    state: State = State.DEAD
+    producer: ProducerIdAndEpoch = NO_PRODUCER
+    state: TransactionState = TransactionState.DEAD
     timeout_ms: int = 0
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIMESTAMP
@@ -92,21 +96,21 @@ class Transaction(msgspec.Struct, frozen=True):
     last_epoch: int = NO_EPOCH
     previous_id: int = NO_PRODUCER_ID
     next_id: int = NO_PRODUCER_ID
-    client_version: ClientVersion = ClientVersion.CLASSIC
+    client_version: ClientTransactionVersion = ClientTransactionVersion.TV_0
 
     @property
     def exists(self) -> bool:
-        return self.state is not State.DEAD
+        return self.state is not TransactionState.DEAD
 
     @property
     def is_exhausted(self) -> bool:
         """Whether the producer id has no epoch left for a client."""
-        return self.producer.epoch >= EXHAUSTED_FROM
+        return self.producer.epoch >= EXHAUSTED_EPOCH
 
     @property
-    def successor(self) -> Producer:
+    def successor(self) -> ProducerIdAndEpoch:
         """Who may write once the transaction that is being ended has ended."""
-        return self.producer if self.next_id == NO_PRODUCER_ID else Producer(self.next_id, 0)
+        return self.producer if self.next_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_id, 0)
 
 
 class TransactionChanged(msgspec.Struct, frozen=True):

@@ -15,12 +15,12 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.controller_api import Reply, Request
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
-from raftlog.metadata.requests import Reply, Request
 from raftlog.protocol import codec
 from raftlog.protocol.apis import APIS
+from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import request_shapes
 
 OWN_ID = 1
 
@@ -78,7 +78,7 @@ def with_topics(image: MetadataImage, *topics: TopicState) -> MetadataImage:
     )
 
 
-class Cluster:
+class HandlerSetup:
     """The world around one broker: `image` is what it sees, `asked` what it asked the controller."""
 
     def __init__(self, image: MetadataImage | None = None, **config: Any) -> None:
@@ -118,7 +118,7 @@ class Cluster:
         **fields: Any,
     ) -> Any:
         """Send a request through the real codec and handler, and return the response as a client reads it."""
-        make = request_shapes(api_key, version)
+        make = request_builders(api_key, version)
         message = getattr(make, message_type(api_key, version, "request").__name__)(**fields)
         header = codec.RequestHeader(api_key, version, 77, "test")
         frame = memoryview(codec.encode_request(header, message))[4:]

@@ -11,8 +11,7 @@ import pytest
 
 from raftlog.base.errors import BrokerIdNotRegistered, RequestTimedOut
 from raftlog.base.types import TopicPartition
-from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     DescribeQuorum,
     Done,
     ElectionResult,
@@ -22,8 +21,15 @@ from raftlog.metadata.requests import (
     QuorumReplica,
     UnregisterBroker,
 )
-from raftlog.protocol.shapes import request_shapes
-from tests.broker.handlers.one_broker import Cluster, cluster_image, topic_state, versions, with_topics
+from raftlog.metadata.image import PartitionState
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.handlers.one_broker import (
+    HandlerSetup,
+    cluster_image,
+    topic_state,
+    versions,
+    with_topics,
+)
 
 LOG_DIRS, ELECT, QUORUM, CLUSTER, UNREGISTER, PARTITIONS = 35, 43, 55, 60, 64, 75
 
@@ -31,7 +37,7 @@ LOG_DIRS, ELECT, QUORUM, CLUSTER, UNREGISTER, PARTITIONS = 35, 43, 55, 60, 64, 7
 @pytest.mark.parametrize("version", versions(CLUSTER))
 async def test_the_cluster_is_described(version: int) -> None:
     """Live brokers on the client's listener (KIP-700)."""
-    response = await Cluster().call(
+    response = await HandlerSetup().call(
         CLUSTER, version, listener="EXTERNAL", include_cluster_authorized_operations=True
     )
     assert (response.error_code, response.cluster_id, response.controller_id) == (0, "the-cluster", 2)
@@ -44,7 +50,7 @@ async def test_the_cluster_is_described(version: int) -> None:
 
 async def test_fenced_brokers_are_told_when_asked_for() -> None:
     """include_fenced_brokers from version 2 on (KIP-1073)."""
-    response = await Cluster().call(CLUSTER, 2, include_fenced_brokers=True)
+    response = await HandlerSetup().call(CLUSTER, 2, include_fenced_brokers=True)
     assert [(each.broker_id, each.is_fenced) for each in response.brokers] == [
         (1, False),
         (2, False),
@@ -56,7 +62,7 @@ async def test_fenced_brokers_are_told_when_asked_for() -> None:
 @pytest.mark.parametrize("endpoint_type,code", [(2, 114), (3, 115)])
 async def test_a_brokers_listener_tells_of_brokers_only(endpoint_type: int, code: int) -> None:
     """Controllers are asked for on their own listener (KIP-919)."""
-    response = await Cluster().call(CLUSTER, 1, endpoint_type=endpoint_type)
+    response = await HandlerSetup().call(CLUSTER, 1, endpoint_type=endpoint_type)
     assert response.error_code == code and response.error_message
 
 
@@ -66,7 +72,7 @@ VOTERS = {1: ("voter1", 9093), 4: ("voter4", 9094)}
 @pytest.mark.parametrize("version", (1, 2))
 async def test_the_controllers_listener_tells_of_controllers(version: int) -> None:
     """Endpoint type 2 (KIP-919): all voters, whether they are brokers or not, and who of them is active."""
-    cluster = Cluster(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
+    cluster = HandlerSetup(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
     response = await cluster.call(CLUSTER, version, to_controller=True, endpoint_type=2)
     assert (response.error_code, response.endpoint_type, response.cluster_id) == (0, 2, "the-cluster")
     assert response.controller_id == 4
@@ -77,7 +83,7 @@ async def test_the_controllers_listener_tells_of_controllers(version: int) -> No
 
 async def test_a_controller_names_itself_while_the_active_one_is_out_of_reach() -> None:
     """It forwards what clients ask as soon as somebody leads."""
-    cluster = Cluster(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
+    cluster = HandlerSetup(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
     cluster.broker.in_touch = lambda _controller_id: False
     response = await cluster.call(CLUSTER, 1, to_controller=True, endpoint_type=2)
     assert response.controller_id == 1
@@ -86,12 +92,16 @@ async def test_a_controller_names_itself_while_the_active_one_is_out_of_reach() 
 @pytest.mark.parametrize("endpoint_type,code", [(1, 114), (3, 115)])
 async def test_the_controllers_listener_tells_of_no_brokers(endpoint_type: int, code: int) -> None:
     """Brokers are asked for on their own listeners (KIP-919)."""
-    response = await Cluster(voters=VOTERS).call(CLUSTER, 1, to_controller=True, endpoint_type=endpoint_type)
+    response = await HandlerSetup(voters=VOTERS).call(
+        CLUSTER, 1, to_controller=True, endpoint_type=endpoint_type
+    )
     assert response.error_code == code and "endpoint type 2" in response.error_message
 
 
-async def describe_partitions(cluster: Cluster, *names: str, limit: int = 2000, cursor: Any = None) -> Any:
-    make = request_shapes(PARTITIONS, 0)
+async def describe_partitions(
+    cluster: HandlerSetup, *names: str, limit: int = 2000, cursor: Any = None
+) -> Any:
+    make = request_builders(PARTITIONS, 0)
     return await cluster.call(
         PARTITIONS,
         0,
@@ -107,7 +117,7 @@ def told(response: Any) -> list[tuple[str, list[int]]]:
 
 async def test_topic_partitions_are_described() -> None:
     """Leader, epoch, replicas, ISR and offline replicas of each partition (KIP-966)."""
-    response = await describe_partitions(Cluster(), "b")
+    response = await describe_partitions(HandlerSetup(), "b")
     (topic,) = response.topics
     assert (topic.error_code, topic.topic_id, topic.topic_authorized_operations) == (0, UUID(int=1002), 0xDF8)
     assert [
@@ -130,7 +140,7 @@ async def test_topic_partitions_are_described() -> None:
 
 async def test_unknown_and_illegal_topics_are_told_apart() -> None:
     """UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION; nothing is created."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     response = await describe_partitions(cluster, "nope", "no/pe", "a")
     assert [(each.name, each.error_code) for each in response.topics] == [
         ("a", 0),
@@ -143,7 +153,7 @@ async def test_unknown_and_illegal_topics_are_told_apart() -> None:
 @pytest.mark.parametrize("limit", range(1, 6))
 async def test_pages_join_to_the_whole(limit: int) -> None:
     """Following the cursor gives every partition once, in order, no page above its limit."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.image = with_topics(cluster.image, topic_state("c", 3, *[PartitionState((1,), (1,), 1)] * 4))
     found: list[tuple[str, int]] = []
     cursor = None
@@ -160,13 +170,13 @@ async def test_pages_join_to_the_whole(limit: int) -> None:
 
 async def test_a_cursor_holds_for_named_topics_too() -> None:
     """Names before the cursor are done; a topic that vanished meanwhile is told as unknown."""
-    response = await describe_partitions(Cluster(), "a", "b", limit=10, cursor=("b", 2))
+    response = await describe_partitions(HandlerSetup(), "a", "b", limit=10, cursor=("b", 2))
     assert told(response) == [("b", [2])]
-    gone = await describe_partitions(Cluster(), "a", limit=10, cursor=("aa", 2))
+    gone = await describe_partitions(HandlerSetup(), "a", limit=10, cursor=("aa", 2))
     assert [(each.name, each.error_code) for each in gone.topics] == [("aa", 3)]
 
 
-class Disks:
+class FakeVolumes:
     """Volumes of a thousand bytes, but one that is sick."""
 
     def free_bytes(self, path: str) -> tuple[int, int]:
@@ -183,9 +193,9 @@ def volume(path: str, logs: dict[tuple[str, int], int], *, error: OSError | None
     return SimpleNamespace(path=path, logs=sizes, error=error)
 
 
-def with_replicas() -> Cluster:
-    cluster = Cluster()
-    cluster.broker.env.disk = Disks()
+def with_replicas() -> HandlerSetup:
+    cluster = HandlerSetup()
+    cluster.broker.env.disk = FakeVolumes()
     volumes = [
         volume("/data/one", {("b", 1): 20, ("b", 0): 10, ("being-removed", 0): 5}),
         volume("/data/sick", {("a", 0): 30}),
@@ -219,21 +229,21 @@ async def test_log_directories_are_described(version: int) -> None:
 
 async def test_log_directories_are_described_for_named_partitions() -> None:
     """Directories without any of them are told all the same."""
-    topic = request_shapes(LOG_DIRS, 4).DescribableLogDirTopic(topic="b", partitions=(1, 7))
+    topic = request_builders(LOG_DIRS, 4).DescribableLogDirTopic(topic="b", partitions=(1, 7))
     response = await with_replicas().call(LOG_DIRS, 4, topics=(topic,))
     assert [[each.name for each in result.topics] for result in response.results] == [["b"], [], []]
     assert [each.partition_index for each in response.results[0].topics[0].partitions] == [1]
 
 
 def metadata_partition(version: int, topic: str = "__cluster_metadata") -> Any:
-    make = request_shapes(QUORUM, version)
+    make = request_builders(QUORUM, version)
     return make.TopicData(topic_name=topic, partitions=(make.PartitionData(partition_index=0),))
 
 
 @pytest.mark.parametrize("version", versions(QUORUM))
 async def test_the_quorum_is_described(version: int) -> None:
     """Leader, epoch, commit offset and voters from the active controller; their addresses from version 2 on."""
-    cluster = Cluster(voters={1: ("h1", 9093), 2: ("h2", 9093)}, controller_listener_names=("CTRL",))
+    cluster = HandlerSetup(voters={1: ("h1", 9093), 2: ("h2", 9093)}, controller_listener_names=("CTRL",))
     cluster.answers[DescribeQuorum] = QuorumDescription(
         2, 7, 90, (QuorumReplica(1, 88, 5, 4), QuorumReplica(2, 90)), (QuorumReplica(4, 80),)
     )
@@ -255,7 +265,7 @@ async def test_the_quorum_is_described(version: int) -> None:
 
 async def test_only_the_metadata_partition_is_a_quorum() -> None:
     """Any other is UNKNOWN_TOPIC_OR_PARTITION; without a majority the whole request is retriable."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[DescribeQuorum] = QuorumDescription(1, 1, 1, ())
     response = await cluster.call(QUORUM, 2, topics=(metadata_partition(2, "a"),))
     assert response.topics[0].partitions[0].error_code == 3
@@ -267,7 +277,7 @@ async def test_only_the_metadata_partition_is_a_quorum() -> None:
 @pytest.mark.parametrize("version", versions(ELECT))
 async def test_leaders_are_elected(version: int) -> None:
     """Preferred in version 0, either type from version 1 on (KIP-460); results by partition."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[ElectLeaders] = ElectionResults(
         (
             ElectionResult("b", 0),
@@ -275,7 +285,7 @@ async def test_leaders_are_elected(version: int) -> None:
             ElectionResult("a", 0, 84, "not needed"),
         )
     )
-    make = request_shapes(ELECT, version)
+    make = request_builders(ELECT, version)
     partitions = (
         make.TopicPartitions(topic="b", partitions=(0, 1)),
         make.TopicPartitions(topic="a", partitions=(0, 0)),
@@ -291,7 +301,7 @@ async def test_leaders_are_elected(version: int) -> None:
 
 async def test_all_leaders_are_elected_at_once() -> None:
     """No list of partitions means all."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[ElectLeaders] = ElectionResults(())
     assert (await cluster.call(ELECT, 2, topic_partitions=None)).replica_election_results == ()
     assert cluster.asked == [ElectLeaders(0, None)]
@@ -299,9 +309,9 @@ async def test_all_leaders_are_elected_at_once() -> None:
 
 async def test_a_failed_election_is_told_for_each_partition() -> None:
     """Version 0 has no error of the whole request."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[ElectLeaders] = RequestTimedOut()
-    partitions = (request_shapes(ELECT, 0).TopicPartitions(topic="b", partitions=(0,)),)
+    partitions = (request_builders(ELECT, 0).TopicPartitions(topic="b", partitions=(0,)),)
     response = await cluster.call(ELECT, 0, topic_partitions=partitions)
     assert response.replica_election_results[0].partition_result[0].error_code == 7
     assert (await cluster.call(ELECT, 1, topic_partitions=None)).error_code == 7
@@ -309,7 +319,7 @@ async def test_a_failed_election_is_told_for_each_partition() -> None:
 
 async def test_a_broker_can_be_forgotten() -> None:
     """UnregisterBroker, with the controller's word."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[UnregisterBroker] = Done()
     assert (await cluster.call(UNREGISTER, 0, broker_id=3)).error_code == 0
     assert cluster.asked == [UnregisterBroker(3)]

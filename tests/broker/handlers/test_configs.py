@@ -15,27 +15,29 @@ from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import RequestTimedOut
 from raftlog.base.log import LOGGERS, get_logger
 from raftlog.broker.handlers import describe_configs
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
     ConfigOp,
     ConfigResult,
     ConfigResults,
 )
-from raftlog.protocol.shapes import request_shapes
-from tests.broker.handlers.one_broker import Cluster, cluster_image, versions
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.handlers.one_broker import HandlerSetup, cluster_image, versions
 
 DESCRIBE, ALTER, INCREMENTAL, LIST = 32, 33, 44, 74
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def resource(version: int, kind: int, name: str, *keys: str) -> Any:
-    return request_shapes(DESCRIBE, version).DescribeConfigsResource(
+    return request_builders(DESCRIBE, version).DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=keys or None
     )
 
 
-async def describe(cluster: Cluster, version: int, kind: int, name: str, *keys: str, **fields: Any) -> Any:
+async def describe(
+    cluster: HandlerSetup, version: int, kind: int, name: str, *keys: str, **fields: Any
+) -> Any:
     response = await cluster.call(
         DESCRIBE, version, resources=(resource(version, kind, name, *keys),), **fields
     )
@@ -46,7 +48,7 @@ async def describe(cluster: Cluster, version: int, kind: int, name: str, *keys: 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
 async def test_all_topic_configs_are_described(version: int) -> None:
     """Every config of Kafka's, with Kafka's default on an untouched topic."""
-    result = await describe(Cluster(), version, TOPIC, "a")
+    result = await describe(HandlerSetup(), version, TOPIC, "a")
     told = {each.name: each for each in result.configs}
     assert told.keys() == settings_of(TopicConfig).keys()
     assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("604800000", 5)
@@ -60,7 +62,7 @@ async def test_all_topic_configs_are_described(version: int) -> None:
 @pytest.mark.parametrize("version", versions(DESCRIBE))
 async def test_all_broker_configs_are_described(version: int) -> None:
     """Every setting of this node; secrets have no value."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.broker.config = load_config(
         {"node.id": "1", "num.partitions": "6", "raftlog.cluster.secret": "hush, hush, do not tell"}
     )
@@ -78,7 +80,7 @@ async def test_all_broker_configs_are_described(version: int) -> None:
 async def test_all_group_configs_are_described_of_any_name(version: int) -> None:
     """A group need not exist; what it has not set is its broker's (KIP-848)."""
     configs = {("group", "g"): {"consumer.session.timeout.ms": "50000"}}
-    cluster = Cluster(cluster_image(configs=configs))
+    cluster = HandlerSetup(cluster_image(configs=configs))
     result = await describe(cluster, version, GROUP, "g", include_synonyms=True)
     told = {each.name: each for each in result.configs}
     assert told.keys() == settings_of(GroupConfig).keys()
@@ -100,7 +102,7 @@ async def test_sources_and_synonyms_are_told_nearest_first() -> None:
         ("broker", "1"): {"log.retention.ms": "2"},
         ("broker", ""): {"log.retention.ms": "3"},
     }
-    cluster = Cluster(cluster_image(configs=configs))
+    cluster = HandlerSetup(cluster_image(configs=configs))
     result = await describe(cluster, 4, TOPIC, "a", "retention.ms", include_synonyms=True)
     (config,) = result.configs
     assert (config.value, config.config_source) == ("1", 1)
@@ -115,21 +117,21 @@ async def test_sources_and_synonyms_are_told_nearest_first() -> None:
 
 async def test_no_names_mean_all_configs() -> None:
     """An empty list of names is taken like null, as in Kafka's ConfigHelper."""
-    make = request_shapes(DESCRIBE, 4)
+    make = request_builders(DESCRIBE, 4)
     asked = make.DescribeConfigsResource(resource_type=TOPIC, resource_name="a", configuration_keys=())
-    response = await Cluster().call(DESCRIBE, 4, resources=(asked,))
+    response = await HandlerSetup().call(DESCRIBE, 4, resources=(asked,))
     assert len(response.results[0].configs) == len(settings_of(TopicConfig))
 
 
 async def test_documentation_is_told_when_asked_for() -> None:
     """include_documentation from version 3 on (KIP-569)."""
-    result = await describe(Cluster(), 4, TOPIC, "a", include_documentation=True)
+    result = await describe(HandlerSetup(), 4, TOPIC, "a", include_documentation=True)
     assert all(each.documentation for each in result.configs)
 
 
 async def test_the_clusters_default_is_the_broker_without_a_name() -> None:
     """Only what was set for all brokers."""
-    cluster = Cluster(cluster_image(configs={("broker", ""): {"log.retention.ms": "5"}}))
+    cluster = HandlerSetup(cluster_image(configs={("broker", ""): {"log.retention.ms": "5"}}))
     result = await describe(cluster, 4, BROKER, "")
     assert [(each.name, each.value, each.config_source) for each in result.configs] == [
         ("log.retention.ms", "5", 3)
@@ -152,12 +154,12 @@ async def test_the_clusters_default_is_the_broker_without_a_name() -> None:
 )
 async def test_what_cannot_be_described_says_why(kind: int, name: str, code: int) -> None:
     """Each resource has its own error and message."""
-    result = await describe(Cluster(), 4, kind, name)
+    result = await describe(HandlerSetup(), 4, kind, name)
     assert (result.error_code, result.resource_type, result.resource_name) == (code, kind, name)
     assert result.error_message
 
 
-def altering(cluster: Cluster, *refused: ConfigResult) -> None:
+def altering(cluster: HandlerSetup, *refused: ConfigResult) -> None:
     def answer(request: AlterConfigs) -> ConfigResults:
         codes = {(each.resource_type, each.resource_name): each for each in refused}
         results = []
@@ -175,7 +177,7 @@ def altering(cluster: Cluster, *refused: ConfigResult) -> None:
 
 
 def change(api_key: int, version: int, kind: int, name: str, *configs: tuple[Any, ...]) -> Any:
-    make = request_shapes(api_key, version)
+    make = request_builders(api_key, version)
     fields = ("name", "value") if api_key == ALTER else ("name", "value", "config_operation")
     return make.AlterConfigsResource(
         resource_type=kind,
@@ -187,7 +189,7 @@ def change(api_key: int, version: int, kind: int, name: str, *configs: tuple[Any
 @pytest.mark.parametrize("version", versions(INCREMENTAL))
 async def test_configs_are_altered_by_operations(version: int) -> None:
     """SET, DELETE, APPEND and SUBTRACT reach the controller; each resource on its own (KIP-339)."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     altering(cluster, ConfigResult("broker", "", 40, "no such config"))
     ops = (("a.set", "1", 0), ("a.delete", None, 1), ("a.append", "2", 2), ("a.subtract", "3", 3))
     response = await cluster.call(
@@ -211,7 +213,7 @@ async def test_configs_are_altered_by_operations(version: int) -> None:
 @pytest.mark.parametrize("version", versions(ALTER))
 async def test_alter_configs_replaces_the_set(version: int) -> None:
     """The old API: what is not named goes back to its default (KIP-133)."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     altering(cluster)
     response = await cluster.call(
         ALTER,
@@ -249,7 +251,7 @@ MALFORMED = {
 async def test_malformed_alterations_never_reach_the_controller(name: str) -> None:
     """INVALID_REQUEST with a message, one answer for each resource."""
     api_key, resources = MALFORMED[name]
-    cluster = Cluster()
+    cluster = HandlerSetup()
     response = await cluster.call(api_key, 1 if api_key == INCREMENTAL else 2, resources=tuple(resources))
     (result,) = response.responses
     assert result.error_code == 42 and result.error_message
@@ -258,7 +260,7 @@ async def test_malformed_alterations_never_reach_the_controller(name: str) -> No
 
 async def test_a_failed_request_fails_each_resource() -> None:
     """Without a majority every resource has the retriable error."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[AlterConfigs] = RequestTimedOut()
     resources = (change(ALTER, 2, TOPIC, "a", ("k", "1")), change(ALTER, 2, TOPIC, "b", ("k", "1")))
     response = await cluster.call(ALTER, 2, resources=resources)
@@ -268,7 +270,7 @@ async def test_a_failed_request_fails_each_resource() -> None:
 async def test_config_resources_are_listed() -> None:
     """All types when none is named; version 0 asks for client metrics only (KIP-714, KIP-1142)."""
     kinds = (("group", "h"), ("group", "g"), ("topic", "a"), ("client-metrics", "m"))
-    cluster = Cluster(cluster_image(configs={each: {"k": "v"} for each in kinds}))
+    cluster = HandlerSetup(cluster_image(configs={each: {"k": "v"} for each in kinds}))
     everything = await cluster.call(LIST, 1, resource_types=())
     assert [(each.resource_name, each.resource_type) for each in everything.config_resources] == [
         ("a", TOPIC),
@@ -295,7 +297,7 @@ async def test_config_resources_are_listed() -> None:
 @pytest.mark.parametrize("version", versions(DESCRIBE))
 async def test_the_configs_of_client_metrics_are_described_of_any_name(version: int) -> None:
     """Kafka's three, each with where its value comes from (KIP-714)."""
-    cluster = Cluster(cluster_image(configs={("client-metrics", "m"): {"interval.ms": "1000"}}))
+    cluster = HandlerSetup(cluster_image(configs={("client-metrics", "m"): {"interval.ms": "1000"}}))
     result = await describe(cluster, version, CLIENT_METRICS, "m", include_synonyms=True)
     told = {each.name: (each.value, each.config_source) for each in result.configs}
     assert told == {"metrics": ("", 5), "interval.ms": ("1000", 7), "match": ("", 5)}
@@ -306,20 +308,20 @@ async def test_the_configs_of_client_metrics_are_described_of_any_name(version: 
 @pytest.fixture
 def loggers() -> Iterator[None]:
     """The process's loggers, as they were before."""
-    get_logger("raftlog.broker.fetcher")
+    get_logger("raftlog.broker.replicas.fetcher")
     LOGGERS.start("INFO")
     yield
     LOGGERS.start("INFO")
 
 
-async def change_levels(cluster: Cluster, *configs: tuple[Any, ...], validate_only: bool = False) -> Any:
+async def change_levels(cluster: HandlerSetup, *configs: tuple[Any, ...], validate_only: bool = False) -> Any:
     resources = (change(INCREMENTAL, 1, LOGGER, "1", *configs),)
     response = await cluster.call(INCREMENTAL, 1, resources=resources, validate_only=validate_only)
     (result,) = response.responses
     return result
 
 
-async def levels(cluster: Cluster) -> dict[str, str]:
+async def levels(cluster: HandlerSetup) -> dict[str, str]:
     result = await describe(cluster, 4, LOGGER, "1")
     assert all(each.config_source == 6 and not each.read_only for each in result.configs)
     return {each.name: each.value for each in result.configs}
@@ -328,17 +330,17 @@ async def levels(cluster: Cluster) -> dict[str, str]:
 @pytest.mark.usefixtures("loggers")
 async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None:
     """A part of a room has the level of the nearest logger above it that has one, and nothing of it is metadata."""
-    cluster = Cluster()
-    assert (await levels(cluster))["raftlog.broker.fetcher"] == "INFO"
+    cluster = HandlerSetup()
+    assert (await levels(cluster))["raftlog.broker.replicas.fetcher"] == "INFO"
     assert (await change_levels(cluster, ("raftlog.broker", "DEBUG", 0))).error_code == 0
     found = await levels(cluster)
-    assert (found["raftlog"], found["raftlog.broker"], found["raftlog.broker.fetcher"]) == (
+    assert (found["raftlog"], found["raftlog.broker"], found["raftlog.broker.replicas.fetcher"]) == (
         "INFO",
         "DEBUG",
         "DEBUG",
     )
     assert (await change_levels(cluster, ("raftlog.broker", None, 1))).error_code == 0
-    assert (await levels(cluster))["raftlog.broker.fetcher"] == "INFO"
+    assert (await levels(cluster))["raftlog.broker.replicas.fetcher"] == "INFO"
     assert cluster.asked == []
 
 
@@ -354,7 +356,7 @@ async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None
 )
 async def test_levels_are_changed_wholly_or_not_at_all(ops: Any, code: int, says: str) -> None:
     """A refusal says what there is. Nobody silences the audit log from outside."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     before = await levels(cluster)
     result = await change_levels(cluster, *ops)
     assert result.error_code == code and says in result.error_message
@@ -365,10 +367,10 @@ async def test_levels_are_changed_wholly_or_not_at_all(ops: Any, code: int, says
 async def test_a_resource_that_is_named_again_and_again_is_described_once() -> None:
     """With all names that are asked of it; five bytes of a request must not bring 16 KB each time."""
     asked = [resource(4, TOPIC, "a", "retention.ms"), resource(4, TOPIC, "a", "segment.bytes")] * 50
-    response = await Cluster().call(DESCRIBE, 4, resources=tuple(asked))
+    response = await HandlerSetup().call(DESCRIBE, 4, resources=tuple(asked))
     (result,) = response.results
     assert {each.name for each in result.configs} == {"retention.ms", "segment.bytes"}
-    response = await Cluster().call(DESCRIBE, 4, resources=(*asked, resource(4, TOPIC, "a")))
+    response = await HandlerSetup().call(DESCRIBE, 4, resources=(*asked, resource(4, TOPIC, "a")))
     assert len(response.results[0].configs) == len(settings_of(TopicConfig))
 
 
@@ -378,5 +380,5 @@ async def test_a_description_that_is_full_refuses_the_other_resources(
     """POLICY_VIOLATION for what a client had better ask for on its own."""
     monkeypatch.setattr(describe_configs, "MOST_TOLD_BYTES", 1_000)
     asked = (resource(4, TOPIC, "a"), resource(4, TOPIC, "b"))
-    response = await Cluster().call(DESCRIBE, 4, resources=asked)
+    response = await HandlerSetup().call(DESCRIBE, 4, resources=asked)
     assert [(each.error_code, bool(each.configs)) for each in response.results] == [(0, True), (44, False)]

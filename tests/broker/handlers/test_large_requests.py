@@ -17,16 +17,16 @@ import msgspec
 import pytest
 
 from raftlog import control
-from raftlog.broker.asking import ask
+from raftlog.broker.controller_requests import ask
 from raftlog.broker.handlers import served
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import PORT, SimCluster
-from raftlog.proof.simulator.handles import SimHandle, SimTimer
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic
 from raftlog.protocol import reader
 from raftlog.protocol.apis import APIS, ApiKey
-from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
-from tests.broker.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
+from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import PORT, SimCluster
+from raftlog_chaos.simulator.handles import SimHandle, SimTimer
+from tests.broker.handlers.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
 
 PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "4000"))
 """Parts of each request. Where there is time, 50,000 find what costs little for each, and take five minutes."""
@@ -57,7 +57,7 @@ SETTINGS = {
 }
 
 
-class Watched(str):
+class CountedString(str):
     """A string whose comparisons are calls of Python functions: looking through a list for it is seen."""
 
     __slots__ = ()
@@ -69,7 +69,7 @@ class Watched(str):
         return str.__hash__(self)
 
 
-class Turns:
+class CallbackWork:
     """Counts the units in each callback that a process runs."""
 
     def __init__(self, process: str) -> None:
@@ -107,25 +107,25 @@ class Turns:
 
 
 @pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
+def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallbackWork]:
     """Counts the work of the only node, with strings that clients send watched."""
-    made = Turns("node1")
+    made = CallbackWork("node1")
     run = asyncio.Handle._run
     for kind in (SimHandle, SimTimer):  # bytes arrive by a timer
         monkeypatch.setattr(kind, "_run", lambda handle: made.run(handle, lambda: run(handle)), raising=False)
-    monkeypatch.setattr(reader, "_to_str", lambda data: Watched(data, "utf-8"))
+    monkeypatch.setattr(reader, "_to_str", lambda data: CountedString(data, "utf-8"))
     encode = control.encode
     monkeypatch.setattr(control, "encode", made.uncounted(lambda request: encode(_unwatched(request))))
-    for cached in (reader.entity_reader, reader.entity_pieces):
+    for cached in (reader.entity_reader, reader.incremental_entity_reader):
         cached.cache_clear()
     yield made
-    for cached in (reader.entity_reader, reader.entity_pieces):
+    for cached in (reader.entity_reader, reader.incremental_entity_reader):
         cached.cache_clear()
 
 
 def _unwatched(value: Any) -> Any:
     """Return a request to the controller with strings as msgspec takes them."""
-    if isinstance(value, Watched):
+    if isinstance(value, CountedString):
         return str(value)
     if isinstance(value, msgspec.Struct):
         return type(value)(*map(_unwatched, msgspec.structs.astuple(value)))
@@ -136,7 +136,7 @@ def _unwatched(value: Any) -> Any:
     return value
 
 
-class Raw(asyncio.Protocol):
+class RawBytesClient(asyncio.Protocol):
     """A client that sends bytes, and waits until the broker has answered them or closed the connection."""
 
     def __init__(self) -> None:
@@ -154,8 +154,8 @@ class Raw(asyncio.Protocol):
         self.ended.set()
 
 
-async def send(loop: SimLoop, frame: bytes) -> Raw:
-    transport, client = await loop.create_connection(Raw, "node1", PORT)
+async def send(loop: SimLoop, frame: bytes) -> RawBytesClient:
+    transport, client = await loop.create_connection(RawBytesClient, "node1", PORT)
     transport.write(frame)
     async with asyncio.timeout(120):
         await client.ended.wait()
@@ -164,7 +164,7 @@ async def send(loop: SimLoop, frame: bytes) -> Raw:
 
 
 @pytest.mark.parametrize("api_key", sorted(served()), ids=lambda key: APIS[key].name)
-def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: Turns) -> None:
+def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: CallbackWork) -> None:
     """Each array is filled with the same part again and again, and with different ones. Source: `broker/turns.py`."""
     versions = {APIS[api_key].max_version}
     if IS_THOROUGH:

@@ -15,14 +15,14 @@ from raftlog.base.errors import (
     RequestTimedOut,
     TopicAlreadyExists,
 )
-from raftlog.broker.absences import Absences
 from raftlog.broker.handlers import metadata, metadata_view
+from raftlog.broker.unreachable_brokers import Absences
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
-from raftlog.protocol.shapes import request_shapes
-from raftlog.protocol.writer import Encoded
+from raftlog.protocol.message_builders import request_builders
+from raftlog.protocol.writer import PreEncoded
 from tests.broker.handlers.one_broker import (
-    Cluster,
+    HandlerSetup,
     broker_state,
     cluster_image,
     topic_state,
@@ -35,7 +35,7 @@ VERSIONS = versions(API_KEY)
 
 
 def names(version: int, *wanted: str) -> tuple[Any, ...]:
-    make = request_shapes(API_KEY, version)
+    make = request_builders(API_KEY, version)
     return tuple(make.MetadataRequestTopic(name=each) for each in wanted)
 
 
@@ -46,7 +46,7 @@ def by_name(response: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_every_version_tells_brokers_topics_and_leaders(version: int) -> None:
     """The same image in each version's words (Metadata 0-13)."""
-    response = await Cluster().call(API_KEY, version, topics=names(version, "b"))
+    response = await HandlerSetup().call(API_KEY, version, topics=names(version, "b"))
     assert [(each.node_id, each.host, each.port) for each in response.brokers] == [
         (1, "host1", 9092),
         (2, "host2", 9092),
@@ -75,7 +75,7 @@ async def test_every_version_tells_brokers_topics_and_leaders(version: int) -> N
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_leader_that_was_lost_is_not_named(version: int) -> None:
     """A client must not go on trusting a leader that is probably dead: LEADER_NOT_AVAILABLE is retriable."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
     absences.lost(2)
     everything = None if version else ()
@@ -91,7 +91,7 @@ async def test_a_leader_that_was_lost_is_not_named(version: int) -> None:
 async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     """And for no other: told that there is no leader, librdkafka asks again only after a second."""
     turns: list[float] = []
-    cluster = Cluster()
+    cluster = HandlerSetup()
     absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
     absences.lost(2)
     before = cluster.image
@@ -114,7 +114,7 @@ async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: p
 
 async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
     """librdkafka forgets an unlisted broker together with the partitions that the same answer moves elsewhere."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
     before = cluster.image
     cluster.image = msgspec.structs.replace(
@@ -131,7 +131,7 @@ async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
 
 async def test_an_answer_about_no_topic_lists_live_brokers_only() -> None:
     """Admin clients ask so, and then each broker of the answer for its groups: a dead one would fail the whole list."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
     before = cluster.image
     cluster.image = msgspec.structs.replace(
@@ -144,7 +144,7 @@ async def test_an_answer_about_no_topic_lists_live_brokers_only() -> None:
 
 async def test_version_0_leaves_dead_replicas_out() -> None:
     """It has no field for them; REPLICA_NOT_AVAILABLE says that some are missing."""
-    response = await Cluster().call(API_KEY, 0, topics=names(0, "b"))
+    response = await HandlerSetup().call(API_KEY, 0, topics=names(0, "b"))
     half = response.topics[0].partitions[2]
     assert (half.error_code, half.leader_id, half.replica_nodes) == (9, 1, (1,))
 
@@ -152,7 +152,7 @@ async def test_version_0_leaves_dead_replicas_out() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_empty_and_null_lists_of_topics(version: int) -> None:
     """Version 0 means all topics by an empty list; from version 1 on null means all and empty means none."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     empty = await cluster.call(API_KEY, version, topics=())
     assert set(by_name(empty)) == ({"a", "b"} if version == 0 else set())
     if version >= 1:
@@ -163,7 +163,7 @@ async def test_empty_and_null_lists_of_topics(version: int) -> None:
 
 async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
     """Clients are sent to this broker, who forwards: one that was sent to a dead broker waits for it in vain."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 2
     cluster.broker.in_touch = lambda controller_id: controller_id != 2
     assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 1
@@ -173,7 +173,7 @@ async def test_clients_hear_the_listener_they_came_by() -> None:
     """Endpoints are those of the client's listener; a leader without one there is LISTENER_NOT_FOUND (v6+)."""
     image = cluster_image()
     inside = broker_state(2, endpoints=broker_state(2).endpoints[:1])
-    cluster = Cluster(msgspec.structs.replace(image, brokers={**image.brokers, 2: inside}))
+    cluster = HandlerSetup(msgspec.structs.replace(image, brokers={**image.brokers, 2: inside}))
     response = await cluster.call(API_KEY, 9, listener="EXTERNAL", topics=names(9, "b"))
     assert [(each.node_id, each.host, each.port) for each in response.brokers] == [(1, "public1", 19092)]
     assert [each.error_code for each in response.topics[0].partitions] == [72, 5, 0]
@@ -185,10 +185,10 @@ async def test_clients_hear_the_listener_they_came_by() -> None:
 @pytest.mark.parametrize("version", [12, 13])
 async def test_topics_are_found_by_id(version: int) -> None:
     """From version 12 on a topic may be asked for by id; an unknown one has no name (KIP-516)."""
-    make = request_shapes(API_KEY, version)
+    make = request_builders(API_KEY, version)
     ids = [UUID(int=1001), UUID(int=5)]
     topics = tuple(make.MetadataRequestTopic(topic_id=each, name=None) for each in ids)
-    found, unknown = (await Cluster().call(API_KEY, version, topics=topics)).topics
+    found, unknown = (await HandlerSetup().call(API_KEY, version, topics=topics)).topics
     assert (found.error_code, found.name, found.topic_id) == (0, "a", ids[0])
     assert (unknown.error_code, unknown.name, unknown.topic_id) == (100, None, ids[1])
 
@@ -196,28 +196,28 @@ async def test_topics_are_found_by_id(version: int) -> None:
 @pytest.mark.parametrize("version", [10, 11])
 async def test_ids_are_refused_before_version_12(version: int) -> None:
     """Versions 10 and 11 tell ids but do not take them."""
-    make = request_shapes(API_KEY, version)
+    make = request_builders(API_KEY, version)
     asked = (make.MetadataRequestTopic(topic_id=UUID(int=1001), name=None),)
-    (topic,) = (await Cluster().call(API_KEY, version, topics=asked)).topics
+    (topic,) = (await HandlerSetup().call(API_KEY, version, topics=asked)).topics
     assert topic.error_code == 42
 
 
 async def test_a_topic_asked_for_twice_is_told_once() -> None:
     """Names are a set."""
-    response = await Cluster().call(API_KEY, 9, topics=names(9, "a", "a"))
+    response = await HandlerSetup().call(API_KEY, 9, topics=names(9, "a", "a"))
     assert [each.name for each in response.topics] == ["a"]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "with space", "a/b", "ü", "x" * 250])
 async def test_illegal_names_are_invalid_and_never_created(name: str) -> None:
     """INVALID_TOPIC_EXCEPTION for what no topic can be called."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     (topic,) = (await cluster.call(API_KEY, 9, topics=names(9, name), allow_auto_topic_creation=True)).topics
     assert (topic.error_code, topic.name) == (17, name)
     assert cluster.asked == []
 
 
-def creating(cluster: Cluster, codes: dict[str, int]) -> None:
+def creating(cluster: HandlerSetup, codes: dict[str, int]) -> None:
     """Answer CreateTopics, and publish what was created with the next image."""
 
     def answer(request: CreateTopics) -> CreateTopicsReply:
@@ -235,7 +235,7 @@ def creating(cluster: Cluster, codes: dict[str, int]) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_missing_topic_is_created_and_told_at_once(version: int) -> None:
     """auto.create.topics.enable: with the controller's default numbers, known to this broker when the answer leaves."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster, {})
     response = await cluster.call(
         API_KEY, version, topics=names(version, "new", "a"), allow_auto_topic_creation=True
@@ -251,7 +251,7 @@ async def test_a_missing_topic_is_created_and_told_at_once(version: int) -> None
 @pytest.mark.parametrize("version", range(4, 14))
 async def test_a_client_can_refuse_creation(version: int) -> None:
     """allow_auto_topic_creation=false (KIP-204): UNKNOWN_TOPIC_OR_PARTITION."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     response = await cluster.call(
         API_KEY, version, topics=names(version, "new"), allow_auto_topic_creation=False
     )
@@ -260,7 +260,7 @@ async def test_a_client_can_refuse_creation(version: int) -> None:
 
 async def test_the_broker_can_refuse_creation() -> None:
     """auto.create.topics.enable=false: UNKNOWN_TOPIC_OR_PARTITION."""
-    cluster = Cluster(auto_create_topics_enable=False)
+    cluster = HandlerSetup(auto_create_topics_enable=False)
     response = await cluster.call(API_KEY, 9, topics=names(9, "new"), allow_auto_topic_creation=True)
     assert (response.topics[0].error_code, cluster.asked) == (3, [])
 
@@ -276,7 +276,7 @@ async def test_the_broker_can_refuse_creation() -> None:
 )
 async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None:
     """What asking again cannot change is said; all else clients retry. A race won by others shows up soon."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster, {"new": code})
     response = await cluster.call(API_KEY, 9, topics=names(9, "new"), allow_auto_topic_creation=True)
     assert response.topics[0].error_code == told
@@ -285,7 +285,7 @@ async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None
 @pytest.mark.parametrize("failure", [RequestTimedOut(), ErrorReply(41), NotController()])
 async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
     """LEADER_NOT_AVAILABLE for the missing topic, and the others are told all the same."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[CreateTopics] = failure
     response = await cluster.call(API_KEY, 9, topics=names(9, "new", "a"), allow_auto_topic_creation=True)
     assert {name: topic.error_code for name, topic in by_name(response).items()} == {"new": 5, "a": 0}
@@ -293,7 +293,7 @@ async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
 
 async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
     """offsets.topic.num.partitions, compacted, a replica on every one of three nodes though one is down (KIP-115)."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster, {})
     response = await cluster.call(
         API_KEY, 9, topics=names(9, "__consumer_offsets"), allow_auto_topic_creation=True
@@ -306,7 +306,7 @@ async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
 
 async def test_authorized_operations_are_told_when_asked_for() -> None:
     """Versions 8 to 10 for the cluster, 8 and up for topics (KIP-430): without ACLs, all of them."""
-    response = await Cluster().call(
+    response = await HandlerSetup().call(
         API_KEY,
         8,
         topics=names(8, "a"),
@@ -322,13 +322,13 @@ async def test_only_changed_topics_are_encoded_again(monkeypatch: pytest.MonkeyP
     encoded: list[str] = []
     encode = metadata_view.encode_entity
 
-    def count(entity: Any) -> Encoded:
+    def count(entity: Any) -> PreEncoded:
         if hasattr(entity, "partitions"):
             encoded.append(entity.name)
         return encode(entity)
 
     monkeypatch.setattr(metadata_view, "encode_entity", count)
-    cluster = Cluster()
+    cluster = HandlerSetup()
     first = await cluster.call(API_KEY, 9, topics=None)
     assert sorted(encoded) == ["a", "b"]
     assert await cluster.call(API_KEY, 9, topics=None) == first
@@ -347,7 +347,7 @@ async def test_only_changed_topics_are_encoded_again(monkeypatch: pytest.MonkeyP
 
 async def test_deleted_topics_are_not_kept_for_ever() -> None:
     """What is encoded stays within twice the topics there are."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     for number in range(400):
         cluster.image = cluster_image(brokers=cluster.image.brokers)
         cluster.image = with_topics(cluster.image, topic_state(f"t{number}", number))

@@ -11,8 +11,7 @@ import pytest
 from raftlog.base.errors import RequestTimedOut
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import alter_partition_reassignments, list_partition_reassignments
-from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
     OngoingReassignment,
@@ -21,14 +20,15 @@ from raftlog.metadata.requests import (
     PartitionResults,
     Reassignment,
 )
-from raftlog.protocol.shapes import request_shapes
-from tests.broker.handlers.one_broker import Cluster, topic_state, versions, with_topics
+from raftlog.metadata.image import PartitionState
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.handlers.one_broker import HandlerSetup, topic_state, versions, with_topics
 
 ALTER, LIST = 45, 46
 
 
 def topics(version: int, **wanted: dict[int, tuple[int, ...] | None]) -> tuple[Any, ...]:
-    make = request_shapes(ALTER, version)
+    make = request_builders(ALTER, version)
     return tuple(
         make.ReassignableTopic(
             name=name,
@@ -44,7 +44,7 @@ def topics(version: int, **wanted: dict[int, tuple[int, ...] | None]) -> tuple[A
 @pytest.mark.parametrize("version", versions(ALTER))
 async def test_reassignments_are_asked_for_and_told_one_by_one(version: int) -> None:
     """Whether the replication factor may change is a matter of version 1 (KIP-860); before, it may."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     moving = topic_state("a", 1, PartitionState((3, 2, 1), (1, 2), 1, 4, 1, (3,), (1,)))
     cluster.image = with_topics(cluster.image, moving)
     results = (PartitionResult("a", 0), PartitionResult("b", 1, 85, "nothing moves"))
@@ -70,7 +70,7 @@ async def test_reassignments_are_asked_for_and_told_one_by_one(version: int) -> 
 
 async def test_answer_waits_until_this_broker_knows() -> None:
     """Who asks next, asks somebody who knows of it."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
 
     def begin(request: AlterReassignments) -> PartitionResults:
         state = PartitionState((3, 2, 1), (1, 2), 1, 4, 1, (3,), (1,))
@@ -81,7 +81,7 @@ async def test_answer_waits_until_this_broker_knows() -> None:
     cluster.answers[AlterReassignments] = begin
     await cluster.call(ALTER, 1, timeout=1000, topics=topics(1, a={0: (3, 2)}))
     state = cluster.image.partition("a", 0)
-    assert state is not None and state.target == (3, 2)
+    assert state is not None and state.target_replicas == (3, 2)
 
 
 def test_failure_of_the_whole_request_is_told_as_such() -> None:
@@ -96,7 +96,7 @@ def test_failure_of_the_whole_request_is_told_as_such() -> None:
 
 async def test_reassignments_are_listed_by_topic() -> None:
     """All, or those of the partitions that are asked about."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     ongoing = (
         OngoingReassignment("a", 0, (3, 2, 1), (3,), (1,)),
         OngoingReassignment("a", 2, (1, 2), (2,), ()),
@@ -113,7 +113,7 @@ async def test_reassignments_are_listed_by_topic() -> None:
         )
         for topic in response.topics
     ] == [("a", [(0, (3, 2, 1), (3,), (1,)), (2, (1, 2), (2,), ())])]
-    make = request_shapes(LIST, 0)
+    make = request_builders(LIST, 0)
     some = (make.ListPartitionReassignmentsTopics(name="a", partition_indexes=(2, 5)),)
     await cluster.call(LIST, 0, timeout=1000, topics=some)
     assert cluster.asked == [ListReassignments(None), ListReassignments((("a", 2), ("a", 5)))]

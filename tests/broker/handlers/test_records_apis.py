@@ -10,9 +10,9 @@ import pytest
 
 from raftlog.base.errors import OffsetNotAvailable
 from raftlog.broker.handlers import delete_records, find_handler, served, warm_up
-from raftlog.protocol.apis import APIS, BUILT
-from raftlog.protocol.shapes import request_shapes
-from tests.broker.fakes import TOPIC, FakePartition, Pipe, World, batch, request
+from raftlog.protocol.apis import APIS, SERVED_KEYS
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.fakes import TOPIC, FakeClient, FakePartition, FakePartitionServer, batch, request
 
 
 def filled() -> FakePartition:
@@ -22,13 +22,15 @@ def filled() -> FakePartition:
     return partition
 
 
-async def ask(pipe: Pipe, api_key: int, version: int, message: Any) -> Any:
+async def ask(pipe: FakeClient, api_key: int, version: int, message: Any) -> Any:
     pipe.send(request(api_key, version, 1, message))
     await pipe.wait()
     return pipe.answer(api_key, version)
 
 
-async def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
+async def list_offsets(
+    pipe: FakeClient, version: int, *wanted: tuple[int, int]
+) -> list[tuple[int, int, int]]:
     """(error, offset, timestamp) of each (partition, timestamp)."""
     pipe.send(listing(version, *wanted))
     await pipe.wait()
@@ -36,7 +38,7 @@ async def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> li
 
 
 def listing(version: int, *wanted: tuple[int, int]) -> bytes:
-    make = request_shapes(2, version)
+    make = request_builders(2, version)
     partitions = tuple(
         make.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=-1)
         for partition, timestamp in wanted
@@ -47,7 +49,7 @@ def listing(version: int, *wanted: tuple[int, int]) -> bytes:
     return request(2, version, 1, message)
 
 
-def listed(pipe: Pipe, version: int) -> list[tuple[int, int, int]]:
+def listed(pipe: FakeClient, version: int) -> list[tuple[int, int, int]]:
     (topic,) = pipe.answer(2, version).topics
     return [(each.error_code, each.offset, each.timestamp) for each in topic.partitions]
 
@@ -55,12 +57,14 @@ def listed(pipe: Pipe, version: int) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("version", range(1, 12))
 async def test_list_offsets_knows_latest_and_earliest_in_every_version(version: int) -> None:
     """KIP-79: -1 and -2; an unknown partition is told for itself."""
-    pipe = World(filled()).connect()
+    pipe = FakePartitionServer(filled()).connect()
     assert await list_offsets(pipe, version, (0, -1)) == [(0, 5, -1)]
     assert await list_offsets(pipe, version, (0, -2), (9, -1)) == [(0, 0, -1), (3, -1, -1)]
 
 
-async def search(world: World, version: int, *wanted: tuple[int, int], **change: Any) -> list[Any]:
+async def search(
+    world: FakePartitionServer, version: int, *wanted: tuple[int, int], **change: Any
+) -> list[Any]:
     """Like `list_offsets`, with the search on its thread; the partition changes meanwhile."""
     pipe = world.connect()
     pipe.send(listing(version, *wanted))
@@ -74,20 +78,20 @@ async def search(world: World, version: int, *wanted: tuple[int, int], **change:
 
 async def test_a_search_by_time_happens_away_from_the_loop() -> None:
     """It reads indexes and unpacks a batch. KIP-79: offset -1 without an error past the last record."""
-    assert await search(World(filled()), 5, (0, 10**13), (9, 5)) == [(0, -1, -1), (3, -1, -1)]
-    assert await search(World(filled()), 7, (0, 3), (0, -3)) == [(42, -1, -1), (42, -1, -1)]
-    assert await search(World(filled()), 7, (0, 3)) == [(0, 3, 3)]
-    assert await search(World(filled()), 7, (0, -3)) == [(0, 1, 77)]
+    assert await search(FakePartitionServer(filled()), 5, (0, 10**13), (9, 5)) == [(0, -1, -1), (3, -1, -1)]
+    assert await search(FakePartitionServer(filled()), 7, (0, 3), (0, -3)) == [(42, -1, -1), (42, -1, -1)]
+    assert await search(FakePartitionServer(filled()), 7, (0, 3)) == [(0, 3, 3)]
+    assert await search(FakePartitionServer(filled()), 7, (0, -3)) == [(0, 1, 77)]
 
 
 async def test_a_search_of_another_leadership_is_not_told() -> None:
     """The log may have been cut and overwritten under it; the client asks again."""
-    assert await search(World(filled()), 5, (0, 3), leader_epoch=4) == [(6, -1, -1)]
+    assert await search(FakePartitionServer(filled()), 5, (0, 3), leader_epoch=4) == [(6, -1, -1)]
 
 
 async def test_a_search_whose_segment_was_dropped_is_asked_again() -> None:
     """Retention is no failing disk."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     world.partition.disk_error = FileNotFoundError()
     assert await search(world, 5, (0, 3)) == [(6, -1, -1)]
     assert not world.partition.reported
@@ -96,10 +100,10 @@ async def test_a_search_whose_segment_was_dropped_is_asked_again() -> None:
 @pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
 async def test_special_timestamps_exist_from_a_version_on(special: int, since: int) -> None:
     """KIP-734, 405, 1005: an older version's negative timestamp has no meaning."""
-    pipe = World(filled()).connect()
+    pipe = FakePartitionServer(filled()).connect()
     if special == -3:
-        assert (await search(World(filled()), since, (0, special)))[0][0] == 0
-        assert (await search(World(filled()), since - 1, (0, special)))[0][0] == 35
+        assert (await search(FakePartitionServer(filled()), since, (0, special)))[0][0] == 0
+        assert (await search(FakePartitionServer(filled()), since - 1, (0, special)))[0][0] == 35
         return
     assert (await list_offsets(pipe, since, (0, special)))[0][0] == 0
     assert (await list_offsets(pipe, since - 1, (0, special)))[0][0] == 35
@@ -108,7 +112,7 @@ async def test_special_timestamps_exist_from_a_version_on(special: int, since: i
 
 async def test_a_partition_named_twice_and_a_fresh_leader_are_errors_of_their_own() -> None:
     """INVALID_REQUEST as Kafka does it; OFFSET_NOT_AVAILABLE of KIP-207 passes through."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipe = world.connect()
     assert [each[0] for each in await list_offsets(pipe, 5, (0, -1), (0, -2))] == [42, 42]
     world.partition.error = OffsetNotAvailable()
@@ -118,8 +122,8 @@ async def test_a_partition_named_twice_and_a_fresh_leader_are_errors_of_their_ow
 @pytest.mark.parametrize("version", [2, 3, 4])
 async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
     """KIP-320: consumers notice truncation by it."""
-    pipe = World(filled()).connect()
-    make = request_shapes(23, version)
+    pipe = FakePartitionServer(filled()).connect()
+    make = request_builders(23, version)
     partitions = tuple(
         make.OffsetForLeaderPartition(partition=each, current_leader_epoch=-1, leader_epoch=4)
         for each in (0, 8)
@@ -132,8 +136,8 @@ async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
     assert found == [(0, 4, 5), (3, -1, -1)]
 
 
-async def delete(pipe: Pipe, *wanted: tuple[int, int], timeout: int = 60_000) -> list[tuple[int, int]]:
-    make = request_shapes(21, 2)
+async def delete(pipe: FakeClient, *wanted: tuple[int, int], timeout: int = 60_000) -> list[tuple[int, int]]:
+    make = request_builders(21, 2)
     partitions = tuple(
         make.DeleteRecordsPartition(partition_index=partition, offset=offset) for partition, offset in wanted
     )
@@ -146,7 +150,7 @@ async def delete(pipe: Pipe, *wanted: tuple[int, int], timeout: int = 60_000) ->
 
 async def test_deleted_records_move_the_start_of_the_partition() -> None:
     """KIP-107: up to the offset, -1 up to the high watermark, never past it."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipe = world.connect()
     assert await delete(pipe, (0, 2), (7, 1)) == [(0, 2), (3, -1)]
     assert await delete(pipe, (0, 6)) == [(1, -1)]
@@ -155,7 +159,7 @@ async def test_deleted_records_move_the_start_of_the_partition() -> None:
 
 async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> None:
     """KIP-107: else the next leader would bring the records back; REQUEST_TIMED_OUT if a follower does not."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipe = world.connect()
     world.partition.follower_starts = [2, 0]
     deletion = asyncio.create_task(delete(pipe, (0, 2)))
@@ -172,21 +176,21 @@ async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(
 ) -> None:
     """Its objects are kept meanwhile: a hundred requests with a timeout of weeks each would fill the memory."""
     monkeypatch.setattr(delete_records, "LONGEST_TIMEOUT_S", 0.03)
-    world = World(filled())
+    world = FakePartitionServer(filled())
     world.partition.follower_starts = [0]
     assert await delete(world.connect(), (0, 4), timeout=2**31 - 1) == [(7, 0)]
 
 
 async def test_records_of_a_compacted_topic_are_not_deleted() -> None:
     """KIP-107: POLICY_VIOLATION unless cleanup.policy has delete."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     world.partition.config = replace(world.partition.config, cleanup_policy=("compact",))
     assert await delete(world.connect(), (0, 2)) == [(44, -1)]
     assert world.partition.log_start_offset == 0
 
 
-async def init_producer_id(pipe: Pipe, version: int, transactional_id: str | None = None) -> Any:
-    make = request_shapes(22, version)
+async def init_producer_id(pipe: FakeClient, version: int, transactional_id: str | None = None) -> Any:
+    make = request_builders(22, version)
     pipe.send(request(22, version, 1, make.InitProducerIdRequest(transactional_id=transactional_id)))
     await asyncio.sleep(0)
     await pipe.wait()
@@ -196,7 +200,7 @@ async def init_producer_id(pipe: Pipe, version: int, transactional_id: str | Non
 @pytest.mark.parametrize("version", range(7))
 async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> None:
     """KIP-98: epoch 0; each request another id."""
-    world = World()
+    world = FakePartitionServer()
     answers = [await init_producer_id(world.connect(), version) for _ in range(3)]
     assert {(each.error_code, each.producer_epoch) for each in answers} == {(0, 0)}
     assert len({each.producer_id for each in answers}) == 3
@@ -206,13 +210,13 @@ async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> Non
 @pytest.mark.parametrize("version", range(5))
 async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     """What is not built is not advertised."""
-    pipe = World().connect()
-    make = request_shapes(18, version)
+    pipe = FakePartitionServer().connect()
+    make = request_builders(18, version)
     message = make.ApiVersionsRequest(client_software_name="a-client", client_software_version="1.2.3")
     answer = await ask(pipe, 18, version, message)
     assert answer.error_code == 0
     listed = {each.api_key: each for each in answer.api_keys}
-    assert {0, 1, 2, 3, 18, 21, 22, 23} <= set(listed) <= BUILT
+    assert {0, 1, 2, 3, 18, 21, 22, 23} <= set(listed) <= SERVED_KEYS
     assert listed[1].max_version == APIS[1].max_version
     finalized = {each.name: each.max_version_level for each in getattr(answer, "finalized_features", ())}
     assert finalized.get("transaction.version") == (2 if version >= 3 else None)
@@ -224,8 +228,8 @@ async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
 @pytest.mark.parametrize("name", ["", "-x", "x.", "a b", "ü"])
 async def test_a_client_must_name_itself_properly(name: str) -> None:
     """KIP-511: INVALID_REQUEST for a name that could not stand in a metric."""
-    pipe = World().connect()
-    make = request_shapes(18, 3)
+    pipe = FakePartitionServer().connect()
+    make = request_builders(18, 3)
     message = make.ApiVersionsRequest(client_software_name=name, client_software_version="1")
     assert (await ask(pipe, 18, 3, message)).error_code == 42
 
@@ -239,7 +243,7 @@ def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
 
 async def test_a_partition_that_is_named_twice_is_not_searched() -> None:
     """A small request must not make work on disks that is refused in the end."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipe = world.connect()
     assert await list_offsets(pipe, 7, *[(0, 3)] * 100) == [(42, -1, -1)] * 100
     assert not world.offload.calls
@@ -247,7 +251,7 @@ async def test_a_partition_that_is_named_twice_is_not_searched() -> None:
 
 async def test_one_thread_searches_for_all_requests_together() -> None:
     """The other threads are there for syncs, however many clients look for times."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipes = [world.connect() for _ in range(5)]
     for pipe in pipes:
         pipe.send(listing(7, (0, 3)))

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from raftlog.base.errors import InvalidRequest, ThrottlingQuotaExceeded, UnknownSubscriptionId
-from raftlog.broker.telemetry import COMPRESSIONS
+from raftlog.broker.client_telemetry import COMPRESSIONS
 from raftlog.protocol.codec import decode_response, encode_response, error_response
-from tests.broker.handlers.one_broker import Cluster, cluster_image
+from tests.broker.handlers.one_broker import HandlerSetup, cluster_image
 from tests.protocol.otlp_bytes import gauge, metrics_data, point
 
 GET, PUSH = 71, 72
@@ -18,7 +18,7 @@ CONFIGS = {("client-metrics", "m"): {"metrics": "*", "interval.ms": "60000", "ma
 
 async def test_a_client_is_given_an_id_and_told_what_to_push() -> None:
     """A client that has an id keeps it; what is pushed are totals, since a scrape shows totals."""
-    cluster = Cluster(cluster_image(configs=CONFIGS))
+    cluster = HandlerSetup(cluster_image(configs=CONFIGS))
     answer = await cluster.call(GET, 0, client_instance_id=None)
     assert answer.error_code == 0 and answer.client_instance_id is not None
     assert answer.requested_metrics == ("*",)
@@ -34,7 +34,7 @@ async def test_a_client_is_given_an_id_and_told_what_to_push() -> None:
 
 async def test_what_is_pushed_is_taken_or_refused_with_a_code() -> None:
     """A push without an id, with a strange subscription, and a good one."""
-    cluster = Cluster(cluster_image(configs=CONFIGS))
+    cluster = HandlerSetup(cluster_image(configs=CONFIGS))
     metrics = metrics_data(gauge("a", point(1)))
     asked = await cluster.call(GET, 0, client_instance_id=None)
     fields = {

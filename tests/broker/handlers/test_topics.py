@@ -11,8 +11,7 @@ import pytest
 from raftlog.base.errors import NotController, RequestTimedOut
 from raftlog.broker.handlers.config_resources import CONFIGS_MAX
 from raftlog.broker.handlers.create_topics import _TopicConfigs
-from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     CreateTopicsReply,
@@ -25,22 +24,23 @@ from raftlog.metadata.requests import (
     TopicResult,
     TopicResults,
 )
-from raftlog.protocol.shapes import request_shapes, response_shapes
-from tests.broker.fakes import World
-from tests.broker.handlers.one_broker import Cluster, topic_state, versions, with_topics
+from raftlog.metadata.image import PartitionState
+from raftlog.protocol.message_builders import request_builders, response_builders
+from tests.broker.fakes import FakePartitionServer
+from tests.broker.handlers.one_broker import HandlerSetup, topic_state, versions, with_topics
 
 CREATE, DELETE, GROW = 19, 20, 37
 FAILURES = [RequestTimedOut("no majority"), ErrorReply(7, "no majority")]
 
 
 def creatable(version: int, name: str, **fields: Any) -> Any:
-    make = request_shapes(CREATE, version)
+    make = request_builders(CREATE, version)
     fields.setdefault("num_partitions", 2)
     fields.setdefault("replication_factor", 1)
     return make.CreatableTopic(name=name, **fields)
 
 
-def creating(cluster: Cluster, *refused: TopicCreation) -> None:
+def creating(cluster: HandlerSetup, *refused: TopicCreation) -> None:
     def answer(request: CreateTopics) -> CreateTopicsReply:
         codes = {each.name: each for each in refused}
         results = []
@@ -57,9 +57,9 @@ def creating(cluster: Cluster, *refused: TopicCreation) -> None:
 @pytest.mark.parametrize("version", versions(CREATE))
 async def test_topics_are_created_each_on_its_own(version: int) -> None:
     """A refusal of one does not touch the others; from version 5 on the answer tells numbers and configs (KIP-525)."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster, TopicCreation("bad", 17, "why"))
-    make = request_shapes(CREATE, version)
+    make = request_builders(CREATE, version)
     configs = (make.CreatableTopicConfig(name="retention.ms", value="1000"),)
     response = await cluster.call(
         CREATE,
@@ -87,7 +87,7 @@ async def test_topics_are_created_each_on_its_own(version: int) -> None:
 @pytest.mark.parametrize("version", [2, 3, 4, 7])
 async def test_numbers_can_be_left_to_the_broker(version: int) -> None:
     """-1 (KIP-464), in older versions too: KafkaJS knows no newer one, and Apache Kafka does not look at it."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster)
     topics = (creatable(version, "new", num_partitions=-1, replication_factor=-1),)
     response = await cluster.call(CREATE, version, topics=topics)
@@ -97,9 +97,9 @@ async def test_numbers_can_be_left_to_the_broker(version: int) -> None:
 
 async def test_replicas_can_be_assigned_by_hand() -> None:
     """Assignments go to the controller as they are; numbers beside them are refused."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster)
-    make = request_shapes(CREATE, 7)
+    make = request_builders(CREATE, 7)
     assignments = tuple(
         make.CreatableReplicaAssignment(partition_index=each, broker_ids=(each + 1, 2)) for each in (0, 1)
     )
@@ -133,8 +133,8 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_malformed_topics_never_reach_the_controller(name: str) -> None:
     """One result for each name, with a message."""
-    cluster = Cluster()
-    response = await cluster.call(CREATE, 7, topics=MALFORMED[name](request_shapes(CREATE, 7)))
+    cluster = HandlerSetup()
+    response = await cluster.call(CREATE, 7, topics=MALFORMED[name](request_builders(CREATE, 7)))
     (result,) = response.topics
     assert result.error_code in (39, 42) and result.error_message
     assert cluster.asked == []
@@ -142,9 +142,9 @@ async def test_malformed_topics_never_reach_the_controller(name: str) -> None:
 
 async def test_a_topic_has_no_more_configs_than_the_controller_checks_in_one_turn() -> None:
     """INVALID_REQUEST: each unknown name among them is compared with the known ones."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster)
-    make = request_shapes(CREATE, 7)
+    make = request_builders(CREATE, 7)
 
     async def created(count: int) -> int:
         configs = tuple(make.CreatableTopicConfig(name=f"a{each}", value="1") for each in range(count))
@@ -158,7 +158,7 @@ async def test_a_topic_has_no_more_configs_than_the_controller_checks_in_one_tur
 
 async def test_validate_only_creates_nothing() -> None:
     """The controller is told so, and nothing is waited for."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster)
     response = await cluster.call(CREATE, 7, topics=(creatable(7, "new"),), validate_only=True)
     assert response.topics[0].error_code == 0
@@ -168,20 +168,20 @@ async def test_validate_only_creates_nothing() -> None:
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_a_failed_request_fails_each_topic(failure: Any) -> None:
     """Without a majority every topic has the retriable error, and its message."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers = {CreateTopics: failure, DeleteTopics: failure, CreatePartitions: failure}
     created = await cluster.call(CREATE, 7, topics=(creatable(7, "x"), creatable(7, "y")))
     assert [(each.error_code, each.error_message) for each in created.topics] == [(7, "no majority")] * 2
     deleted = await cluster.call(DELETE, 5, topic_names=("a", "b"))
     assert [each.error_code for each in deleted.responses] == [7, 7]
-    make = request_shapes(GROW, 3)
+    make = request_builders(GROW, 3)
     grown = await cluster.call(GROW, 3, topics=(make.CreatePartitionsTopic(name="a", count=2),))
     assert [each.error_code for each in grown.results] == [7]
 
 
 async def test_messages_are_cut_to_what_the_wire_can_carry() -> None:
     """A legacy string has at most 32,767 bytes, and messages quote what clients sent."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster, TopicCreation("bad", 17, "x" * 100_000))
     response = await cluster.call(CREATE, 2, topics=(creatable(2, "bad"),))
     assert len(response.topics[0].error_message) == 1000
@@ -189,14 +189,14 @@ async def test_messages_are_cut_to_what_the_wire_can_carry() -> None:
 
 async def test_a_created_topic_is_known_when_the_answer_leaves() -> None:
     """The answer waits until this broker's image shows the topic, so who asks next finds it."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     creating(cluster)
     loop_image = cluster.image
     await cluster.call(CREATE, 7, topics=(creatable(7, "new"),))
     assert "new" in cluster.image.topics and "new" not in loop_image.topics
 
 
-def deleting(cluster: Cluster) -> None:
+def deleting(cluster: HandlerSetup) -> None:
     def answer(request: DeleteTopics) -> TopicResults:
         results = []
         for each in request.topics:
@@ -217,9 +217,9 @@ def deleting(cluster: Cluster) -> None:
 @pytest.mark.parametrize("version", versions(DELETE))
 async def test_topics_are_deleted_by_name(version: int) -> None:
     """Each on its own; messages from version 5 on."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     deleting(cluster)
-    make = request_shapes(DELETE, version)
+    make = request_builders(DELETE, version)
     if version >= 6:
         asked = {"topics": (make.DeleteTopicState(name="a"), make.DeleteTopicState(name="nope"))}
     else:
@@ -233,9 +233,9 @@ async def test_topics_are_deleted_by_name(version: int) -> None:
 
 async def test_topics_are_deleted_by_id() -> None:
     """From version 6 on (KIP-516); the answer tells name and id."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     deleting(cluster)
-    make = request_shapes(DELETE, 6)
+    make = request_builders(DELETE, 6)
     ids = (UUID(int=1002), UUID(int=9))
     response = await cluster.call(
         DELETE, 6, topics=tuple(make.DeleteTopicState(topic_id=each) for each in ids)
@@ -248,8 +248,8 @@ async def test_topics_are_deleted_by_id() -> None:
 
 async def test_malformed_deletions_never_reach_the_controller() -> None:
     """Neither name nor id, both, or the same one twice."""
-    cluster = Cluster()
-    make = request_shapes(DELETE, 6)
+    cluster = HandlerSetup()
+    make = request_builders(DELETE, 6)
     nothing = make.DeleteTopicState(name=None, topic_id=None)
     both = make.DeleteTopicState(name="a", topic_id=UUID(int=1))
     twice = make.DeleteTopicState(name="b")
@@ -261,11 +261,11 @@ async def test_malformed_deletions_never_reach_the_controller() -> None:
 @pytest.mark.parametrize("version,code", [(1, 42), (2, 42), (3, 73), (5, 73)])
 async def test_deletion_can_be_disabled(version: int, code: int) -> None:
     """delete.topic.enable=false; older clients do not know TOPIC_DELETION_DISABLED (KIP-322)."""
-    response = await Cluster(delete_topic_enable=False).call(DELETE, version, topic_names=("a",))
+    response = await HandlerSetup(delete_topic_enable=False).call(DELETE, version, topic_names=("a",))
     assert response.responses[0].error_code == code
 
 
-def growing(cluster: Cluster, *refused: TopicResult) -> None:
+def growing(cluster: HandlerSetup, *refused: TopicResult) -> None:
     def answer(request: CreatePartitions) -> TopicResults:
         codes = {each.name: each for each in refused}
         for each in request.topics:
@@ -280,9 +280,9 @@ def growing(cluster: Cluster, *refused: TopicResult) -> None:
 @pytest.mark.parametrize("version", versions(GROW))
 async def test_topics_grow(version: int) -> None:
     """To a total, with or without assignments of the new partitions; each topic on its own."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     growing(cluster, TopicResult("b", None, 37, "fewer than now"))
-    make = request_shapes(GROW, version)
+    make = request_builders(GROW, version)
     assignment = make.CreatePartitionsAssignment(broker_ids=(2, 1))
     response = await cluster.call(
         GROW,
@@ -303,9 +303,9 @@ async def test_topics_grow(version: int) -> None:
 
 async def test_a_topic_grows_once_in_a_request() -> None:
     """Named twice it is refused, the others are not."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     growing(cluster)
-    make = request_shapes(GROW, 3)
+    make = request_builders(GROW, 3)
     a, b = (make.CreatePartitionsTopic(name=name, count=5, assignments=None) for name in "ab")
     response = await cluster.call(GROW, 3, topics=(a, a, b), validate_only=True)
     assert {each.name: each.error_code for each in response.results} == {"a": 42, "b": 0}
@@ -314,7 +314,7 @@ async def test_a_topic_grows_once_in_a_request() -> None:
 
 async def test_not_controller_reaches_the_client() -> None:
     """It is retriable: clients look for the controller again."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[CreateTopics] = NotController()
     response = await cluster.call(CREATE, 7, topics=(creatable(7, "x"),))
     assert response.topics[0].error_code == 41
@@ -322,7 +322,7 @@ async def test_not_controller_reaches_the_client() -> None:
 
 async def test_equal_configs_of_created_topics_are_one_object() -> None:
     """Those of five thousand topics, 37 each, took sixty megabytes until the answer was encoded."""
-    configs_of = _TopicConfigs(World().broker, response_shapes(CREATE, 7))
+    configs_of = _TopicConfigs(FakePartitionServer().broker, response_builders(CREATE, 7))
     usual, other = configs_of({}), configs_of({"retention.ms": "5000"})
     assert configs_of({}) is usual
     differing = [

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.errors import InvalidUpdateVersion, NotController, UnsupportedVersion
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,
@@ -17,20 +17,20 @@ from raftlog.metadata.requests import (
     FeatureUpdate,
     UpdateFeatures,
 )
-from raftlog.protocol.shapes import request_shapes
-from tests.broker.handlers.one_broker import Cluster, versions
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.handlers.one_broker import HandlerSetup, versions
 
 API_VERSIONS, UPDATE, HEARTBEAT, DESCRIBE = 18, 57, 68, 69
 
 
-def answering(*results: FeatureResult) -> Cluster:
-    cluster = Cluster()
+def answering(*results: FeatureResult) -> HandlerSetup:
+    cluster = HandlerSetup()
     cluster.answers[UpdateFeatures] = FeatureResults(results, 0)
     return cluster
 
 
 def wanted(version: int, name: str, level: int, kind: int) -> Any:
-    make = request_shapes(UPDATE, version)
+    make = request_builders(UPDATE, version)
     how = {"upgrade_type": kind} if version else {"allow_downgrade": kind != UPGRADE}
     return make.FeatureUpdateKey(feature=name, max_version_level=level, **how)
 
@@ -66,7 +66,7 @@ async def test_one_refusal_is_told_for_all(version: int) -> None:
 
 async def test_a_request_that_fails_as_a_whole_raises() -> None:
     """The connection makes the response of it, which has an error of its own."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.answers[UpdateFeatures] = NotController()
     with pytest.raises(NotController):
         await cluster.call(UPDATE, 2, feature_updates=(wanted(2, "a", 2, UPGRADE),))
@@ -74,7 +74,7 @@ async def test_a_request_that_fails_as_a_whole_raises() -> None:
 
 async def test_api_versions_tells_the_levels_in_force() -> None:
     """With the epoch of their last change, by which clients know older answers; level 0 is told as none."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     asked = {"client_software_name": "a", "client_software_version": "1"}
     before = await cluster.call(API_VERSIONS, 4, **asked)
     assert before.finalized_features_epoch == 0
@@ -99,7 +99,7 @@ async def test_api_versions_tells_the_levels_in_force() -> None:
 
 async def test_group_version_0_turns_the_consumer_protocol_off() -> None:
     """UNSUPPORTED_VERSION for heartbeats, and for each group that is to be described."""
-    cluster = Cluster()
+    cluster = HandlerSetup()
     cluster.image = replace(cluster.image, features={"group.version": 0})
     with pytest.raises(UnsupportedVersion, match=r"group\.version is 0"):
         await cluster.call(HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=0)

@@ -8,22 +8,28 @@ from hypothesis import strategies as st
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import TopicPartition
-from raftlog.coordinator.transactions.records import decode, encode
-from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.coordinator.transactions.transaction import (
-    ClientVersion,
-    Producer,
-    State,
+    ClientTransactionVersion,
+    ProducerIdAndEpoch,
     Transaction,
     TransactionChanged,
+    TransactionState,
 )
+from raftlog.coordinator.transactions.transaction_records import decode, encode
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
 from raftlog.records.batch import build_batch, new_record
 
 texts = st.text(max_size=20)
 int64s = st.integers(-(2**63), 2**63 - 1)
 epochs = st.integers(-(2**15), 2**15 - 1)
 places = st.frozensets(st.builds(TopicPartition, texts, st.integers(0, 2**31 - 1)), max_size=5)
-written = st.sampled_from([each for each in State if each not in (State.DEAD, State.PREPARE_EPOCH_FENCE)])
+written = st.sampled_from(
+    [
+        each
+        for each in TransactionState
+        if each not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+    ]
+)
 
 
 @st.composite
@@ -31,15 +37,15 @@ def transactions(draw: st.DrawFn) -> Transaction:
     state = draw(written)
     return Transaction(
         draw(texts),
-        Producer(draw(int64s), draw(epochs)),
+        ProducerIdAndEpoch(draw(int64s), draw(epochs)),
         state,
         draw(st.integers(0, 2**31 - 1)),
-        frozenset() if state is State.EMPTY else draw(places),
+        frozenset() if state is TransactionState.EMPTY else draw(places),
         draw(int64s),
         draw(int64s),
         previous_id=draw(st.just(-1) | st.integers(0, 2**63 - 1)),
         next_id=draw(st.just(-1) | st.integers(0, 2**63 - 1)),
-        client_version=draw(st.sampled_from(ClientVersion)),
+        client_version=draw(st.sampled_from(ClientTransactionVersion)),
     )
 
 
@@ -56,14 +62,14 @@ def test_the_bytes_are_kafkas() -> None:
     """TransactionLogKey v0 and TransactionLogValue v1, put together by hand from their schemas."""
     transaction = Transaction(
         "tx",
-        Producer(0x0102, 3),
-        State.PREPARE_COMMIT,
+        ProducerIdAndEpoch(0x0102, 3),
+        TransactionState.PREPARE_COMMIT,
         60_000,
         frozenset({TopicPartition("b", 1), TopicPartition("a", 2), TopicPartition("a", 0)}),
         start_ms=5,
         update_ms=6,
         previous_id=7,
-        client_version=ClientVersion.BUMPING,
+        client_version=ClientTransactionVersion.TV_2,
     )
     key, value = encode(TransactionChanged("tx", transaction))
     assert key.hex(" ") == "00 00 00 02 74 78"
@@ -97,8 +103,8 @@ def test_values_of_version_0_are_read() -> None:
     assert record is not None
     assert record.transaction == Transaction(
         "x",
-        Producer(9, 1),
-        State.ONGOING,
+        ProducerIdAndEpoch(9, 1),
+        TransactionState.ONGOING,
         5_000,
         frozenset({TopicPartition("t", 0), TopicPartition("t", 4)}),
         start_ms=1,
@@ -108,7 +114,7 @@ def test_values_of_version_0_are_read() -> None:
     record = decode(b"\x00\x00\x00\x01x", empty)
     assert record is not None
     assert record.transaction is not None
-    assert (record.transaction.state, record.transaction.partitions) == (State.EMPTY, frozenset())
+    assert (record.transaction.state, record.transaction.partitions) == (TransactionState.EMPTY, frozenset())
 
 
 def test_keys_of_other_types_are_skipped() -> None:
@@ -133,7 +139,9 @@ def test_damaged_values_are_refused_and_left_out_of_a_replay(value: str) -> None
     key = b"\x00\x00\x00\x01x"
     with pytest.raises(CorruptMessage):
         decode(key, bytes.fromhex(value))
-    good = encode(TransactionChanged("y", Transaction("y", Producer(1, 0), State.EMPTY, 1_000)))
+    good = encode(
+        TransactionChanged("y", Transaction("y", ProducerIdAndEpoch(1, 0), TransactionState.EMPTY, 1_000))
+    )
     records = [
         new_record(each, content, timestamp=0) for each, content in ((key, bytes.fromhex(value)), good)
     ]
@@ -145,7 +153,7 @@ def test_damaged_values_are_refused_and_left_out_of_a_replay(value: str) -> None
 
 def test_the_last_word_on_an_id_counts() -> None:
     """A tombstone ends what came before it; holes that compaction left are passed over."""
-    first = Transaction("x", Producer(1, 0), State.EMPTY, 1_000)
+    first = Transaction("x", ProducerIdAndEpoch(1, 0), TransactionState.EMPTY, 1_000)
     changes = [TransactionChanged("x", first), TransactionChanged("y", None), TransactionChanged("x", None)]
     batches = []
     for number, change in enumerate(changes):
@@ -160,7 +168,9 @@ def test_the_last_word_on_an_id_counts() -> None:
 
 def test_of_an_id_the_last_word_that_can_be_understood_counts() -> None:
     """What is damaged is counted and left out, whatever is behind it or before it."""
-    words = [Transaction("x", Producer(1, epoch), State.EMPTY, 1_000) for epoch in range(3)]
+    words = [
+        Transaction("x", ProducerIdAndEpoch(1, epoch), TransactionState.EMPTY, 1_000) for epoch in range(3)
+    ]
     (key, first), (_, second), (_, third) = (encode(TransactionChanged("x", each)) for each in words)
     for story, skipped in (((first, second, b"\x7f"), 1), ((b"\x7f", third, first, second), 0)):
         batch = build_batch([new_record(key, value, timestamp=0) for value in story])

@@ -19,24 +19,30 @@ from raftlog.base.errors import (
     ProducerFenced,
 )
 from raftlog.base.machine import Runner
-from raftlog.coordinator.transactions.counts import Room
-from raftlog.coordinator.transactions.records import KeyValue
-from raftlog.coordinator.transactions.requests import EndTransaction, SendMarkers
 from raftlog.coordinator.transactions.transaction import (
-    EXHAUSTED_FROM,
-    LAST_EPOCH,
-    ClientVersion,
-    Producer,
-    State,
+    EXHAUSTED_EPOCH,
+    MAX_PRODUCER_EPOCH,
+    ClientTransactionVersion,
+    ProducerIdAndEpoch,
     Transaction,
+    TransactionState,
 )
-from tests.coordinator.transactions.bench import BUMPING, CLASSIC, FIRST_ID, Bench, places
+from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
+from raftlog.coordinator.transactions.transaction_records import KeyValue
+from raftlog.coordinator.transactions.transaction_requests import EndTransaction, SendMarkers
+from tests.coordinator.transactions.transaction_coordinator_setup import (
+    BUMPING,
+    CLASSIC,
+    FIRST_ID,
+    TransactionCoordinatorSetup,
+    places,
+)
 
 
-def exhaust(bench: Bench) -> Producer:
+def exhaust(bench: TransactionCoordinatorSetup) -> ProducerIdAndEpoch:
     """Bring id x to its last epoch for clients."""
     producer = bench.init()
-    while producer.epoch < EXHAUSTED_FROM:
+    while producer.epoch < EXHAUSTED_EPOCH:
         producer = bench.init()
     return producer
 
@@ -46,9 +52,9 @@ def exhaust(bench: Bench) -> Producer:
 
 def test_each_initialisation_fences_the_one_before() -> None:
     """KIP-98: the same producer id, the next epoch; who has the old one is told that it is fenced."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     first, second = bench.init(), bench.init()
-    assert (first, second) == (Producer(FIRST_ID, 0), Producer(FIRST_ID, 1))
+    assert (first, second) == (ProducerIdAndEpoch(FIRST_ID, 0), ProducerIdAndEpoch(FIRST_ID, 1))
     assert isinstance(bench.add(first, 0), ProducerFenced)
     assert isinstance(bench.end(first), ProducerFenced)
     assert bench.add(second, 0) is None
@@ -57,46 +63,48 @@ def test_each_initialisation_fences_the_one_before() -> None:
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_out_of_bounds_is_refused(timeout_ms: int) -> None:
     """INVALID_TRANSACTION_TIMEOUT, and nothing is written."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     assert isinstance(bench.init(timeout_ms=timeout_ms), InvalidTransactionTimeout)
     assert not bench.batches
 
 
 def test_an_id_that_is_empty_or_longer_than_a_key_can_be_is_refused() -> None:
     """INVALID_REQUEST, as for other things that no client sends."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     assert isinstance(bench.init(name=""), InvalidRequest)
     assert isinstance(bench.init(name="ü" * 16_384), InvalidRequest)
 
 
 def test_ids_beyond_the_brokers_room_are_refused_and_known_ones_served() -> None:
     """raftlog.transaction.max.ids bounds the memory."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     bench.init()
-    bench.coordinator._room = Room(may_add=lambda: False)
+    bench.coordinator._room = TransactionCapacity(may_add=lambda: False)
     assert isinstance(bench.init(name="y"), PolicyViolation)
-    assert bench.init() == Producer(FIRST_ID, 1)
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID, 1)
 
 
 def test_partitions_beyond_the_brokers_room_are_refused_and_known_ones_served() -> None:
     """raftlog.transaction.max.partitions: all open transactions together; an end makes room, a failover does not."""
-    bench = Bench()
-    bench.coordinator._room = Room(may_open=lambda count: bench.coordinator.census.partitions + count <= 3)
+    bench = TransactionCoordinatorSetup()
+    bench.coordinator._room = TransactionCapacity(
+        may_open=lambda count: bench.coordinator.counts.partitions + count <= 3
+    )
     producer, other = bench.init(), bench.init(name="y")
     assert bench.add(producer, 0) is None and bench.add(other, 0, name="y") is None
     assert bench.add(producer, 0, 1) is None, "one of them is part of it already"
     refused = bench.add(other, 0, 1, name="y")
     assert isinstance(refused, PolicyViolation) and "raftlog.transaction.max.partitions" in str(refused)
     bench.fail_over()
-    assert bench.coordinator.census.partitions == 3
+    assert bench.coordinator.counts.partitions == 3
     bench.end(producer)
-    bench.told()
-    assert bench.coordinator.census.partitions == 1
+    bench.markers_written()
+    assert bench.coordinator.counts.partitions == 1
 
 
 def test_an_id_without_a_producer_id_at_hand_comes_again() -> None:
     """Producer ids come from the controller, which may be away."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     bench.no_ids = True
     assert isinstance(bench.init(), CoordinatorLoadInProgress)
     assert not bench.read().exists
@@ -104,19 +112,19 @@ def test_an_id_without_a_producer_id_at_hand_comes_again() -> None:
 
 def test_a_producer_that_goes_on_after_an_error_is_recognised_once_more() -> None:
     """KIP-360: with its own epoch it gets the next, asked twice the same; an older epoch is fenced."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     before = bench.init()
     after = bench.init(before)
-    assert after == Producer(FIRST_ID, 1)
+    assert after == ProducerIdAndEpoch(FIRST_ID, 1)
     assert bench.init(before) == after
-    assert bench.init(after) == Producer(FIRST_ID, 2)
+    assert bench.init(after) == ProducerIdAndEpoch(FIRST_ID, 2)
     assert isinstance(bench.init(before), ProducerFenced)
-    assert isinstance(bench.init(Producer(7, 0)), ProducerFenced)
+    assert isinstance(bench.init(ProducerIdAndEpoch(7, 0)), ProducerFenced)
 
 
 def test_who_goes_on_is_fenced_once_somebody_began_anew() -> None:
     """KIP-360: an initialisation without an epoch ends the memory of the last one."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     before = bench.init()
     bench.init(before)
     bench.init()
@@ -125,43 +133,43 @@ def test_who_goes_on_is_fenced_once_somebody_began_anew() -> None:
 
 def test_an_exhausted_producer_id_is_replaced() -> None:
     """The last epoch is never given out; who asks again for the new id gets the same one (KIP-360)."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     fresh = bench.init(last)
-    assert fresh == Producer(FIRST_ID + 1, 0)
+    assert fresh == ProducerIdAndEpoch(FIRST_ID + 1, 0)
     assert bench.init(last) == fresh
-    assert isinstance(bench.init(Producer(FIRST_ID, 5)), ProducerFenced)
+    assert isinstance(bench.init(ProducerIdAndEpoch(FIRST_ID, 5)), ProducerFenced)
 
 
 def test_beginning_anew_aborts_what_the_one_before_had_open() -> None:
     """The asker comes again; the epoch of the markers fences the one before, and the asker's is one above that."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     zombie = bench.init()
     bench.add(zombie, 0, 1)
     assert isinstance(bench.init(), ConcurrentTransactions)
     (markers,) = bench.sent
     assert (markers.producer, markers.commit, markers.partitions) == (
-        Producer(FIRST_ID, 1),
+        ProducerIdAndEpoch(FIRST_ID, 1),
         False,
         places(0, 1),
     )
     assert isinstance(bench.init(), ConcurrentTransactions), "its partitions have not all heard"
     assert isinstance(bench.end(zombie), ProducerFenced)
-    bench.told()
-    assert bench.init() == Producer(FIRST_ID, 2)
+    bench.markers_written()
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID, 2)
     assert len(bench.sent) == 1
 
 
 def test_only_the_epoch_in_force_may_abort_by_beginning_anew() -> None:
     """A late request of an old incarnation must not end the transaction of its successor."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     old = bench.init()
     current = bench.init(old)
     bench.add(current, 0)
     assert isinstance(bench.init(old), ProducerFenced)
-    assert bench.read().state is State.ONGOING
+    assert bench.read().state is TransactionState.ONGOING
     assert isinstance(bench.init(current), ConcurrentTransactions)
-    assert bench.read().state is State.PREPARE_ABORT
+    assert bench.read().state is TransactionState.PREPARE_ABORT
 
 
 # -- partitions -------------------------------------------------------------------------------------------
@@ -169,11 +177,11 @@ def test_only_the_epoch_in_force_may_abort_by_beginning_anew() -> None:
 
 def test_partitions_are_added_once_and_only_by_the_producer() -> None:
     """INVALID_PRODUCER_ID_MAPPING for whoever has another id; what is there already is not written again."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     assert isinstance(bench.add(producer, 0, name="y"), InvalidProducerIdMapping)
-    assert isinstance(bench.add(Producer(7, 0), 0), InvalidProducerIdMapping)
-    assert isinstance(bench.add(Producer(FIRST_ID, 1), 0), ProducerFenced)
+    assert isinstance(bench.add(ProducerIdAndEpoch(7, 0), 0), InvalidProducerIdMapping)
+    assert isinstance(bench.add(ProducerIdAndEpoch(FIRST_ID, 1), 0), ProducerFenced)
     bench.add(producer, 0)
     written = len(bench.batches)
     assert bench.add(producer, 0) is None
@@ -184,15 +192,15 @@ def test_partitions_are_added_once_and_only_by_the_producer() -> None:
 
 def test_verification_names_what_is_not_part_of_the_open_transaction() -> None:
     """KIP-890: neither before it began, nor of another partition, nor once it is being ended."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     assert bench.verify(producer, 0) == places(0)
     bench.add(producer, 0)
     assert bench.verify(producer, 0, 1) == places(1)
-    assert isinstance(bench.verify(Producer(FIRST_ID, 1), 0), ProducerFenced)
+    assert isinstance(bench.verify(ProducerIdAndEpoch(FIRST_ID, 1), 0), ProducerFenced)
     bench.end(producer)
     assert isinstance(bench.verify(producer, 0), ConcurrentTransactions)
-    bench.told()
+    bench.markers_written()
     assert bench.verify(producer, 0) == places(0)
 
 
@@ -202,7 +210,7 @@ def test_verification_names_what_is_not_part_of_the_open_transaction() -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -> None:
     """The answer comes when the outcome is certain; the next transaction waits until all have heard."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0, 1)
     assert bench.end(producer, commit=commit) == producer
@@ -211,8 +219,8 @@ def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -
     assert isinstance(bench.add(producer, 2), ConcurrentTransactions)
     assert isinstance(bench.end(producer, commit=commit), ConcurrentTransactions)
     assert isinstance(bench.end(producer, commit=not commit), InvalidTxnState)
-    bench.told()
-    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    bench.markers_written()
+    complete = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     assert (bench.read().state, bench.read().partitions) == (complete, frozenset())
     assert bench.end(producer, commit=commit) == producer, "who did not hear the answer asks again"
     assert isinstance(bench.end(producer, commit=not commit), InvalidTxnState)
@@ -222,16 +230,16 @@ def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_classic_client_cannot_end_what_it_did_not_begin(commit: bool) -> None:
     """INVALID_TXN_STATE, and INVALID_PRODUCER_ID_MAPPING for an id that nobody knows."""
-    bench = Bench()
-    assert isinstance(bench.end(Producer(1, 0), commit=commit), InvalidProducerIdMapping)
+    bench = TransactionCoordinatorSetup()
+    assert isinstance(bench.end(ProducerIdAndEpoch(1, 0), commit=commit), InvalidProducerIdMapping)
     producer = bench.init()
     assert isinstance(bench.end(producer, commit=commit), InvalidTxnState)
-    assert isinstance(bench.end(Producer(7, 0), commit=commit), InvalidProducerIdMapping)
+    assert isinstance(bench.end(ProducerIdAndEpoch(7, 0), commit=commit), InvalidProducerIdMapping)
 
 
 def test_neither_answers_nor_markers_leave_before_the_outcome_is_committed() -> None:
     """What a lost tail could take back must not be told to anybody."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
     bench.autocommit = False
@@ -243,29 +251,29 @@ def test_neither_answers_nor_markers_leave_before_the_outcome_is_committed() -> 
 
 def test_an_outcome_that_was_not_written_did_not_happen() -> None:
     """The producer hears the journal's error, and may ask again."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
     bench.refuses = NotEnoughReplicas()
     assert isinstance(bench.end(producer), NotEnoughReplicas)
-    assert bench.read().state is State.ONGOING
+    assert bench.read().state is TransactionState.ONGOING
     bench.refuses = None
     assert bench.end(producer) == producer
 
 
 def test_the_end_of_telling_is_written_when_the_journal_takes_it_again() -> None:
     """Markers are written once more by nobody: the coordinator remembers that all have heard."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
     bench.end(producer)
     bench.refuses = NotEnoughReplicas()
-    bench.told()
+    bench.markers_written()
     bench.pass_time(1)
-    assert bench.read().state is State.PREPARE_COMMIT
+    assert bench.read().state is TransactionState.PREPARE_COMMIT
     bench.refuses = None
     bench.pass_time(1)
-    assert bench.read().state is State.COMPLETE_COMMIT
+    assert bench.read().state is TransactionState.COMPLETE_COMMIT
 
 
 # -- version 2: each end brings the next epoch ------------------------------------------------------------
@@ -274,15 +282,15 @@ def test_the_end_of_telling_is_written_when_the_journal_takes_it_again() -> None
 @pytest.mark.parametrize("commit", [True, False])
 def test_each_end_brings_the_next_epoch(commit: bool) -> None:
     """KIP-890: the markers have it already, so nothing that comes late can belong to the next transaction."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     first = bench.init()
     bench.add(first, 0, version=BUMPING)
     second = bench.end(first, commit=commit, version=BUMPING)
-    assert second == Producer(FIRST_ID, 1)
+    assert second == ProducerIdAndEpoch(FIRST_ID, 1)
     assert (bench.sent[0].producer, bench.sent[0].client_version) == (second, BUMPING)
     assert isinstance(bench.end(first, commit=commit, version=BUMPING), ConcurrentTransactions)
     assert isinstance(bench.add(second, 0, version=BUMPING), ConcurrentTransactions)
-    bench.told()
+    bench.markers_written()
     assert bench.end(first, commit=commit, version=BUMPING) == second, "it asks again"
     refusal = InvalidTxnState if commit else ProducerFenced  # a commit too late: its time may have been up
     assert isinstance(bench.end(first, commit=not commit, version=BUMPING), refusal)
@@ -292,212 +300,221 @@ def test_each_end_brings_the_next_epoch(commit: bool) -> None:
 
 def test_a_transaction_without_partitions_can_be_aborted_and_not_committed() -> None:
     """A client of version 2 does not know whether its first write arrived; its epoch moves on all the same."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     first = bench.init()
     assert isinstance(bench.end(first, version=BUMPING), InvalidTxnState)
     second = bench.end(first, commit=False, version=BUMPING)
-    assert second == Producer(FIRST_ID, 1)
+    assert second == ProducerIdAndEpoch(FIRST_ID, 1)
     assert not bench.sent[0].partitions
-    bench.told()
-    assert bench.read().state is State.COMPLETE_ABORT
+    bench.markers_written()
+    assert bench.read().state is TransactionState.COMPLETE_ABORT
     third = bench.end(second, commit=False, version=BUMPING)
-    assert third == Producer(FIRST_ID, 2)
+    assert third == ProducerIdAndEpoch(FIRST_ID, 2)
 
 
 def test_an_end_with_the_last_epoch_brings_another_producer_id() -> None:
     """The marker has the epoch that no client gets; who asks again for it hears of the new id."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0, version=BUMPING)
     fresh = bench.end(last, version=BUMPING)
-    assert fresh == Producer(FIRST_ID + 1, 0)
-    assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
+    assert fresh == ProducerIdAndEpoch(FIRST_ID + 1, 0)
+    assert bench.sent[0].producer == ProducerIdAndEpoch(FIRST_ID, MAX_PRODUCER_EPOCH)
     assert isinstance(bench.add(fresh, 1, version=BUMPING), ConcurrentTransactions)
     assert isinstance(bench.end(last, version=BUMPING), ConcurrentTransactions)
     bench.fail_over()
-    bench.told()
+    bench.markers_written()
     assert bench.end(last, version=BUMPING) == fresh
     assert bench.add(fresh, 1, version=BUMPING) is None
 
 
 def test_an_end_of_version_2_that_came_late_changes_nothing() -> None:
     """KAFKA-17754: an EndTxn that was delayed hit the next transaction, which lost its writes."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     first = bench.init()
     bench.add(first, 0, version=BUMPING)
     second = bench.end(first, version=BUMPING)
-    bench.told()
+    bench.markers_written()
     bench.add(second, 1, version=BUMPING)
     assert isinstance(bench.end(first, version=BUMPING), ProducerFenced)
     assert isinstance(bench.end(first, commit=False, version=BUMPING), ProducerFenced)
-    assert bench.read().state is State.ONGOING
+    assert bench.read().state is TransactionState.ONGOING
 
 
 # -- time -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
-def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(version: ClientVersion) -> None:
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
+    version: ClientTransactionVersion,
+) -> None:
     """The epoch of the markers is taken from nobody else, so what the producer still sends is refused."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0, version=version)
     bench.pass_time(9)
-    assert bench.read().state is State.ONGOING
+    assert bench.read().state is TransactionState.ONGOING
     bench.pass_time(2)
-    assert bench.read().state is State.PREPARE_ABORT
-    assert bench.sent[0].producer == Producer(FIRST_ID, 1)
+    assert bench.read().state is TransactionState.PREPARE_ABORT
+    assert bench.sent[0].producer == ProducerIdAndEpoch(FIRST_ID, 1)
     for _ in ("while partitions are told", "after that"):
         assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
         assert isinstance(bench.verify(producer, 0), ProducerFenced)
         assert isinstance(bench.end(producer, version=version), ProducerFenced)
         assert isinstance(bench.end(producer, commit=False, version=CLASSIC), ProducerFenced)
-        bench.told()
+        bench.markers_written()
     assert isinstance(bench.init(producer), ProducerFenced)
-    assert bench.init() == Producer(FIRST_ID, 2)
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID, 2)
     assert isinstance(bench.end(producer, commit=False, version=version), ProducerFenced)
 
 
 def test_who_lost_its_time_in_version_2_may_abort_and_go_on() -> None:
     """As in Apache Kafka: it hears of the next epoch, unless somebody else took the id meanwhile."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0, version=BUMPING)
     bench.pass_time(11)
     assert isinstance(bench.end(producer, commit=False, version=BUMPING), ConcurrentTransactions)
-    bench.told()
+    bench.markers_written()
     bench.fail_over()
     following = bench.end(producer, commit=False, version=BUMPING)
-    assert following == Producer(FIRST_ID, 1)
+    assert following == ProducerIdAndEpoch(FIRST_ID, 1)
     assert bench.add(following, 0, version=BUMPING) is None
     assert isinstance(bench.end(producer, commit=False, version=BUMPING), ProducerFenced)
 
 
 def test_the_clock_of_a_transaction_ends_with_it_and_further_partitions_do_not_wind_it() -> None:
     """Each transaction has its own time."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0)
     bench.pass_time(6)
     bench.add(producer, 1)
     bench.end(producer)
-    bench.told()
+    bench.markers_written()
     bench.add(producer, 0)
     bench.pass_time(6)
-    assert bench.read().state is State.ONGOING
+    assert bench.read().state is TransactionState.ONGOING
     bench.add(producer, 1)
     bench.pass_time(5)
-    assert bench.read().state is State.PREPARE_ABORT
+    assert bench.read().state is TransactionState.PREPARE_ABORT
 
 
 def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
     """A transaction that nobody ends would hold up all who read committed records."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=1_000)
     bench.add(producer, 0)
     bench.refuses = NotEnoughReplicas()
     bench.pass_time(3)
-    assert bench.read().state is State.ONGOING
+    assert bench.read().state is TransactionState.ONGOING
     bench.refuses = None
     bench.pass_time(1)
-    assert bench.read().state is State.PREPARE_ABORT
+    assert bench.read().state is TransactionState.PREPARE_ABORT
 
 
 def test_a_timeout_with_the_last_epoch_of_version_2_fences_its_client_too() -> None:
     """Only who begins anew gets another producer id."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0, version=BUMPING)
     bench.pass_time(61)
-    assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
-    bench.told()
+    assert bench.sent[0].producer == ProducerIdAndEpoch(FIRST_ID, MAX_PRODUCER_EPOCH)
+    bench.markers_written()
     assert isinstance(bench.end(last, commit=False, version=BUMPING), ProducerFenced)
-    assert bench.init() == Producer(FIRST_ID + 1, 0)
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID + 1, 0)
     assert isinstance(bench.end(last, commit=False, version=BUMPING), InvalidProducerIdMapping)
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_fenced_client_of_version_2_cannot_end_its_way_back(fails_over: bool) -> None:
     """Else it got the next epoch for asking, began again, and whoever took the id over never got in."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     old = bench.init()
     bench.add(old, 0, version=BUMPING)
     assert isinstance(bench.init(), ConcurrentTransactions)
     for told in (False, True):
         if told:
-            bench.told()
+            bench.markers_written()
         if fails_over:
             bench.fail_over()
         for commit in (False, True):
             assert isinstance(bench.end(old, commit=commit, version=BUMPING), ProducerFenced)
     new = bench.init()
-    assert new == Producer(FIRST_ID, 2)
+    assert new == ProducerIdAndEpoch(FIRST_ID, 2)
     assert isinstance(bench.end(old, commit=False, version=BUMPING), ProducerFenced)
 
 
 @pytest.mark.parametrize("commit", [False, True])
 def test_an_end_of_version_2_is_no_repetition_of_what_a_classic_client_ended(commit: bool) -> None:
     """Its epoch is the one before because it was fenced: told the epoch in force, two producers would have it."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     old, new = bench.init(), bench.init()
     bench.add(new, 0)
     bench.end(new, commit=commit)
     assert isinstance(bench.end(old, commit=commit, version=BUMPING), ProducerFenced)
-    bench.told()
+    bench.markers_written()
     assert isinstance(bench.end(old, commit=commit, version=BUMPING), ProducerFenced)
 
 
 def test_a_classic_producer_fenced_at_the_last_epoch_gets_another_id_when_it_begins_anew() -> None:
     """The epoch of the markers is the one that no client gets."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0)
     assert isinstance(bench.init(), ConcurrentTransactions)
-    assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
-    bench.told()
+    assert bench.sent[0].producer == ProducerIdAndEpoch(FIRST_ID, MAX_PRODUCER_EPOCH)
+    bench.markers_written()
     assert isinstance(bench.init(last), ProducerFenced)
-    assert bench.init() == Producer(FIRST_ID + 1, 0)
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID + 1, 0)
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
-def test_who_claims_the_epoch_that_fences_the_last_one_is_refused(version: ClientVersion) -> None:
+def test_who_claims_the_epoch_that_fences_the_last_one_is_refused(version: ClientTransactionVersion) -> None:
     """No epoch would be left to fence it with, neither here nor for the next coordinator."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0)
     bench.pass_time(61)
-    bench.told()
-    made_up = Producer(last.producer_id, LAST_EPOCH)
+    bench.markers_written()
+    made_up = ProducerIdAndEpoch(last.producer_id, MAX_PRODUCER_EPOCH)
     assert bench.read().producer == made_up
     assert isinstance(bench.add(made_up, 0, version=version), ProducerFenced)
     assert isinstance(bench.verify(made_up, 0), ProducerFenced)
     assert isinstance(bench.end(made_up, commit=False, version=version), ProducerFenced)
     assert isinstance(bench.end(last, commit=False, version=version), ProducerFenced)
     assert isinstance(bench.init(made_up), ProducerFenced)
-    assert bench.init() == Producer(FIRST_ID + 1, 0)
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID + 1, 0)
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
 def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_time_is_up(
-    version: ClientVersion,
+    version: ClientTransactionVersion,
 ) -> None:
     """Such a record must not end one coordinator after the other."""
-    bench = Bench()
-    epoch = Producer(FIRST_ID, LAST_EPOCH)
+    bench = TransactionCoordinatorSetup()
+    epoch = ProducerIdAndEpoch(FIRST_ID, MAX_PRODUCER_EPOCH)
     record = Transaction(
-        "x", epoch, State.ONGOING, 1000, places(0), bench.now_ms, bench.now_ms, client_version=version
+        "x",
+        epoch,
+        TransactionState.ONGOING,
+        1000,
+        places(0),
+        bench.now_ms,
+        bench.now_ms,
+        client_version=version,
     )
     bench.take_over(record)
     assert isinstance(bench.init(epoch), ProducerFenced)
     bench.pass_time(2)
     assert bench.sent[0] == SendMarkers("x", epoch, False, places(0), CLASSIC)
-    bench.told()
+    bench.markers_written()
     assert bench.init().epoch == 0
 
 
 def test_an_id_that_nobody_uses_is_forgotten() -> None:
     """transactional.id.expiration.ms, by a tombstone; one with an open transaction stays."""
-    bench = Bench(
+    bench = TransactionCoordinatorSetup(
         transactional_id_expiration_ms=100_000,
         transaction_remove_expired_transaction_cleanup_interval_ms=1_000,
     )
@@ -510,16 +527,18 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
     assert not bench.read().exists
     assert len(bench.coordinator) == 1
     assert set(bench.replayed()) == {"y"}
-    assert bench.init() == Producer(FIRST_ID + 2, 0), "one of the same name begins with another producer id"
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID + 2, 0), (
+        "one of the same name begins with another producer id"
+    )
 
 
 # -- failover ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
-def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientVersion) -> None:
+def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientTransactionVersion) -> None:
     """Who asks again after each step hears what it would have heard before; what was decided is told again."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.fail_over()
     assert bench.add(producer, 0, 1, version=version) is None
@@ -531,7 +550,7 @@ def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientV
     assert (markers.producer, markers.commit, markers.partitions) == (after, True, places(0, 1))
     assert markers.client_version is version
     assert isinstance(bench.end(producer, version=version), ConcurrentTransactions)
-    bench.told()
+    bench.markers_written()
     bench.fail_over()
     assert not bench.sent
     assert bench.end(producer, version=version) == after
@@ -540,26 +559,26 @@ def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientV
 
 def test_the_clock_goes_on_in_the_next_coordinator() -> None:
     """The time that passed before counts; a wall clock that went back gives at most the whole time again."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0)
     bench.pass_time(6)
     bench.fail_over()
     bench.pass_time(5)
-    assert bench.read().state is State.PREPARE_ABORT
-    bench.told()
+    assert bench.read().state is TransactionState.PREPARE_ABORT
+    bench.markers_written()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0)
     replayed = list(bench.replayed().values())
     bench.coordinator = bench.new_coordinator()
     bench.take_over(*replayed, now_ms=bench.now_ms - 3_600_000)
     bench.pass_time(11)
-    assert bench.read().state is State.PREPARE_ABORT
+    assert bench.read().state is TransactionState.PREPARE_ABORT
 
 
 def test_who_waits_hears_of_the_loss_and_so_does_whoever_comes_later() -> None:
     """NOT_COORDINATOR sends clients to the next one; nothing leaves for partitions any more."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
     bench.autocommit = False
@@ -567,7 +586,7 @@ def test_who_waits_hears_of_the_loss_and_so_does_whoever_comes_later() -> None:
     bench.coordinator.end_transaction(
         EndTransaction("x", producer, True), answers.append, now=bench.now, now_ms=bench.now_ms
     )
-    bench.coordinator.stand_down(NotCoordinator())
+    bench.coordinator.on_unloaded(NotCoordinator())
     assert [type(each) for each in answers] == [NotCoordinator]
     assert isinstance(bench.add(producer, 0), NotCoordinator)
     bench.coordinator.committed(bench.end_offset)
@@ -577,7 +596,7 @@ def test_who_waits_hears_of_the_loss_and_so_does_whoever_comes_later() -> None:
 
 def test_a_lost_tail_takes_back_the_outcome_and_the_successor_decides_anew() -> None:
     """The commit was never answered, so an abort is as good."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
     written = len(bench.batches)
@@ -593,7 +612,7 @@ def test_a_commit_looks_at_what_it_releases_and_not_at_all_that_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The high watermark moves often, and thousands may wait."""
-    bench = Bench(autocommit=False)
+    bench = TransactionCoordinatorSetup(autocommit=False)
     for number in range(500):
         assert bench.init(name=f"id{number}") == "waits"
     looks = []
@@ -609,36 +628,36 @@ def test_a_commit_looks_at_what_it_releases_and_not_at_all_that_waits(
     bench.coordinator.committed(bench.end_offset)
     assert len(looks) < 2000
     bench.autocommit = True
-    assert bench.read("id499").state is State.EMPTY
+    assert bench.read("id499").state is TransactionState.EMPTY
 
 
 def test_a_transaction_is_complete_when_its_own_markers_are_written() -> None:
     """A report of the outcome before, which came twice, is nothing to it."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     first = bench.init()
     bench.add(first, 0, version=BUMPING)
     second = bench.end(first, version=BUMPING)
-    bench.told()
+    bench.markers_written()
     before = bench.sent[-1].producer
     bench.add(second, 0, version=BUMPING)
     bench.end(second, version=BUMPING)
     bench.coordinator.markers_written("x", before, now_ms=bench.now_ms)
     bench.commit()
-    assert bench.read().state is State.PREPARE_COMMIT
+    assert bench.read().state is TransactionState.PREPARE_COMMIT
 
 
 def test_only_the_last_holder_of_the_id_before_is_let_on() -> None:
     """KIP-360: one of an older epoch was fenced long before, though the new id has the same epoch again."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     fresh = bench.init(exhaust(bench))
-    assert fresh == Producer(FIRST_ID + 1, 0)
-    assert isinstance(bench.init(Producer(FIRST_ID, 0)), ProducerFenced)
+    assert fresh == ProducerIdAndEpoch(FIRST_ID + 1, 0)
+    assert isinstance(bench.init(ProducerIdAndEpoch(FIRST_ID, 0)), ProducerFenced)
     assert bench.read().producer == fresh
 
 
 def test_an_abort_without_partitions_began_when_it_was_asked_for() -> None:
     """DescribeTransactions tells since when it takes."""
-    bench = Bench()
+    bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.pass_time(5)
     bench.end(producer, commit=False, version=BUMPING)
@@ -648,7 +667,7 @@ def test_an_abort_without_partitions_began_when_it_was_asked_for() -> None:
 # -- one id that cannot be written stops no other -------------------------------------------------------------
 
 
-class Unwritable(Bench):
+class FailingTransactionWrites(TransactionCoordinatorSetup):
     """A bench whose journal cannot encode anything of ids that are called bad."""
 
     is_broken = False
@@ -670,22 +689,26 @@ class Unwritable(Bench):
 
 def test_a_transaction_that_cannot_be_aborted_in_time_stops_no_other() -> None:
     """Its time is up again a while later; an exception there once ended the broker."""
-    bench = Unwritable()
+    bench = FailingTransactionWrites()
     for name in ("a", "bad", "z"):
         bench.add(bench.init(name=name), 0, name=name)
     bench.is_broken = True
     bench.pass_time(61.0)
     states = {name: bench.read(name).state for name in ("a", "bad", "z")}
-    assert states == {"a": State.PREPARE_ABORT, "bad": State.ONGOING, "z": State.PREPARE_ABORT}
+    assert states == {
+        "a": TransactionState.PREPARE_ABORT,
+        "bad": TransactionState.ONGOING,
+        "z": TransactionState.PREPARE_ABORT,
+    }
     assert bench.failing() == [("transaction_timeout", "bad")]
     bench.is_broken = False
     bench.pass_time(31.0)
-    assert bench.read("bad").state is State.PREPARE_ABORT and not bench.failing()
+    assert bench.read("bad").state is TransactionState.PREPARE_ABORT and not bench.failing()
 
 
 def test_an_id_that_cannot_expire_stops_no_other() -> None:
     """Nor does it end the sweep: those behind it go."""
-    bench = Unwritable()
+    bench = FailingTransactionWrites()
     for name in ("a", "bad", "z"):
         bench.init(name=name)
     bench.is_broken = True
@@ -699,7 +722,7 @@ def test_an_id_that_cannot_expire_stops_no_other() -> None:
 
 def test_outcomes_that_cannot_be_recorded_do_not_starve_others() -> None:
     """However many they are: each tick begins behind those of the last one."""
-    bench = Unwritable()
+    bench = FailingTransactionWrites()
     names = [f"bad{number}" for number in range(5)] + ["good"]
     for name in names:
         producer = bench.init(name=name)
@@ -714,5 +737,5 @@ def test_outcomes_that_cannot_be_recorded_do_not_starve_others() -> None:
         bench.now += 0.5
         bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms, most=2)
         bench.commit()
-    assert bench.read("good").state is State.COMPLETE_COMMIT
+    assert bench.read("good").state is TransactionState.COMPLETE_COMMIT
     assert len(bench.failing()) == 5

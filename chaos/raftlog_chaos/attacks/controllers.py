@@ -1,0 +1,196 @@
+"""Strangers at the controller's port: MessagePack that lies, handshakes that stop half way, proofs made up."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from typing import Any, Final
+
+import msgspec
+
+from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.target import (
+    Line,
+    Target,
+    all_told,
+    counted,
+    for_seconds,
+    never_read,
+    told,
+)
+
+LENGTH: Final = struct.Struct(">I")
+NONCE: Final = bytes(range(32))
+LARGEST_HANDSHAKE: Final = 4 * 1024
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def frame(payload: bytes) -> bytes:
+    """Return bytes as a frame of a channel during its handshake."""
+    return LENGTH.pack(len(payload)) + payload
+
+
+def message(kind: str, *fields: Any) -> bytes:
+    """Return a message of the handshake as a frame; see raftlog.quorum.channel."""
+    return frame(_encode([f"raftlog {kind}", *fields]))
+
+
+def hello(
+    node: int = 2, kind: str = "raft", *, protocol: int = 1, cluster: str = "", nonce: bytes = NONCE
+) -> bytes:
+    """Return a hello of a node that may be anybody."""
+    return message("hello", protocol, kind, node, cluster, nonce)
+
+
+KINDS: Final = ("raft", "rpc", "heartbeat", "observe")
+
+
+@attack("controller")
+def lying_messagepack(target: Target) -> str:
+    """MessagePack that claims billions of elements, or is nested a thousand deep, closes its channel at once."""
+    lies = [
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\x91" * 4_000,
+        b"\x81\xa1a" * 1_300,
+        b"\x96" + _encode("raftlog hello") + b"\xdd\xff\xff\xff\xff",
+        b"\x9f" + _encode("raftlog hello") * 15,
+        b"\xc1",
+        b"",
+        _encode({"a": 1}),
+        _encode(["raftlog welcome"]),
+        _encode(["raftlog refusal", "r" * 4_000]),
+        _encode(["raftlog proof", b"p" * 4_000]),
+    ]
+    return told(target, [frame(each) for each in lies] * 10, port="controller")
+
+
+@attack("controller")
+def impossible_channel_frames(target: Target) -> str:
+    """Frames of no bytes, of more than a handshake has, or cut off, are refused before anything is kept of them."""
+    sizes = (0, LARGEST_HANDSHAKE + 1, 1 << 24, 2**31, 2**32 - 1)
+    frames = [LENGTH.pack(size) + b"x" * 100 for size in sizes] + [LENGTH.pack(4_000) + b"x" * 3_999, b"\0\0"]
+    return told(target, frames * 20, port="controller")
+
+
+@attack("controller")
+def handshakes_that_lie(target: Target) -> str:
+    """Hellos of made-up nodes, kinds and clusters, and proofs without knowledge, are refused with a reason."""
+    chance = random.Random(3)
+    frames = [
+        hello(node, kind) + message("proof", chance.randbytes(32))
+        for node in (-1, 0, 1, 2, 3, 99, 2**62)
+        for kind in KINDS
+    ]
+    frames += [hello(protocol=each) for each in (0, 2, -1, 2**62)]
+    frames += [hello(kind=each) for each in ("", "raftraft", "x" * 3_000)]
+    frames += [hello(cluster=each) for each in ("c" * 3_900, "\u0000", "another")]
+    frames += [hello(nonce=each) for each in (b"", b"n", bytes(31), bytes(33), bytes(3_900))]
+    frames += [
+        hello() + hello(),
+        message("proof", bytes(32)),
+        message("welcome"),
+        message("challenge", 1, "", NONCE, bytes(32)),
+    ]
+    frames += [
+        hello() + message("proof", b""),
+        hello() + message("proof", bytes(3_900)),
+        hello() + message("welcome"),
+    ]
+    return told(target, frames * 3, port="controller")
+
+
+@attack("controller", within_s=20)
+def handshakes_that_stop_half_way(target: Target) -> str:
+    """A thousand channels that say hello and then nothing are given up after the time of a handshake."""
+    with target.lines(1_000, "controller") as lines:
+        for number, line in enumerate(lines):
+            line.send(hello(1 + number % 3, KINDS[number % 4]))
+        time.sleep(5)
+        return counted([_end(line) for line in lines])
+
+
+def _end(line: Line) -> str:
+    while line.read(0.02):
+        pass
+    return "closed" if line.closed else "still open"
+
+
+@attack("controller", within_s=20)
+def a_handshake_a_byte_at_a_time(target: Target) -> str:
+    """Hellos that arrive a byte at a time are given up after the time of a handshake as well."""
+    going_on, data = for_seconds(6), hello()
+    sent = 0
+    with target.lines(200, "controller") as lines:
+        while going_on() and sent < len(data):
+            for line in lines:
+                line.send(data[sent : sent + 1], within_s=0.01)
+            sent += 1
+            time.sleep(0.15)
+        return counted([_end(line) for line in lines])
+
+
+@attack("controller", within_s=20)
+def hellos_in_a_hurry(target: Target) -> str:
+    """As many handshakes as a stranger can begin in five seconds leave the quorum its leader."""
+    going_on, begun = for_seconds(5), 0
+    while going_on():
+        for node in target.nodes:
+            try:
+                with target.line("controller", node) as line:
+                    line.send(hello(2) + message("proof", bytes(32)))
+                    line.read(0.01)
+                    begun += 1
+            except OSError:
+                continue
+    return f"{begun} begun"
+
+
+@attack("controller", within_s=20)
+def challenges_that_nobody_reads(target: Target) -> str:
+    """Channels that are written to and never read do not pile up answers, within their handshake or after it."""
+    with target.lines(200, "controller") as lines:
+        sent = never_read(lines, hello() * 100, seconds=4)
+        return f"{sent // 1024} KiB taken, {counted([each.state for each in lines])}"
+
+
+@attack("controller", within_s=40)
+def megabytes_beyond_the_last_channel(target: Target) -> str:
+    """Channels beyond the limit of channels are closed, and what they send is not kept."""
+    with target.rush(2_100, "controller") as first:
+        piece, taken = bytes(1 << 20), 0
+        lines = first[-80:]
+        for _ in range(8):
+            for line in lines:
+                taken += line.send(piece, within_s=0.05)
+        return f"{taken >> 20} MiB taken on the last 80 of 2,100; {counted(all_told(lines, 0.5))}"
+
+
+@attack("controller", within_s=20)
+def garbage_behind_a_hello(target: Target) -> str:
+    """Random bytes behind a hello, in frames that look right, close the channel and cost a line of log."""
+    chance = random.Random(4)
+    frames = [hello() + frame(chance.randbytes(chance.randint(1, 200))) for _ in range(600)]
+    return told(target, frames, port="controller")
+
+
+@attack("controller", ci=True)
+def text_that_is_no_text(target: Target) -> str:
+    """MessagePack strings that are no UTF-8, in the tag or a field of a handshake, end their channel alone."""
+    tag, kind = _encode("raftlog hello"), _encode("raft")
+    bad = b"\xa4\xff\xfe\xfd\xfc"
+    lies = [
+        b"\x96" + tag[:9] + b"\xff\xff" + tag[11:] + b"\x01" + kind + b"\x02\xa0" + _encode(NONCE),
+        b"\x96" + tag + b"\x01" + bad + b"\x02\xa0" + _encode(NONCE),
+        b"\x96" + tag + b"\x01" + kind + b"\x02" + bad + _encode(NONCE),
+        b"\x92" + _encode("raftlog refusal") + bad,
+        b"\x91" + bad,
+        bad,
+    ]
+    return "; ".join(
+        told(target, [frame(each) for each in lies], port="controller", node=node) for node in target.nodes
+    )

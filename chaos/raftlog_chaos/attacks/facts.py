@@ -1,0 +1,126 @@
+"""Facts that nodes tell over HTTP and in their logs: stalls of the event loop, fencings, errors with a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from raftlog_chaos.attacks.target import Doors, Target
+
+ASK_S: Final = 20.0
+"""A node that does not answer within this is silent."""
+OWN_LAG: Final = "raftlog_event_loop_own_lag_seconds"
+DIRECTORY_FAILED: Final = '"event":"log_directory_failed"'
+_BUCKET = re.compile(rf'^{OWN_LAG}_bucket\{{le="([^"]+)"[^}}]*\}} (\S+)$', re.MULTILINE)
+
+Buckets = dict[float, int]
+"""Cumulative counts by upper bound, seconds."""
+
+
+def ask(doors: Doors, path: str, within_s: float = ASK_S) -> bytes:
+    """Return what a node answers. Raises OSError."""
+    url = f"http://{doors.host}:{doors.http}{path}"
+    with urllib.request.urlopen(url, timeout=within_s) as answer:
+        found: bytes = answer.read()
+    return found
+
+
+def buckets_in(metrics: str) -> Buckets:
+    """Return the histogram of the loop's own lags from a node's /metrics."""
+    return {float(bound): int(float(count)) for bound, count in _BUCKET.findall(metrics)}
+
+
+def own_lags(doors: Doors) -> Buckets:
+    """Return how late a node's loop was by its own computing, since it started. Raises OSError."""
+    return buckets_in(ask(doors, "/metrics").decode())
+
+
+class LogTail:
+    """Reads the new lines of a node's log."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+
+    def unforeseen(self) -> list[str]:
+        """Return the new errors with a traceback since the last call: event and exception."""
+        if not self._path.exists():
+            return []  # the cluster was taken down with its files
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._position += len(whole)
+        return unforeseen_in(whole.decode(errors="replace").splitlines())
+
+
+def unforeseen_in(lines: Iterable[str]) -> list[str]:
+    """Return the errors with a traceback among lines of a log, and the log directories that failed."""
+    found = []
+    for line in lines:
+        if DIRECTORY_FAILED in line:
+            told = json.loads(line)
+            found.append(f"log directory failed: {str(told.get('reason'))[:160]}")
+        if '"exception"' not in line or '"level":"error"' not in line:
+            continue
+        told = json.loads(line)
+        trace = str(told["exception"]).strip()
+        place = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "")
+        found.append(
+            f"{told.get('event')}: {trace.rpartition(chr(10))[2][:160]} ({place.rpartition('/')[2]})"
+        )
+    return found
+
+
+def counter(target: Target, name: str) -> float:
+    """Return what a counter of /metrics comes to over all nodes and labels. Raises OSError."""
+    wanted = re.compile(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", re.MULTILINE)
+    pages = [ask(doors, "/metrics").decode() for doors in target.nodes.values()]
+    return sum(float(value) for page in pages for value in wanted.findall(page))
+
+
+def longest_s(before: Buckets, now: Buckets) -> float:
+    """Return the bound that every lag since `before` was within, seconds; 0 if there was none."""
+    grown = {bound: count - before.get(bound, 0) for bound, count in now.items()}
+    total = max(grown.values(), default=0)
+    return min((bound for bound, count in grown.items() if count == total), default=0.0) if total else 0.0
+
+
+def metadata_offset(nodes: Mapping[int, Doors]) -> int:
+    """Return the offset after the newest metadata that a node knows; 0 if none answers."""
+    found = 0
+    for doors in nodes.values():
+        try:
+            found = max(found, int(json.loads(ask(doors, "/v1/health"))["metadata_offset"]))
+        except (OSError, ValueError, KeyError):
+            continue
+    return found
+
+
+def fencings(nodes: Mapping[int, Doors], since_offset: int) -> list[str]:
+    """Return what nodes say of brokers fenced at this metadata offset or later; one may not have heard of it yet."""
+    found: dict[str, None] = {}
+    answered = False
+    for doors in nodes.values():
+        try:
+            for node in nodes:
+                why = json.loads(ask(doors, f"/v1/brokers/{node}/why"))
+                found |= dict.fromkeys(fencings_in(why, since_offset))
+            answered = True
+        except (OSError, ValueError):
+            continue
+    return list(found) if answered else ["no node answers which brokers are fenced"]
+
+
+def fencings_in(why: Mapping[str, Any], since_offset: int) -> list[str]:
+    """Return the sentences of one broker's history that tell of its fencing at an offset or later."""
+    return [
+        f"{event['message']}, because {event['because']}"
+        for event in why["events"]
+        if "fenced" in event["what"] and event["when"]["metadata_offset"] >= since_offset
+    ]

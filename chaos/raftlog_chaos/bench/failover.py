@@ -1,0 +1,228 @@
+"""Faults in a running cluster, and how long its partitions took no acks=all record around each of them.
+
+One round: all is well and every partition is led by its first replica → strike → the victim has left every ISR → every
+partition acknowledges again → the victim comes back → all is well. A gap belongs to a partition, the rounds' gaps to
+the longest of theirs. `moments` says from the nodes' own logs where the time went. A wait ends once nothing progresses.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from raftlog.testing.cluster import Cluster
+from raftlog.testing.ports import LOOPBACK
+from raftlog.testing.probe import elect_preferred_leaders
+from raftlog_chaos.runs.landmarks import moments
+from raftlog_chaos.runs.meter import PATIENCE, UnavailabilityMeter
+
+SETTLE_S: Final = 0.5
+"""Acknowledgements flow so long before a strike and after what it did, so that a late second gap is seen as well."""
+ELECT_AGAIN_S: Final = 0.25
+
+Strike = Literal["kill", "terminate", "pause"]
+
+
+class Scenario(NamedTuple):
+    """What is done to whom. `controller`: to the node that is the active controller, or to another."""
+
+    name: str
+    strike: Strike
+    controller: bool
+
+
+SCENARIOS: Final = (
+    Scenario("kill -9", "kill", controller=False),
+    Scenario("kill -9, controller's node", "kill", controller=True),
+    Scenario("SIGTERM", "terminate", controller=False),
+    Scenario("SIGTERM, controller's node", "terminate", controller=True),
+    Scenario("pause", "pause", controller=False),
+    Scenario("pause, controller's node", "pause", controller=True),
+)
+
+AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
+    "kill -9": (0.5, 2.5, None),
+    "kill -9, controller's node": (1.2, 3.0, None),
+    "SIGTERM": (0.3, 0.3, 0),
+    "SIGTERM, controller's node": (0.3, 0.3, 0),
+    "pause": (3.5, None, None),
+    "pause, controller's node": (None, None, None),
+}
+"""Of each scenario's median and worst gap, seconds, and of the errors that clients see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One strike. `gaps_s` are by partition; `back_gaps_s` those around the victim's return; `moments` seconds on."""
+
+    node_id: int
+    gaps_s: Sequence[float]
+    back_gaps_s: Sequence[float]
+    errors: Sequence[str]
+    moments: dict[str, float]
+
+    @property
+    def gap_s(self) -> float:
+        return max(self.gaps_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All rounds of one scenario."""
+
+    scenario: Scenario
+    rounds: list[Round] = field(default_factory=list)
+
+    @property
+    def median_s(self) -> float:
+        """Over all partitions of all rounds."""
+        return statistics.median(gap for each in self.rounds for gap in each.gaps_s)
+
+    @property
+    def worst_s(self) -> float:
+        return max(each.gap_s for each in self.rounds)
+
+    @property
+    def worst_back_s(self) -> float:
+        return max(gap for each in self.rounds for gap in each.back_gaps_s)
+
+    @property
+    def errors(self) -> int:
+        return sum(len(each.errors) for each in self.rounds)
+
+    def moment_s(self, landmark: str) -> float | None:
+        """Return the median over the rounds in which it was seen."""
+        seen = [each.moments[landmark] for each in self.rounds if landmark in each.moments]
+        return statistics.median(seen) if seen else None
+
+
+class FailoverRun:
+    """Strikes a cluster while a meter runs on one of its topics."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, partitions: int) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partitions = partitions
+
+    def run(
+        self, scenario: Scenario, rounds: int, *, told: Callable[[Round], None] = lambda _: None
+    ) -> Outcome:
+        """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from one."""
+        outcome = Outcome(scenario)
+        patience = PATIENCE if scenario.strike == "pause" else {}
+        meter = UnavailabilityMeter(
+            self._cluster.bootstrap_servers, self._topic, self._partitions, log_level=0, **patience
+        )
+        with meter:
+            for _ in range(rounds):
+                outcome.rounds.append(self._round(scenario, meter))
+                told(outcome.rounds[-1])
+        return outcome
+
+    def _round(self, scenario: Scenario, meter: UnavailabilityMeter) -> Round:
+        self._make_well(meter)
+        victim = self._victim(scenario)
+        errors_before = len(meter.errors)
+        began, wall_began = time.monotonic(), time.time()
+        self._strike(scenario.strike, victim)
+        self._wait(lambda: self._is_out(victim), f"node {victim} leaves every ISR")
+        self._flow(meter)
+        ended = time.monotonic()
+        gaps = meter.longest_gaps(began, ended)
+        longest = max(gaps)
+        self._bring_back(scenario.strike, victim)
+        self._wait(self._all_in_sync, f"node {victim} is back in every ISR")
+        self._flow(meter)
+        return Round(
+            node_id=victim,
+            gaps_s=[gap.seconds for gap in gaps],
+            back_gaps_s=[gap.seconds for gap in meter.longest_gaps(ended, time.monotonic())],
+            errors=meter.errors[errors_before:],
+            moments={
+                **self._moments(wall_began, victim),
+                "stalled": longest.ended_at - longest.seconds - began,
+                "acknowledged": longest.ended_at - began,
+            },
+        )
+
+    def _make_well(self, meter: UnavailabilityMeter) -> None:
+        self._wait(self._all_in_sync, "every replica is in sync")
+        asked_at = 0.0
+
+        def balanced() -> bool:
+            nonlocal asked_at
+            partitions = self._cluster.partitions(self._topic).values()
+            if partitions and all(each.leader == each.replicas[0] for each in partitions):
+                return True
+            if time.monotonic() > asked_at + ELECT_AGAIN_S:
+                asked_at = time.monotonic()
+                self._elect_preferred()
+            return False
+
+        self._wait(balanced, "every partition is led by its first replica")
+        self._flow(meter)
+
+    def _elect_preferred(self) -> None:
+        for node_id in self._cluster.running_ids():
+            try:
+                elect_preferred_leaders(LOOPBACK, self._cluster.nodes[node_id].port)
+            except OSError:
+                continue
+            return
+
+    def _victim(self, scenario: Scenario) -> int:
+        self._wait(lambda: self._cluster.controller_id() is not None, "there is a controller")
+        controller = self._cluster.controller_id()
+        assert controller is not None
+        if scenario.controller:
+            return controller
+        others = sorted(self._cluster.running_ids() - {controller})
+        return others[int(time.monotonic() * 1000) % len(others)]
+
+    def _strike(self, strike: Strike, victim: int) -> None:
+        if strike == "kill":
+            self._cluster.kill(victim)
+        elif strike == "terminate":
+            self._cluster.stop(victim)
+        else:
+            self._cluster.pause(victim)
+
+    def _bring_back(self, strike: Strike, victim: int) -> None:
+        if strike == "pause":
+            self._cluster.resume(victim)
+        else:
+            self._cluster.restart(victim, wait=False)
+
+    # -- conditions
+
+    def _is_out(self, victim: int) -> bool:
+        partitions = self._cluster.partitions(self._topic).values()
+        return bool(partitions) and all(
+            victim not in each.isr and each.leader != victim for each in partitions
+        )
+
+    def _all_in_sync(self) -> bool:
+        partitions = self._cluster.partitions(self._topic).values()
+        return len(partitions) == self._partitions and all(
+            set(each.isr) == set(each.replicas) for each in partitions
+        )
+
+    def _flow(self, meter: UnavailabilityMeter) -> None:
+        """Wait until every partition acknowledges, and go on doing so for SETTLE_S."""
+        for _ in range(2):
+            since = time.monotonic()
+            self._wait(lambda since=since: meter.acknowledged(since), "every partition acknowledges")  # type: ignore[misc]
+            time.sleep(SETTLE_S / 2)
+
+    def _wait(self, holds: Callable[[], bool], what: str) -> None:
+        self._cluster.wait_until(holds, what, seen=lambda: self._cluster.partitions(self._topic))
+
+    def _moments(self, since: float, victim: int) -> dict[str, float]:
+        lines: list[str] = []
+        for node_id, node in self._cluster.nodes.items():
+            if node_id != victim:
+                lines.extend(node.log_path.read_text(errors="replace").splitlines())
+        return moments(lines, since)

@@ -1,0 +1,71 @@
+"""What is ours about transactions: all of one or nothing of it (torn-transaction), and what a group consumes in them.
+
+A transaction with a group commits the group's offsets behind what it polled: each value is consumed in one committed
+transaction of the group, and none is left out (processed-twice, left-out). Whether one without an answer was committed
+shows in whether its writes were read; so like `unseen` this is for histories in which everything is read at the end.
+"""
+
+from __future__ import annotations
+
+from raftlog_chaos.checkers.evidence import FAIL, NOBODY, Evidence, KeyLog
+from raftlog_chaos.checkers.findings import Findings
+from raftlog_chaos.checkers.steps import Step
+
+
+class Transactions:
+    """Takes completions one by one, in real-time order; `finish` after the last."""
+
+    def __init__(self, evidence: Evidence, findings: Findings) -> None:
+        self._evidence = evidence
+        self._findings = findings
+        self._consumed: dict[tuple[str, KeyLog], dict[int, int]] = {}
+        """By group and key: each value that was consumed, and the line that tells so."""
+
+    def take(self, step: Step) -> None:
+        if step.op.f != "txn" or not self._evidence.committed[step.number]:
+            return
+        self._judge_whole(step)
+        if step.op.group:
+            for log, values in step.reads.items():
+                self._consume(step, log, values)
+
+    def _judge_whole(self, step: Step) -> None:
+        read: list[tuple[KeyLog, int]] = []
+        unread: list[tuple[KeyLog, int]] = []
+        for log, values in step.sends.items():
+            for at in values:
+                (unread if log.reader[at] == NOBODY else read).append((log, at))
+        if read and unread:
+            (log, at), (other, other_at) = read[0], unread[0]
+            value, missing = log.values()[at], other.values()[other_at]
+            text = f"{value!r} was read, but {missing!r} of {other.name} never was"
+            lines = (step.position, self._evidence.line_of(log.reader[at]))
+            self._findings.add("torn-transaction", log.name, text, positions=lines, about=(value, missing))
+
+    def _consume(self, step: Step, log: KeyLog, values: list[int]) -> None:
+        consumed = self._consumed.setdefault((step.op.group, log), {})
+        mine: set[int] = set()
+        for at in values:
+            before = consumed.setdefault(at, step.position)
+            again = before != step.position or at in mine
+            mine.add(at)
+            if again:
+                value = log.values()[at]
+                text = f"{step.op.group} consumed {value!r} more than once"
+                lines = (before, step.position)
+                self._findings.add("processed-twice", log.name, text, positions=lines, about=(value,))
+
+    def finish(self) -> None:
+        """Look for what groups left out."""
+        for (group, log), consumed in self._consumed.items():
+            last = max(consumed, key=log.index.__getitem__)
+            values = log.values()
+            for at in log.order[: max(log.index[last], 0)]:
+                writer = log.writer[at]
+                if at in consumed or (writer != NOBODY and self._evidence.outcome[writer] == FAIL):
+                    continue
+                text = f"{group} consumed {values[last]!r} behind it, and never {values[at]!r}"
+                lines = (consumed[last], self._evidence.line_of(log.reader[at]))
+                self._findings.add(
+                    "left-out", log.name, text, positions=lines, about=(values[at], values[last])
+                )

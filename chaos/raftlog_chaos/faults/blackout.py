@@ -1,0 +1,23 @@
+"""All nodes lose their power at once, and what none of them had synced is gone; they come back one after the other."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+from raftlog_chaos.testbeds.testbed import Ability, Place
+
+
+class Blackout:
+    name: ClassVar[str] = "blackout"
+    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.POWER_CUT})
+    destructive: ClassVar[bool] = False
+
+    async def inject(self, place: Place, chance: random.Random) -> str:
+        for node_id in place.nodes:
+            await place.power_cut(node_id)
+        return "all nodes"
+
+    async def heal(self, place: Place) -> None:
+        for node_id in place.nodes:
+            await place.start(node_id)

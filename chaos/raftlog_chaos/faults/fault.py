@@ -1,0 +1,104 @@
+"""What a fault is: something that can be injected into a place and healed again, with the same name everywhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from raftlog_chaos.testbeds.testbed import Ability, PartitionView, Place, View
+
+
+class Fault(Protocol):
+    """One injection and its healing. Make a new one for each."""
+
+    name: ClassVar[str]
+    """As in Python, the command line, HTTP and suites: words joined by hyphens."""
+    needs: ClassVar[frozenset[Ability]]
+    destructive: ClassVar[bool]
+    """Destroys what a node was trusted to keep: one node at a time, only while all others have everything."""
+
+    async def inject(self, place: Place, chance: random.Random) -> str:
+        """Do it, to whom chance picks, and say in a few words to whom; "" if there was nobody to do it to."""
+
+    async def heal(self, place: Place) -> None:
+        """Undo it. What it did to others in the meantime stays; healing twice is healing once."""
+
+
+class OfOneNode:
+    """A fault that befalls one node: say whom it picks, what strikes and what cures."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[Ability]]
+    destructive: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.node_id: int | None = None
+
+    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+        """Return a node to strike: one that runs, unless a fault knows better; None if there is none."""
+        return any_of(view.running - view.paused, chance)
+
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        raise NotImplementedError
+
+    async def cure(self, place: Place, node_id: int) -> None:
+        """Start the node; nothing happens if it runs."""
+        await place.start(node_id)
+
+    async def inject(self, place: Place, chance: random.Random) -> str:
+        node_id = self.pick(await place.view(), place, chance)
+        if node_id is None:
+            return ""
+        self.node_id = node_id
+        await self.strike(place, node_id, chance)
+        return f"node {node_id}"
+
+    async def heal(self, place: Place) -> None:
+        node_id, self.node_id = self.node_id, None
+        if node_id is not None:
+            await self.cure(place, node_id)
+
+
+def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
+    """Return one of the nodes, or None of none."""
+    return chance.choice(sorted(nodes)) if nodes else None
+
+
+def a_leader(view: View, chance: random.Random) -> int | None:
+    """Return the leader of some partition, the likelier the more it leads."""
+    return _one_of_the_leaders(view.partitions, view, chance)
+
+
+def a_coordinator(view: View, chance: random.Random) -> int | None:
+    """Return the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
+
+    Before there is any transaction or group nobody coordinates: None.
+    """
+    by_topic: dict[str, dict[str, PartitionView]] = {}
+    for key, each in sorted(view.internal.items()):
+        by_topic.setdefault(key.rpartition("-")[0], {})[key] = each
+    if not by_topic:
+        return None
+    return _one_of_the_leaders(by_topic[chance.choice(sorted(by_topic))], view, chance)
+
+
+def _one_of_the_leaders(
+    partitions: Mapping[str, PartitionView], view: View, chance: random.Random
+) -> int | None:
+    leaders = [each.leader for _, each in sorted(partitions.items())]
+    running = [each for each in leaders if each is not None and each in view.running - view.paused]
+    return chance.choice(running) if running else None
+
+
+def the_controller(view: View) -> int | None:
+    """Return the active controller, if it runs."""
+    return view.controller if view.controller in view.running - view.paused else None
+
+
+def a_follower(view: View, chance: random.Random) -> int | None:
+    """Return a running member of some ISR that does not lead there."""
+    found = {
+        node_id for each in view.partitions.values() for node_id in each.isr if node_id != each.leader
+    } & (view.running - view.paused)
+    return any_of(frozenset(found), chance)

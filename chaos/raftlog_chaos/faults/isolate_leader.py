@@ -1,0 +1,18 @@
+"""A node that leads a partition is cut off from all others; clients still write to it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from raftlog_chaos.faults.fault import a_leader
+from raftlog_chaos.faults.links import Link, OfLinks, around
+from raftlog_chaos.testbeds.testbed import Place, View
+
+
+class IsolateLeader(OfLinks):
+    name = "isolate-leader"
+
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        node_id = a_leader(view, chance)
+        return ("", []) if node_id is None else (f"node {node_id}", around(node_id, place))

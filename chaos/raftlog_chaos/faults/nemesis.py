@@ -1,0 +1,227 @@
+"""Whoever lets faults loose on a place, heals them, and writes down when: on any loop, in any world.
+
+One plan decides what comes next: `Steps` one after the other, `RotatingMix` a few at a time that change. The laws: a
+fault whose needs the place lacks is noted as not run; of destructive faults one at a time, only while all others have
+everything, and the next only when the cluster is whole again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.faults.fault import Fault
+from raftlog_chaos.faults.flip_bit import FlipBit
+from raftlog_chaos.testbeds.testbed import Ability, Place, View
+
+Event = Literal["inject", "heal", "not run"]
+
+LOOK_S: Final = 0.05
+"""How often a destructive fault looks whether the cluster is whole."""
+RETURN_S: Final = 30.0
+"""So long a step waits for nodes that the one before left on their way back."""
+MOST_AT_ONCE: Final = 3
+"""Kinds of faults in one period of a rotating mix."""
+STRIKE_S: Final = 5.0
+"""In a mix something new happens about this often, seconds."""
+HEAL_RATE: Final = 0.7
+"""So often all is healed before the next strike."""
+DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.FAILING_DISK})
+
+
+class Moment(NamedTuple):
+    """What the nemesis did. `at_s` is loop seconds; of "not run", `target` says why."""
+
+    at_s: float
+    event: Event
+    fault: str
+    target: str
+
+
+class Step(NamedTuple):
+    """One fault for so long, then rest for so long, seconds."""
+
+    fault: str
+    for_s: float
+    rest_s: float
+
+
+class Steps(NamedTuple):
+    """Faults in this order, again and again."""
+
+    steps: Sequence[Step]
+
+
+class RotatingMix(NamedTuple):
+    """Every `period_s` up to three other faults, again and again; `quiet_share` of the periods have none."""
+
+    period_s: float
+    quiet_share: float
+    faults: Sequence[str]
+
+
+Plan = Steps | RotatingMix
+
+
+class Nemesis:
+    """Injects faults into a place by a plan. `timeline` and `counts` say what happened."""
+
+    def __init__(self, place: Place, chance: random.Random, plan: Plan) -> None:
+        self.place = place
+        self.plan = plan
+        self.timeline: list[Moment] = []
+        self.counts: Counter[str] = Counter()
+        """How often each fault befell somebody."""
+        self.active: list[tuple[Fault, str]] = []
+        """Injected and not healed yet, with their targets."""
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+        self._wounded = False
+        """A destructive fault struck, and the cluster was not seen whole since."""
+        self._rotten: int | None = None
+        """The node whose disk rots in this run: what nobody reads is not repaired, so that no other may."""
+        self._missing: set[str] = set()
+
+    async def run(self, seconds: float) -> None:
+        """Let faults loose for so long. What is broken at the end stays broken until `calm`."""
+        end = self._loop.time() + seconds
+        if isinstance(self.plan, Steps):
+            await self._step(self.plan, end)
+        else:
+            await self._rotate(self.plan, end)
+
+    async def calm(self) -> None:
+        """Heal everything, whoever did it, and start every node. Does not wait until the cluster is well."""
+        place = self.place
+        for fault, _ in tuple(self.active):
+            await self.heal(fault)
+        await place.heal_links()
+        for node_id in place.nodes:
+            await place.resume(node_id)
+            if place.abilities & DISK_TROUBLES:
+                await place.trouble_disk(node_id, DiskTrouble())
+            if Ability.CLOCK in place.abilities:
+                await place.set_clock(node_id, 0)
+            await place.start(node_id)
+
+    # --- one fault
+
+    async def inject(self, name: str) -> Fault | None:
+        """Inject a fault now. None if the place can't, or if there is nobody whom it may befall."""
+        kind = FAULTS[name]
+        lacking = kind.needs - self.place.abilities
+        if lacking:
+            if name not in self._missing:
+                self._missing.add(name)
+                self._note("not run", name, f"{self.place.name} lacks {', '.join(sorted(lacking))}")
+            return None
+        if kind.destructive and not await self._may_destroy():
+            return None
+        fault = FlipBit(self._rotten) if kind is FlipBit else kind()
+        target = await fault.inject(self.place, self._chance)
+        if not target:
+            return None
+        if isinstance(fault, FlipBit):
+            self._rotten = fault.only
+        self._wounded |= kind.destructive
+        self.counts[name] += 1
+        self.active.append((fault, target))
+        self._note("inject", name, target)
+        return fault
+
+    async def heal(self, fault: Fault) -> None:
+        """Heal what `inject` returned."""
+        for index, (each, target) in enumerate(self.active):
+            if each is fault:
+                del self.active[index]
+                await fault.heal(self.place)
+                self._note("heal", fault.name, target)
+                return
+
+    async def _may_destroy(self) -> bool:
+        if any(fault.destructive for fault, _ in self.active):
+            return False
+        if self._wounded:
+            self._wounded = not is_whole(await self.place.view(), self.place)
+        return not self._wounded
+
+    def _note(self, event: Event, fault: str, target: str) -> None:
+        self.timeline.append(Moment(self._loop.time(), event, fault, target))
+
+    # --- plans
+
+    async def _step(self, plan: Steps, end: float) -> None:
+        turn = 0
+        while self._loop.time() < end:
+            name, for_s, rest_s = plan.steps[turn % len(plan.steps)]
+            turn += 1
+            await self._returned(min(end, self._loop.time() + RETURN_S))
+            if self._loop.time() >= end:
+                return
+            fault = await self._inject_within(name, min(end, self._loop.time() + for_s + rest_s))
+            if fault is not None:
+                await asyncio.sleep(min(for_s, max(0.0, end - self._loop.time())))
+                await self.heal(fault)
+            await asyncio.sleep(min(rest_s, max(0.0, end - self._loop.time())))
+
+    async def _returned(self, until: float) -> None:
+        """Wait until every node that runs is ready.
+
+        A step is about its own fault: on a busy machine a node that was started again takes seconds to come back, and
+        whoever kills another one meanwhile leaves no majority, and measures that.
+        """
+        while self._loop.time() < until:
+            view = await self.place.view()
+            if view.running - view.paused <= view.ready:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _inject_within(self, name: str, until: float) -> Fault | None:
+        """Inject a step's fault as soon as there is somebody whom it may befall."""
+        while (fault := await self.inject(name)) is None and name not in self._missing:
+            if self._loop.time() + LOOK_S > until:
+                break
+            await asyncio.sleep(LOOK_S)
+        return fault
+
+    async def _rotate(self, plan: RotatingMix, end: float) -> None:
+        able = [name for name in plan.faults if not FAULTS[name].needs - self.place.abilities]
+        for name in plan.faults:
+            if name not in able:
+                await self.inject(name)  # notes that it is not run
+        while self._loop.time() < end:
+            period_end = min(end, self._loop.time() + plan.period_s)
+            if able and self._chance.random() >= plan.quiet_share:
+                await self._strike_until(period_end, self._draw(able))
+            await asyncio.sleep(max(0.0, period_end - self._loop.time()))
+            for fault, _ in tuple(self.active):
+                await self.heal(fault)
+
+    def _draw(self, able: Sequence[str]) -> list[str]:
+        return self._chance.sample(able, self._chance.randint(1, min(MOST_AT_ONCE, len(able))))
+
+    async def _strike_until(self, end: float, names: Sequence[str]) -> None:
+        """Strike now and then, sometimes twice before healing; the same fault may strike somebody else next."""
+        strike_s = min(STRIKE_S, end - self._loop.time())
+        while (left := end - self._loop.time()) > 0:
+            await self.inject(self._chance.choice(names))
+            await asyncio.sleep(min(left, strike_s * self._chance.uniform(0.1, 0.6)))
+            if self._chance.random() < HEAL_RATE:
+                for fault, _ in tuple(self.active):
+                    await self.heal(fault)
+            await asyncio.sleep(
+                max(0.0, min(end - self._loop.time(), strike_s * self._chance.uniform(0.0, 0.4)))
+            )
+
+
+def is_whole(view: View, place: Place) -> bool:
+    """Every node is ready, and every partition has a leader and all its replicas in sync."""
+    return view.ready == frozenset(place.nodes) and all(
+        each.leader is not None and each.isr == each.replicas
+        for each in (*view.partitions.values(), *view.internal.values())
+    )

@@ -1,0 +1,26 @@
+"""A follower's disk is so slow that it lags behind."""
+
+from __future__ import annotations
+
+import random
+
+from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog_chaos.faults.fault import OfOneNode, a_follower
+from raftlog_chaos.testbeds.testbed import Ability, Place, View
+
+SLOW_S = (0.5, 1.0, 2.0)
+"""How much longer each sync takes, seconds: about replica.lag.time.max.ms in tests."""
+
+
+class SlowFollower(OfOneNode):
+    name = "slow-follower"
+    needs = frozenset({Ability.SLOW_DISK})
+
+    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+        return a_follower(view, chance)
+
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.trouble_disk(node_id, DiskTrouble(slow_s=chance.choice(SLOW_S)))
+
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.trouble_disk(node_id, DiskTrouble())

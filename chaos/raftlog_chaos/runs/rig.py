@@ -1,0 +1,57 @@
+"""What a run stands on: a place whose nodes keep logs, and the clients that reach it. Each world brings its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from raftlog.testing.progress import Signs, no_signs
+from raftlog_chaos.runs.commit_meter import CommitMeter
+from raftlog_chaos.runs.meter import Meter
+from raftlog_chaos.testbeds.testbed import Place
+from raftlog_chaos.workloads.log import OpenPort
+
+
+class OpenPlace(Place, Protocol):
+    """A place that was opened for one run."""
+
+    bootstrap: str
+    """host:port of its nodes, joined by commas."""
+
+    def logs(self) -> Mapping[int, Path]:
+        """Where each node's log is."""
+
+    def fallen(self) -> Mapping[int, str]:
+        """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""
+
+    def scandals(self) -> Sequence[str]:
+        """Return what the place saw and no fault excuses: nodes that would not end, rot that nobody noticed.
+
+        Ask once the place is closed, when all is said that the nodes have to say.
+        """
+
+    async def close(self) -> None:
+        """Take everything down; may be called again."""
+
+
+class Unavailable(RuntimeError):
+    """A place that can't be had on this machine; the message says why, in one line."""
+
+
+class Ground(NamedTuple):
+    """One run's place and clients."""
+
+    place: OpenPlace
+    open_port: OpenPort
+    """(process, kind) -> a client."""
+    open_meter: Callable[[str, int], Meter]
+    """(topic, partitions) -> closed loops on it."""
+    wall_s: Callable[[], float]
+    """The clock of the nodes' logs, seconds since the epoch."""
+    left_behind: Sequence[str] = ()
+    """Clients that did not come back from a call, as they are found."""
+    open_commit_meter: Callable[[str], CommitMeter] | None = None
+    """(topic) -> closed loops on coordinators, where clients can do transactions."""
+    signs: Callable[[], Signs] = no_signs
+    """Signs of life of the nodes, where there are processes."""

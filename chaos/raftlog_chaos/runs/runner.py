@@ -1,0 +1,291 @@
+"""Runs one case on a ground: quiet, faults, healing, and the final reading of everything. It judges nothing.
+
+The order is law: clients write before the first fault and until the cluster is whole again; only then they read all.
+A phase ends once nothing progresses; what goes wrong on the way is written down rather than raised, so that the rest
+still happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from raftlog.testing.progress import STALL_S, Stalled, Wait
+from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.faults.nemesis import Nemesis, Plan, RotatingMix, Step, Steps
+from raftlog_chaos.history import Op, Recorder
+from raftlog_chaos.runs.case import Case, Faults
+from raftlog_chaos.runs.commit_meter import CommitMeter
+from raftlog_chaos.runs.meter import Beats, Meter
+from raftlog_chaos.runs.record import Phase, Record, injections
+from raftlog_chaos.runs.rig import Ground
+from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+
+METER_TOPIC: Final = "heartbeats"
+METER_PARTITIONS: Final = 3
+REPLICAS: Final = 3
+TOPIC_CONFIGS: Final = {"min.insync.replicas": "2"}
+LOOK_S: Final = 0.1
+"""How often the cluster is asked whether it is whole, and progress told."""
+PHASE_STALL_S: Final = 2 * STALL_S
+"""A phase ends where its own waits do not."""
+SETTLE_S: Final = 0.5
+"""Writing goes on so long after the cluster is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is, for whoever watches. `active` are the faults at work."""
+
+    case: Case
+    phase: str
+    phase_s: float
+    phase_of_s: float
+    acked: int
+    read: int
+    active: tuple[str, ...] = ()
+
+
+Told = Callable[[Progress], object]
+
+
+class Runner:
+    """One run of one case. `keep` gets every operation of the history."""
+
+    def __init__(
+        self,
+        case: Case,
+        ground: Ground,
+        *,
+        seed: int,
+        keep: Callable[[Op], object],
+        told: Told = lambda _: None,
+    ) -> None:
+        self._ground = ground
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        self.record = Record(
+            case,
+            ground.place.name,
+            seed,
+            began_at=self._loop.time(),
+            began_wall_s=ground.wall_s(),
+        )
+        self._keep = keep
+        self._recorder = Recorder(lambda: int((self._loop.time() - self.record.began_at) * 1e9), self._note)
+        chance = random.Random(f"{seed}/{case.name}")
+        self._nemesis = Nemesis(ground.place, random.Random(chance.random()), plan_of(case.faults))
+        self._workload = LogWorkload(
+            self._recorder, ground.open_port, random.Random(chance.random()), options_of(case)
+        )
+        self._meter: Meter | None = None
+        self._commit_meter: CommitMeter | None = None
+        self._stalled = ""
+        """Why the last phase was broken off."""
+
+    def _note(self, op: Op) -> None:
+        self.record.tally.keep(op)
+        self._keep(op)
+
+    async def run(self) -> Record:
+        """Run all phases. Nodes are left running; whoever opened the place closes it."""
+        record, case = self.record, self.record.case
+        record.not_run = missing(case.faults.names, self._ground)
+        try:
+            async with self._phase("start"):
+                await self._begin()
+            async with self._phase("quiet", case.faults.quiet_s):
+                await asyncio.sleep(case.faults.quiet_s)
+            async with self._phase("faults", case.faults.seconds):
+                await self._nemesis.run(case.faults.seconds)
+            async with self._phase("heal"):
+                await self._heal()
+            async with self._phase("read"):
+                await self._read()
+        finally:
+            await self._end()
+        return record
+
+    @asynccontextmanager
+    async def _phase(self, name: str, planned_s: float = 0.0) -> AsyncIterator[None]:
+        """Run a phase that lasts as long as planned, and longer as long as anything progresses."""
+        began_s = self._now_s()
+        watch: asyncio.Future[None] | None = None
+        try:
+            async with asyncio.timeout(None) as limit:
+                watch = asyncio.ensure_future(self._watch(name, planned_s, limit))
+                yield
+        except TimeoutError:
+            self.record.troubles.append(self._stalled)
+        except (AssertionError, OSError, RuntimeError, ValueError) as error:
+            self.record.troubles.append(f"{name}: {type(error).__name__}: {error}")
+        finally:
+            if watch is not None:
+                watch.cancel()
+            self.record.phases.append(Phase(name, began_s, self._now_s()))
+
+    def _now_s(self) -> float:
+        return self._loop.time() - self.record.began_at
+
+    async def _watch(self, phase: str, of_s: float, limit: asyncio.Timeout) -> None:
+        """Tell how far the phase is, again and again, and end it once nothing progresses."""
+        began_s, tally = self._now_s(), self.record.tally
+        wait: Wait | None = None
+        while True:
+            now_s = self._now_s()
+            if wait is None and now_s - began_s >= of_s:
+                wait = self._wait(f"the phase {phase} ends", self._progress, stall_s=PHASE_STALL_S)
+            try:
+                if wait is not None:
+                    wait.pause()
+            except Stalled as error:
+                self._stalled = str(error)
+                limit.reschedule(self._loop.time())
+                return
+            self._gather(now_s)
+            active = tuple(
+                f"{each.fault} {each.target}".strip()
+                for each in self.record.injections
+                if each.until_s >= now_s
+            )
+            self._told(
+                Progress(self.record.case, phase, now_s - began_s, of_s, tally.acked, tally.read, active)
+            )
+            await asyncio.sleep(LOOK_S)
+
+    def _progress(self) -> str:
+        tally = self.record.tally
+        acks = sum(len(each.acked_at) for each in self._meter.beats) if self._meter else 0
+        return f"{tally.acked} writes and {acks} beats acknowledged, {tally.read} records read"
+
+    def _wait(self, what: str, seen: Callable[[], object], *, stall_s: float = STALL_S) -> Wait:
+        return Wait(what, seen=seen, signs=self._ground.signs, clock=self._loop.time, stall_s=stall_s)
+
+    def _gather(self, now_s: float) -> None:
+        self.record.injections = list(injections(self._nemesis.timeline, self.record.began_at, now_s))
+
+    # --- the phases
+
+    async def _begin(self) -> None:
+        port = self._ground.open_port(self._recorder.new_process(), "writer")
+        try:
+            await port.create_topic(
+                METER_TOPIC,
+                partitions=METER_PARTITIONS,
+                replicas=min(REPLICAS, self.record.case.nodes),
+                configs=TOPIC_CONFIGS,
+            )
+        finally:
+            await port.close()
+        self._meter = self._ground.open_meter(METER_TOPIC, METER_PARTITIONS)
+        await self._meter.start()
+        if self.record.case.is_about_coordinators and self._ground.open_commit_meter is not None:
+            self._commit_meter = self._ground.open_commit_meter(METER_TOPIC)
+            await self._commit_meter.start()
+        self._workload.start()
+
+    async def _heal(self) -> None:
+        self._see_fallen()
+        await self._nemesis.calm()
+        began_s = self._now_s()
+        lacks = await self._lacks()
+        wait = self._wait("the cluster is whole", lambda: "; ".join(lacks))
+        while lacks:
+            try:
+                wait.pause()
+            except Stalled as error:
+                self.record.troubles.append(str(error))
+                return
+            await asyncio.sleep(LOOK_S)
+            lacks = await self._lacks()
+        self.record.whole_after_s = self._now_s() - began_s
+        await asyncio.sleep(SETTLE_S)
+
+    async def _lacks(self) -> list[str]:
+        place = self._ground.place
+        view = await place.view()
+        return view.lacks(place.nodes)
+
+    async def _read(self) -> None:
+        for meter in (self._meter, self._commit_meter):
+            if meter is not None:
+                await meter.stop()
+        missing = await self._workload.finish(STALL_S, signs=self._ground.signs)
+        self.record.read_all = not missing
+        self.record.troubles += [
+            f"{key}: not read up to offset {offset}, which was acknowledged"
+            for key, offset in sorted(missing.items())
+        ]
+
+    def _see_fallen(self) -> None:
+        seen = [f"node {node}: {how}" for node, how in self._ground.place.fallen().items()]
+        self.record.fallen += [each for each in seen if each not in self.record.fallen]
+
+    async def _end(self) -> None:
+        self._see_fallen()
+        self._gather(self._now_s())
+        if self._meter is not None:
+            await self._meter.stop()
+            self.record.meter_errors = self._meter.errors
+            self.record.beats = [_shifted(each, self.record.began_at) for each in self._meter.beats]
+        if self._commit_meter is not None:
+            await self._commit_meter.stop()
+            self.record.troubles += self._commit_meter.faults
+            self.record.commits = {
+                name: [_shifted(each, self.record.began_at) for each in beats]
+                for name, beats in self._commit_meter.beats.items()
+            }
+        self._workload.stop()
+        async with self._phase("end"):
+            await self._workload.close()
+        self.record.troubles += self._workload.faults
+        self.record.left_behind = list(self._ground.left_behind)
+
+
+def _shifted(beats: Beats, by_s: float) -> Beats:
+    return Beats(array("d", (each - by_s for each in beats.acked_at)), beats.took_s)
+
+
+def plan_of(faults: Faults) -> Plan:
+    """Return the nemesis's plan for a case."""
+    if faults.steps:
+        return Steps([Step(each.fault, each.for_s, each.rest_s) for each in faults.steps])
+    return RotatingMix(faults.period_s, faults.quiet_share, faults.mix)
+
+
+def options_of(case: Case) -> LogOptions:
+    """Return the workload's options for a case."""
+    workload = case.workload
+    return LogOptions(
+        clients=workload.clients,
+        writers=workload.writers,
+        readers=workload.readers,
+        careless=workload.careless,
+        transformers=workload.transformers,
+        subscribe=workload.subscribe,
+        members=workload.members,
+        txn=workload.transactions,
+        rate=workload.rate,
+        keys=workload.keys,
+        partitions=workload.partitions,
+        replicas=min(REPLICAS, case.nodes),
+        topic_configs=TOPIC_CONFIGS,
+        writes_per_key=workload.writes_per_key,
+        longest=workload.longest,
+        crash_every_s=workload.crash_every_s,
+    )
+
+
+def missing(names: tuple[str, ...], ground: Ground) -> dict[str, str]:
+    """Return the faults that a place can't inject, and what it lacks."""
+    abilities = ground.place.abilities
+    return {
+        name: f"{ground.place.name} lacks {', '.join(sorted(FAULTS[name].needs - abilities))}"
+        for name in names
+        if not FAULTS[name].needs <= abilities
+    }

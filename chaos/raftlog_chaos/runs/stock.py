@@ -1,0 +1,91 @@
+"""Stock clients as a run's ground: confluent-kafka for the workload, and a meter on the same library."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from raftlog.testing.progress import signs_of_descendants
+from raftlog_chaos.runs.commit_meter import StockCommitMeter
+from raftlog_chaos.runs.meter import PATIENCE, Beats, UnavailabilityMeter
+from raftlog_chaos.runs.rig import Ground, OpenPlace
+
+PACE_S: Final = 0.005
+"""Between an acknowledgement and the meter's next record of that partition: it shares the machine with the cluster."""
+
+
+class StockMeter:
+    """The meter of stock clients, for a run on an event loop. The loop's clock is time.monotonic."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._meter = UnavailabilityMeter(
+            bootstrap, topic, partitions, pace_s=PACE_S, log_level=0, **PATIENCE
+        )
+        self._running = False
+
+    @property
+    def beats(self) -> Sequence[Beats]:
+        return self._meter.beats
+
+    @property
+    def errors(self) -> list[str]:
+        return self._meter.errors
+
+    async def start(self) -> None:
+        self._running = True
+        self._meter.__enter__()
+
+    async def stop(self) -> None:
+        if self._running:
+            self._running = False
+            await asyncio.to_thread(self._meter.__exit__, None, None, None)
+
+
+class LoopedCommitMeter:
+    """The meter of commits by stock clients, for a run on an event loop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._meter = StockCommitMeter(bootstrap, topic, **PATIENCE)
+        self._running = False
+
+    @property
+    def beats(self) -> Mapping[str, Sequence[Beats]]:
+        return self._meter.beats
+
+    @property
+    def faults(self) -> list[str]:
+        return self._meter.faults
+
+    async def start(self) -> None:
+        self._running = True
+        self._meter.start()
+
+    async def stop(self) -> None:
+        if self._running:
+            self._running = False
+            await asyncio.to_thread(self._meter.stop)
+
+
+def stock_ground(place: OpenPlace) -> Ground:
+    """Return a place with stock clients. Raises ImportError without confluent-kafka."""
+    from raftlog_chaos.workloads.stock import StockPorts
+
+    ports = StockPorts(place.bootstrap)
+
+    def open_meter(topic: str, partitions: int) -> StockMeter:
+        return StockMeter(place.bootstrap, topic, partitions)
+
+    def open_commit_meter(topic: str) -> LoopedCommitMeter:
+        return LoopedCommitMeter(place.bootstrap, topic)
+
+    return Ground(
+        place,
+        ports,
+        open_meter,
+        time.time,
+        ports.left_behind,
+        open_commit_meter,
+        signs_of_descendants,
+    )

@@ -1,0 +1,99 @@
+"""What the simulator tells anew with every seed: a cluster, its clients, its faults, and what must hold afterwards.
+
+A story is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
+a file here and a line in `STORIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raftlog_chaos.scenarios.blackouts import blackouts
+from raftlog_chaos.scenarios.clean_stop import clean_stop
+from raftlog_chaos.scenarios.clock_jumps import clock_jumps
+from raftlog_chaos.scenarios.commits import commits
+from raftlog_chaos.scenarios.compaction import compaction
+from raftlog_chaos.scenarios.consumer_churn import consumer_churn, group_migration
+from raftlog_chaos.scenarios.corruption import corruption
+from raftlog_chaos.scenarios.disk_errors import disk_errors
+from raftlog_chaos.scenarios.double_failover import double_failover
+from raftlog_chaos.scenarios.endurance import endure
+from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_groups
+from raftlog_chaos.scenarios.group_churn import group_churn
+from raftlog_chaos.scenarios.group_ends import group_ends
+from raftlog_chaos.scenarios.hanging import hanging_transactions
+from raftlog_chaos.scenarios.jepsen import jepsen
+from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.last_replica import last_replica
+from raftlog_chaos.scenarios.late_bytes import late_bytes
+from raftlog_chaos.scenarios.lying_disk import lying_disk
+from raftlog_chaos.scenarios.made_up_producers import made_up_producers
+from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
+from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.quorum import quorum_storm
+from raftlog_chaos.scenarios.quorum_calm import quorum_calm
+from raftlog_chaos.scenarios.quorum_choreography import (
+    quorum_hidden_minority,
+    quorum_late_answers,
+    quorum_rivals,
+)
+from raftlog_chaos.scenarios.quorum_controller import controller
+from raftlog_chaos.scenarios.reassignment import reassignment
+from raftlog_chaos.scenarios.refused import refused
+from raftlog_chaos.scenarios.refused_holes import refused_holes
+from raftlog_chaos.scenarios.relay import relay
+from raftlog_chaos.scenarios.retry import retry
+from raftlog_chaos.scenarios.slow_nodes import slow_nodes
+from raftlog_chaos.scenarios.transactions import transactions
+from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
+from raftlog_chaos.scenarios.wiped import wiped
+from raftlog_chaos.scenarios.zombie import zombie
+from raftlog_chaos.simulator.loop import SimLoop
+
+Story = Callable[[SimLoop, float], Awaitable[Any]]
+"""What it returns has figures named as those of `Report`, as far as they mean something to it."""
+
+STORIES: Final[dict[str, Story]] = {
+    "endurance": endure,
+    "blackouts": blackouts,
+    "jepsen": jepsen,
+    "clean-stop": clean_stop,
+    "clock-jumps": clock_jumps,
+    "commits": commits,
+    "compaction": compaction,
+    "consumer-churn": consumer_churn,
+    "corruption": corruption,
+    "disk-errors": disk_errors,
+    "double-failover": double_failover,
+    "controller": controller,
+    "exactly-once": exactly_once,
+    "exactly-once-groups": exactly_once_groups,
+    "group-churn": group_churn,
+    "group-ends": group_ends,
+    "group-migration": group_migration,
+    "hanging-transactions": hanging_transactions,
+    "kip-101": kip_101,
+    "last-replica": last_replica,
+    "late-bytes": late_bytes,
+    "lying-disk": lying_disk,
+    "made-up-producers": made_up_producers,
+    "offsets-cleaned": offsets_cleaned,
+    "pause-kill": pause_kill,
+    "quorum": quorum_storm,
+    "quorum-calm": quorum_calm,
+    "quorum-hidden-minority": quorum_hidden_minority,
+    "quorum-late-answers": quorum_late_answers,
+    "quorum-rivals": quorum_rivals,
+    "reassignment": reassignment,
+    "refused": refused,
+    "refused-holes": refused_holes,
+    "relay": relay,
+    "retry": retry,
+    "slow-nodes": slow_nodes,
+    "transactions": transactions,
+    "transactions-cleaned": transactions_cleaned,
+    "wiped": wiped,
+    "zombie": zombie,
+}
+"""By the name that `raftlog sim --story` takes."""

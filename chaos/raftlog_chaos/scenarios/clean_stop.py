@@ -1,0 +1,37 @@
+"""A node stops gently and comes back; later all lose their power, and it comes back first.
+
+That a stop was clean is true of that stop only: after the next crash everything unsynced is doubted again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+
+async def clean_stop(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Stop one gently, then crash all, for some virtual seconds. Raises AssertionError."""
+    scene = Scene(loop)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        leader = await scene.leader()
+        gentle = scene.chance.choice((leader, *scene.followers(leader)))
+        await _stop(scene, gentle)
+        await asyncio.sleep(scene.a_while(0.0, 0.2))
+        await scene.whole()
+        await scene.served(scene.chance.choice((1, 10, 30)))
+        scene.cluster.crash(*scene.cluster.nodes)
+        scene.cluster.start(gentle)
+        await scene.others_follow(gentle)
+    return await scene.end()
+
+
+async def _stop(scene: Scene, node_id: int) -> None:
+    place = scene.cluster.nodes[node_id]
+    scene.cluster.leave(node_id)
+    await scene.cluster.until(lambda: not place.running, 30, "a gentle stop")

@@ -1,0 +1,117 @@
+"""A compacted topic is cleaned on every replica while leaders die and followers are away: no key is lost or comes back.
+
+What each replica holds is judged after each of its cleanings by who watches it (`table_truth.py`). Another log,
+the dirtiest of all, holds batches that were made to stop compaction: the table must be cleaned in spite of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from raftlog.replication.partition import Partition
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.scenarios.scene import SERVED_S, Scene
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.keyed import KeyedWriter
+from raftlog_chaos.workloads.made_up import impossible_batch
+from raftlog_chaos.workloads.wire import Client, create_topic
+
+TABLE = "table"
+HOSTILE = "hostile"
+SETTINGS = {"log.cleaner.backoff.ms": "150", "log.flush.offset.checkpoint.interval.ms": "100"}
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2"}
+CLEANED_S = 60.0
+
+
+async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
+    """Overwrite and delete keys for some virtual seconds, with crashes; clean all; judge. Raises AssertionError."""
+    scene = Scene(loop, settings=SETTINGS)
+    await scene.begin()
+    configs = {
+        **CONFIGS,
+        "segment.bytes": scene.chance.choice(("400", "1000", "3000")),
+        "delete.retention.ms": scene.chance.choice(("0", "50", "500")),
+    }
+    client = Client("table", scene.cluster.bootstrap)
+    await loop.host("admin").start(create_topic(client, TABLE, partitions=1, configs=configs))
+    hostile = {**CONFIGS, "segment.bytes": "400", "min.cleanable.dirty.ratio": "0"}
+    await loop.host("admin").start(create_topic(client, HOSTILE, partitions=1, configs=hostile))
+    await write_impossible(scene)
+    writer = KeyedWriter(loop.stream("keyed"))
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.005, 0.02))
+        scene.cluster.check()
+        write_to_table(scene, writer)
+        if scene.chance.random() < 0.01:
+            _crash_one(scene)
+    scene.stop()
+    await scene.whole()
+    await clean_all(scene, writer)
+    report = await scene.end()
+    assert writer.transactions, (
+        "no transaction came to its end: what is told of them here would prove nothing"
+    )
+    seen = {"cleaning": cleanings(scene), "transaction": writer.transactions}
+    return replace(report, faults={**report.faults, **seen})
+
+
+async def write_impossible(scene: Scene) -> None:
+    """Fill a few segments with batches that no compaction can make anew."""
+
+    def fill(replica: Partition) -> None:
+        for _ in range(20):
+            replica.append_produced(memoryview(impossible_batch()), acks=1, now_ms=0, is_walked=True)
+
+    def leader() -> Partition | None:
+        state = scene.cluster.state(HOSTILE, 0)
+        replica = None if state is None else scene.cluster.replica(state.leader, HOSTILE, 0)
+        return replica if replica is not None and replica.is_leader else None
+
+    await scene.cluster.until(lambda: leader() is not None, SERVED_S, "a leader")
+    replica = leader()
+    assert replica is not None
+    scene.cluster.nodes[replica.host.broker_id].host.call(fill, replica)
+
+
+def write_to_table(scene: Scene, writer: KeyedWriter) -> None:
+    """Have the leader, if there is one, take a batch or a marker."""
+    state = scene.cluster.state(TABLE, 0)
+    replica = (
+        scene.cluster.replica(state.leader, TABLE, 0) if state is not None and state.leader >= 0 else None
+    )
+    if state is not None and replica is not None:
+        scene.cluster.nodes[state.leader].host.call(writer.step, replica)
+
+
+def _crash_one(scene: Scene) -> None:
+    """A leader for a moment, or a follower for so long that the others go on and clean without it."""
+    running = [each.node_id for each in scene.cluster.running()]
+    if len(running) < len(scene.cluster.nodes):
+        return
+    chosen = scene.chance.choice(running)
+    scene.cluster.crash(chosen, power_loss=scene.power())
+    scene.loop.call_later(scene.a_while(0.0, 0.3, 1.5), scene.cluster.start, chosen)
+
+
+async def clean_all(scene: Scene, writer: KeyedWriter) -> None:
+    """Write on until every replica cleaned once more, up to what was committed when all were there."""
+    due = max(
+        replica.log_end_offset
+        for node_id in scene.cluster.nodes
+        if (replica := scene.cluster.replica(node_id, TABLE, 0)) is not None
+    )
+
+    def all_cleaned() -> bool:
+        write_to_table(scene, writer)
+        replicas = [scene.cluster.replica(node_id, TABLE, 0) for node_id in scene.cluster.nodes]
+        return all(each is not None and each.log.cleaned_until >= due for each in replicas)
+
+    await scene.cluster.until(all_cleaned, CLEANED_S + SERVED_S, "every replica cleaned")
+
+
+def cleanings(scene: Scene) -> int:
+    """How many cleanings the nodes' present lives have finished."""
+    brokers = [place.node.broker for place in scene.cluster.running() if place.node is not None]
+    return sum(each.housekeeping.compaction.cleanings for each in brokers if each is not None)

@@ -1,0 +1,158 @@
+"""Members of one consumer group (KIP-848) come, go, sleep and fight over static ids, while their coordinator dies.
+
+No partition is ever in two hands, in one epoch it has one owner, and what was committed is never taken back. In
+`group-migration` some speak the classic protocol, eager or cooperative: so the group changes its type all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
+from raftlog_chaos.scenarios.scene import SERVED_S, Scene
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.classic_worker import ClassicWorker
+from raftlog_chaos.workloads.consumer_book import SESSION_S, ConsumerBook
+from raftlog_chaos.workloads.consumer_worker import ConsumerWorker
+from raftlog_chaos.workloads.cooperative_worker import CooperativeWorker
+from raftlog_chaos.workloads.visitor import Visitor
+from raftlog_chaos.workloads.wire import Client
+
+REBALANCED_S = 5.0
+"""Within this somebody is given a partition, virtual seconds."""
+
+PATIENCE_S = 8.0
+"""How long a request may take: a classic member's JoinGroup waits for the others."""
+
+ROUNDS = 4
+"""How often in turn every partition must be read in the end: at first by members that have yet to give it up."""
+
+LATE_SHARE = 0.5
+"""How many members hear some answers too late."""
+
+INSTANCES = (None, None, None, "one", "one", "two")
+"""The members' static ids: two processes believe that they are the same one."""
+
+
+class Company(NamedTuple):
+    """The static ids, or none, of a group's members, by what they are."""
+
+    consumers: Sequence[str | None] = ()
+    classic: Sequence[str | None] = ()
+    visitors: Sequence[str | None] = ()
+
+
+CONSUMERS = Company(INSTANCES)
+HALF_CLASSIC = Company((None, "one"), (None, None))
+VISITED = Company(classic=(None, None, None), visitors=(None,))
+
+
+async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
+    return await _churn(loop, seconds, CONSUMERS)
+
+
+async def group_migration(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """The same with a few members, some of which are classic, or all but visitors. Raises AssertionError."""
+    return await _churn(loop, seconds, loop.stream("company").choice((HALF_CLASSIC, VISITED)))
+
+
+async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
+    chance = loop.stream("consumer-churn")
+    scene = Scene(
+        loop,
+        settings={
+            "offsets.topic.num.partitions": "1",
+            "group.min.session.timeout.ms": "500",
+            "group.consumer.min.session.timeout.ms": "500",
+            "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.heartbeat.interval.ms": "100",
+            "group.consumer.assignors": chance.choice(("uniform,range", "uniform", "range")),
+        },
+    )
+    await scene.begin()
+    scene.pace([2.0] * len(scene.producers))
+    book = ConsumerBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
+    kind = chance.choice((ClassicWorker, CooperativeWorker))
+    workers = [
+        _employ(scene, book, f"{letter}{number}", each, kind=its)
+        for letter, its, instances in (
+            ("m", ConsumerWorker, company.consumers),
+            ("c", kind, company.classic),
+            ("v", Visitor, company.visitors),
+        )
+        for number, each in enumerate(instances)
+    ]
+    await _progress(scene, book, 1)
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await _moment(scene, book)
+        state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
+        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
+        scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
+        await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
+        scene.cluster.start()
+        await _progress(scene, book, chance.randrange(10))
+    if not company.classic:  # who comes last is given what others give up, and nothing else brings it about
+        workers.append(_employ(scene, book, "last", None))
+    await _calm_down(scene, book, workers)
+    return await scene.end()
+
+
+async def _calm_down(scene: Scene, book: ConsumerBook, workers: list[ConsumerWorker]) -> None:
+    for each in workers:
+        each.calm = True
+    for _ in range(ROUNDS):
+        before = dict(book.acked)
+        await scene.cluster.until(
+            partial(_all_are_read, book, before), SERVED_S, "every partition is read by somebody"
+        )
+    for each in workers:
+        each.stopping = True
+
+
+def _all_are_read(book: ConsumerBook, before: dict[int, int]) -> bool:
+    return all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS))
+
+
+async def _moment(scene: Scene, book: ConsumerBook) -> None:
+    """Wait for a while, or until some member was just given something."""
+    if scene.chance.random() < 0.5:
+        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
+        return
+    book.told_one.clear()
+    try:
+        async with asyncio.timeout(REBALANCED_S):
+            await book.told_one.wait()
+        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
+    except TimeoutError:
+        pass
+
+
+async def _progress(scene: Scene, book: ConsumerBook, commits: int) -> None:
+    wanted = book.commits + commits
+    await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
+
+
+def _employ(
+    scene: Scene,
+    book: ConsumerBook,
+    name: str,
+    instance: str | None,
+    *,
+    kind: type[ConsumerWorker] = ConsumerWorker,
+) -> ConsumerWorker:
+    client = Client(name, scene.cluster.bootstrap, timeout_s=PATIENCE_S)
+    chance = scene.loop.stream(f"client/{name}")
+    worker = kind(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)
+    late = scene.loop.stream(f"late answers/{name}")
+    if late.random() < LATE_SHARE:
+        worker.late_answers = late
+    scene.loop.host(name).start(worker.run())
+    return worker

@@ -1,0 +1,35 @@
+"""A disk refuses syncs or writes for a moment; later all lose their power, and the node that it failed is first back.
+
+After a failed sync nobody knows what is on the disk, and no later sync makes it good: such a replica counts for nothing
+until it has been read anew. It must say so before it is asked what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.endurance import TOPIC, Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+
+async def disk_errors(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Fail one node's disk, then the power of all, for some virtual seconds. Raises AssertionError."""
+    scene = Scene(loop)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        await scene.served(3)
+        leader = await scene.leader()
+        sick = scene.chance.choice((leader, *scene.followers(leader)))
+        disk = scene.cluster.nodes[sick].host.disk
+        scene.cluster.nodes[sick].troubled = True
+        disk.fail(scene.chance.choice(("sync", "sync", "write")), under=f"/data/{TOPIC}-{scene.partition}")
+        await asyncio.sleep(scene.a_while(0.05, 0.2, 0.5))
+        disk.mend()
+        await asyncio.sleep(scene.a_while(0.0, 0.1, 0.5))
+        scene.cluster.crash(*scene.cluster.nodes)
+        scene.cluster.start(sick)
+        await scene.others_follow(sick)
+    return await scene.end()

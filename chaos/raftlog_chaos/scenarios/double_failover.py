@@ -1,0 +1,41 @@
+"""Two failovers in quick succession among followers that have unequal parts of the log and do not see each other.
+
+Whoever led in between wrote what no other has, on top of less than others have (KIP-279): three logs that part at
+different offsets must become one again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+NODES = 5
+"""Two more than there are replicas: they keep a controller while the replicas come and go."""
+
+
+async def double_failover(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Play it again and again, for some virtual seconds. Raises AssertionError."""
+    scene = Scene(loop, nodes=NODES)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        await scene.served(3)
+        first = await scene.leader()
+        second, third = (each for each in scene.state().replicas if each != first)
+        hosts = {each: scene.cluster.nodes[each].host for each in (first, second, third)}
+        loop.cut(hosts[second], hosts[third])
+        loop.clog(hosts[first], hosts[scene.chance.choice((second, second, third))])
+        await asyncio.sleep(scene.a_while(0.05, 0.3))
+        scene.cluster.crash(first, power_loss=scene.power())
+        successor = await scene.leader()
+        await asyncio.sleep(scene.a_while(0.1, 0.3, 0.6))
+        scene.cluster.crash(successor, power_loss=scene.power())
+        await asyncio.sleep(scene.a_while(0.0, 0.2))
+        loop.heal()
+        await asyncio.sleep(scene.a_while(0.0, 0.5))
+        scene.cluster.start()
+    return await scene.end()

@@ -1,0 +1,92 @@
+"""Members of one group come, go, sleep and fight over static ids, while whoever coordinates them dies at every step.
+
+Each partition has one owner in each generation, who is there, and what was committed is never taken back (KIP-345,
+KAFKA-9752).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
+from raftlog_chaos.scenarios.scene import SERVED_S, Scene
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.group_book import GroupBook
+from raftlog_chaos.workloads.group_worker import PATIENCE_S, GroupWorker
+from raftlog_chaos.workloads.wire import Client
+
+REBALANCED_S = 5.0
+"""Within this some rebalance is to be expected, virtual seconds."""
+
+INSTANCES = (None, None, None, "one", "one", "two")
+"""The members' static ids: two processes believe that they are the same one."""
+
+
+async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
+    chance = loop.stream("group-churn")
+    scene = Scene(
+        loop,
+        settings={
+            "offsets.topic.num.partitions": "1",
+            "group.min.session.timeout.ms": "500",
+            "group.initial.rebalance.delay.ms": chance.choice(("0", "0", "300")),
+        },
+    )
+    await scene.begin()
+    scene.pace([2.0] * len(scene.producers))
+    book = GroupBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
+    workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(INSTANCES)]
+    await _progress(scene, book, 1)
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await _moment(scene, book)
+        state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
+        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
+        scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
+        await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
+        scene.cluster.start()
+        await _progress(scene, book, chance.randrange(10))
+    for each in workers:
+        each.calm = True
+    before, since = dict(book.acked), loop.time()
+    await scene.cluster.until(
+        lambda: (
+            all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS))
+            or book.finds_sleepers(since, loop.time())
+        ),
+        SERVED_S,
+        "every partition is read by somebody",
+    )
+    for each in workers:
+        each.stopping = True
+    return await scene.end()
+
+
+async def _moment(scene: Scene, book: GroupBook) -> None:
+    """Wait for a while, or until some member was just let into a generation and did not hear of its share yet."""
+    if scene.chance.random() < 0.5:
+        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
+        return
+    book.told_one.clear()
+    try:
+        async with asyncio.timeout(REBALANCED_S):
+            await book.told_one.wait()
+        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
+    except TimeoutError:
+        pass
+
+
+async def _progress(scene: Scene, book: GroupBook, commits: int) -> None:
+    wanted = book.commits + commits
+    await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
+
+
+def _employ(scene: Scene, book: GroupBook, name: str, instance: str | None) -> GroupWorker:
+    client = Client(name, scene.cluster.bootstrap, timeout_s=PATIENCE_S)
+    chance = scene.loop.stream(f"client/{name}")
+    worker = GroupWorker(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)
+    scene.loop.host(name).start(worker.run())
+    return worker

@@ -1,0 +1,49 @@
+"""A disk says that it has synced, and has not; then its node loses its power, and some of what it acknowledged with it.
+
+Nobody can promise anything to whom a majority of disks lies, nor if the last replica's does, nor if a voter forgets
+whom it voted for. Nor if the controller's does: a new controller has heard of nobody but itself, so that ISRs stand
+still, and its own replica counts as one that kept all it had. So the disk of another node lies, about records only,
+and nothing else befalls anybody until that replica, which leaves its ISRs when it registers, has everything again. What
+it lacks below its recovery point only a reader notices, so all of it is read before the next disk lies.
+"""
+
+from __future__ import annotations
+
+from raftlog_chaos.scenarios.corruption import scrub
+from raftlog_chaos.scenarios.endurance import TOPIC, Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+
+async def lying_disk(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Let one disk at a time lie and lose its power, for some virtual seconds. Raises AssertionError."""
+    scene = Scene(loop)
+    scene.cluster.may_rot = (
+        True  # a replica that lacks what it had checkpointed rightly takes itself for damaged
+    )
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scrub(scene)
+        leader = await scene.leader()
+        controller = scene.cluster.leader_id()
+        liar = scene.chance.choice(
+            [each for each in (leader, *scene.followers(leader)) if each != controller]
+        )
+        disk = scene.cluster.nodes[liar].host.disk
+        disk.lies = _is_segment
+        await scene.served(scene.chance.choice((1, 5, 20)))
+        scene.cluster.crash(liar)
+        disk.lies = None
+        await scene.served(scene.chance.choice((0, 1, 5)))
+        scene.cluster.start(liar)
+        await scene.whole()
+        if scene.chance.random() < 0.5:
+            scene.cluster.crash(await scene.leader())
+    scene.stop()
+    await scrub(scene)
+    return await scene.end()
+
+
+def _is_segment(path: str) -> bool:
+    return path.startswith(f"/data/{TOPIC}-") and path.endswith(".log")

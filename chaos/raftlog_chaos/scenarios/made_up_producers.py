@@ -1,0 +1,99 @@
+"""Producer ids are made up by the dozen while answers get lost and leaders die: a retry is recognised all the same.
+
+A partition remembers few producers here. Between a batch and its retry fewer ids are made up than it remembers, so
+whoever leads by then still knows the producer, whatever it has gone through: a restart, a cut, another leader's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from raftlog.base.errors import KafkaError
+from raftlog.replication.partition import Partition
+from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
+from raftlog_chaos.scenarios.scene import SERVED_S, Scene
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.made_up import MadeUpProducers
+
+REMEMBERED: Final = 16
+AT_ONCE: Final = 12
+"""Ids that are made up between two batches of any producer; with the producers themselves that is below REMEMBERED."""
+
+
+async def made_up_producers(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Flood, hold the leader's answers back, then break its connections or it. Raises AssertionError."""
+    with few_remembered():
+        scene = Scene(loop, settings={"log.flush.offset.checkpoint.interval.ms": "50"})
+        await scene.begin()
+        clients = [loop.host(each.client.name) for each in scene.producers]
+        hostile = MadeUpProducers(scene.history)
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await _all_acknowledged(scene)
+            leader = await scene.leader()
+            for client in clients:
+                loop.clog(scene.cluster.nodes[leader].host, client)
+            await asyncio.sleep(scene.a_while(0.01, 0.05))
+            for index in range(PARTITIONS):
+                _flood(scene, hostile, index)
+            await asyncio.sleep(scene.a_while(0.0, 0.05, 0.2))
+            if scene.chance.random() < 0.7:
+                scene.cluster.restart(leader, power_loss=scene.power())
+            else:
+                for client in clients:
+                    loop.cut(scene.cluster.nodes[leader].host, client)
+            loop.heal()
+            await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
+            scene.cluster.start()
+        report = await scene.end()
+    assert hostile.written > REMEMBERED * PARTITIONS, "nobody was pushed out: this proves nothing"
+    return replace(report, faults={**report.faults, "producer made up": hostile.written})
+
+
+@contextmanager
+def few_remembered() -> Iterator[None]:
+    """Have all replicas remember few producers; the number is the same on all brokers, so it is no setting."""
+    before, ProducerState.default_max_idle_producers = ProducerState.default_max_idle_producers, REMEMBERED
+    try:
+        yield
+    finally:
+        ProducerState.default_max_idle_producers = before
+
+
+async def _all_acknowledged(scene: Scene) -> None:
+    """Wait until each producer has something acknowledged that it sent after the last flood, or after the start."""
+
+    def counts() -> Counter[str]:
+        batches = (batch for of_one in scene.history.acked.values() for batch in of_one)
+        return Counter(batch.values[0].split(b"/")[0].decode() for batch in batches)
+
+    names = [each.client.name for each in scene.producers]
+    for _ in range(2):  # the first may have been sent before
+        before = counts()
+        await scene.cluster.until(
+            lambda before=before: all(counts()[each] >= before[each] + 5 for each in names),  # type: ignore[misc]
+            SERVED_S,
+            "something acknowledged to each producer",
+        )
+
+
+def _flood(scene: Scene, hostile: MadeUpProducers, index: int) -> None:
+    state = scene.cluster.state(TOPIC, index)
+    replica = (
+        scene.cluster.replica(state.leader, TOPIC, index) if state is not None and state.leader >= 0 else None
+    )
+    if state is not None and replica is not None:
+        scene.cluster.nodes[state.leader].host.call(_try_to_flood, hostile, replica)
+
+
+def _try_to_flood(hostile: MadeUpProducers, replica: Partition) -> None:
+    try:
+        hostile.flood(replica, AT_ONCE)
+    except KafkaError:
+        return  # it leads no longer, or may not

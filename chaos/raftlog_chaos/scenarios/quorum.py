@@ -1,0 +1,88 @@
+"""The story of a bare quorum in a storm: nothing that was committed is lost or undone, and afterwards all are equal.
+
+Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed: what takes hours
+in production happens within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from itertools import cycle
+
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios.quorum_storm import Storm
+from raftlog_chaos.scenarios.quorum_world import OBSERVER, World
+from raftlog_chaos.simulator.hosts import OFFLOAD_S
+from raftlog_chaos.simulator.loop import SimLoop
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one seed went through."""
+
+    voters: int
+    committed: int
+    acked: int
+    elections: int
+    faults: dict[str, int]
+
+
+class Shape:
+    """What a seed draws before it begins: how big, how fast, and how much a batch weighs."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        chance = random.Random(loop.stream("shape").random())
+        loop.network.latency_s = chance.choice(((0.0001, 0.0006), (0.001, 0.01), (0.001, 0.04)))
+        self.voters = chance.choice((3, 3, 5))
+        self.padding = chance.choice((0, 0, 700, 2500))
+        """Bytes that a batch may be larger than need be: over a sector, so that a write tears inside a batch."""
+        self.sizes = MessageSizes(
+            batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20))
+        )
+        self.compaction = SnapshotPolicy(entries=chance.choice((20, 40, 5000)))
+        disks_s = (OFFLOAD_S, (0.001, 0.02), (0.001, 0.06))
+        alike = chance.random() < 0.5
+        self.offloads_s = chance.choices(disks_s, k=1 if alike else self.voters)
+        """How long a voter's disk takes: all of them the same, or each its own time."""
+
+    def world(self, loop: SimLoop) -> World:
+        """Return a world of this shape, not yet started."""
+        world = World(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
+        for host, offload_s in zip(world.hosts.values(), cycle(self.offloads_s), strict=False):
+            host.offload_s = offload_s
+        return world
+
+
+async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """Append batches in fair weather and foul, to whoever thinks it leads; then heal. Raises AssertionError."""
+    shape = Shape(loop)
+    world = shape.world(loop)
+    storm = Storm(loop, world)
+    world.boot()
+    world.boot_observer()
+    await world.leader()
+    end = loop.time() + seconds
+    number = 0
+    while loop.time() < end:
+        for _ in range(storm.chance.choice((0, 1, 1, 3, 12))):
+            number += 1
+            padding = b"." * storm.chance.randint(0, shape.padding)
+            world.append(b"%d%s" % (number, padding), storm.chance.choice([None, None, *world.nodes]))
+        await storm.wait()
+        world.check()
+        storm.strike()
+        world.check()
+    storm.end()
+    await asyncio.sleep(1)
+    await world.settle(b"end")
+    await world.until(lambda: world.machines[OBSERVER].data == world.oracle.committed)
+    return Report(
+        voters=shape.voters,
+        committed=len(world.oracle.committed),
+        acked=world.oracle.acked,
+        elections=len(world.law.leaders),
+        faults=dict(storm.counts),
+    )

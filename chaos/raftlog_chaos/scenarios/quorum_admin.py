@@ -1,0 +1,187 @@
+"""Admin clients of a simulated cluster: they change topics that are theirs alone, and remember what they were promised.
+
+After every answer a client knows what must be there; after a lost answer, what may be. Then it leaves that topic
+alone, since a request that is still under way may change it at any later time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from raftlog.metadata.image import MetadataImage
+from raftlog_chaos.simulator.cluster import PORT, SimCluster
+from raftlog_chaos.workloads.wire import (
+    AWAY,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    Client,
+    shapes,
+)
+
+NONE: Final = 0
+UNKNOWN_TOPIC: Final = 3
+INVALID_REPLICATION_FACTOR: Final = 38
+TOPIC_ALREADY_EXISTS: Final = 36
+"""Kafka's error codes."""
+
+SETTING: Final = "retention.ms"
+TOPIC_RESOURCE: Final = 2
+SET: Final = 0
+
+MOST_TOPICS: Final = 6
+"""What a client has at a time, so that an image stays small."""
+
+ABSENT: Final = None
+"""What a topic's setting is where there is no topic."""
+
+
+class Promises:
+    """What all clients together were promised. `broken` says what was wrong with an answer."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, frozenset[str | None]] = {}
+        """What the setting of a topic may be; ABSENT is one possibility."""
+        self.producer_ids: set[int] = set()
+        self.broken: list[str] = []
+        self.answers = 0
+
+    def judge(self, image: MetadataImage) -> list[str]:
+        """Return what is wrong with the metadata of a cluster that is at rest."""
+        faults = list(self.broken)
+        for name, possible in self.topics.items():
+            found = image.config("topic", name).get(SETTING, "") if name in image.topics else ABSENT
+            if found not in possible:
+                faults.append(f"topic {name} should be {_shown(possible)} and is {_shown([found])}")
+        faults += [f"nobody asked for topic {name}" for name in image.topics if name not in self.topics]
+        return faults
+
+
+def _shown(possible: Collection[str | None]) -> str:
+    return " or ".join("absent" if each is ABSENT else f"there with {each!r}" for each in possible)
+
+
+class Admin:
+    """One client, with one request at a time, each to a broker of its choice."""
+
+    def __init__(self, name: str, cluster: SimCluster, promises: Promises, chance: random.Random) -> None:
+        self.name = name
+        self.promises = promises
+        self.stopping = self.done = False
+        self._cluster = cluster
+        self._chance = chance
+        self._clients = {
+            node_id: Client(name, [(place.host.name, PORT)], timeout_s=chance.choice((0.3, 1.5)))
+            for node_id, place in cluster.nodes.items()
+        }
+        self._mine: list[str] = []
+        """Topics that are certainly there."""
+        self._number = 0
+        self.pause_s = chance.choice((0.05, 0.1, 0.2))
+
+    async def run(self) -> None:
+        """Change things until told to stop."""
+        while not self.stopping:
+            node_id = self._chance.choice(sorted(self._clients))
+            deeds: list[Callable[[int], Any]] = [self.take_producer_id]
+            if len(self._mine) < MOST_TOPICS:
+                deeds += [self.create, self.create]
+            if self._mine:
+                deeds += [self.delete, self.configure, self.configure]
+            await self._chance.choice(deeds)(node_id)
+            await asyncio.sleep(self.pause_s * self._chance.random())
+        self.done = True
+
+    async def _ask(self, node_id: int, api_key: int, message: Any) -> Any:
+        """Return the response, None if none came."""
+        try:
+            response = await self._clients[node_id].ask_any(api_key, message)
+        except AWAY:
+            await asyncio.sleep(0.02)
+            return None
+        self.promises.answers += 1
+        return response
+
+    async def create(self, node_id: int) -> bool:
+        """Create a topic under a name that nobody ever used; True if that was acknowledged."""
+        self._number += 1
+        name, value = f"{self.name}-{self._number}", str(1_000_000 + self._number)
+        topics = self.promises.topics
+        topics[name] = frozenset({ABSENT, value})
+        make = shapes(CREATE_TOPICS)
+        wanted = make.CreatableTopic(
+            name=name,
+            num_partitions=1,
+            replication_factor=3,
+            configs=(make.CreatableTopicConfig(name=SETTING, value=value),),
+        )
+        request = make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
+        response = await self._ask(node_id, CREATE_TOPICS, request)
+        code = None if response is None else int(response.topics[0].error_code)
+        if code == NONE:
+            topics[name] = frozenset({value})
+            self._mine.append(name)
+        elif code == INVALID_REPLICATION_FACTOR:
+            topics[name] = frozenset({ABSENT})
+        elif code == TOPIC_ALREADY_EXISTS:
+            self.promises.broken.append(f"topic {name} was created once and refused as existing")
+        return code == NONE
+
+    async def delete(self, node_id: int) -> None:
+        """Delete a topic of our own."""
+        name = self._mine.pop(self._chance.randrange(len(self._mine)))
+        topics = self.promises.topics
+        before, topics[name] = topics[name], topics[name] | {ABSENT}
+        seen = self._shows(node_id, name)
+        make = shapes(DELETE_TOPICS)
+        request = make.DeleteTopicsRequest(
+            topics=(make.DeleteTopicState(name=name, topic_id=None),), timeout=1000
+        )
+        response = await self._ask(node_id, DELETE_TOPICS, request)
+        code = None if response is None else int(response.responses[0].error_code)
+        if code == NONE:
+            topics[name] = frozenset({ABSENT})
+        elif code == UNKNOWN_TOPIC and seen:
+            self.promises.broken.append(f"topic {name} was deleted once and refused as unknown")
+        elif code == UNKNOWN_TOPIC:
+            topics[name] = before | {ABSENT}  # a broker that had not seen it cannot tell
+
+    def _shows(self, node_id: int, name: str) -> bool:
+        node = self._cluster.nodes[node_id].node
+        return node is not None and name in node.metadata.published_image.topics
+
+    async def configure(self, node_id: int) -> None:
+        """Set a topic's setting to what it never was."""
+        name = self._chance.choice(self._mine)
+        self._number += 1
+        value = str(1_000_000 + self._number)
+        topics = self.promises.topics
+        topics[name] |= {value}
+        make = shapes(INCREMENTAL_ALTER_CONFIGS)
+        resource = make.AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE,
+            resource_name=name,
+            configs=(make.AlterableConfig(name=SETTING, config_operation=SET, value=value),),
+        )
+        request = make.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        response = await self._ask(node_id, INCREMENTAL_ALTER_CONFIGS, request)
+        if response is not None and int(response.responses[0].error_code) == NONE:
+            topics[name] = frozenset({value})
+        else:
+            self._mine.remove(name)
+
+    async def take_producer_id(self, node_id: int) -> None:
+        """Become an idempotent producer: no other may have the same id."""
+        make = shapes(INIT_PRODUCER_ID)
+        request = make.InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1)
+        response = await self._ask(node_id, INIT_PRODUCER_ID, request)
+        if response is None or int(response.error_code) != NONE:
+            return
+        given = int(response.producer_id)
+        if given in self.promises.producer_ids:
+            self.promises.broken.append(f"producer id {given} was given twice")
+        self.promises.producer_ids.add(given)

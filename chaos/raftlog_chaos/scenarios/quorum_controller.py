@@ -1,0 +1,255 @@
+"""The story of the controller: whatever happens to the nodes, each acknowledged change of the metadata is there, once.
+
+Whole nodes, admin clients only, so that a seed costs little and most of what happens is the controller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios.quorum import Report
+from raftlog_chaos.scenarios.quorum_admin import Admin, Promises
+from raftlog_chaos.simulator.cluster import SimCluster
+from raftlog_chaos.simulator.loop import SimLoop
+
+ADMINS: Final = 3
+RECOVERY_S: Final = 60.0
+"""Within this after the storm all is as it was, virtual seconds."""
+
+ANSWERS_WITHIN_S: Final = 10.0
+"""So long at most until every broker of a healthy cluster can have a topic created, virtual seconds."""
+
+PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
+LASTS_S: Final = (0.02, 0.1, 0.5, 2.0)
+SLOW_SYNCS_S: Final = (0.1, 0.5)
+"""What a sync of a departing node's disk takes, so that its end takes long, virtual seconds."""
+
+STALLS_S: Final = (0.5, 1.5, 4.0)
+WATCHED_S: Final = 1.5
+"""After a stall of everything nobody may be fenced for so long, virtual seconds."""
+
+
+class Controllers:
+    """A cluster, its admins, and what is done to it."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.chance = random.Random(loop.stream("controller").random())
+        loop.network.latency_s = self.chance.choice(((0.0001, 0.0006), (0.001, 0.02)))
+        self.cluster = SimCluster(
+            loop,
+            settings={"broker.session.timeout.ms": self.chance.choice(("1000", "3000"))},
+            compaction=SnapshotPolicy(entries=self.chance.choice((20, 100, 5000))),
+        )
+        self.promises = Promises()
+        self.counts: Counter[str] = Counter()
+        self.admins: list[Admin] = []
+        deeds: list[Callable[[], Awaitable[None] | None]] = [
+            self.kill,
+            self.blink,
+            self.pause,
+            self.isolate,
+            self.cut,
+            self.blackout,
+            self.hand_over,
+            self.depart,
+            self.stall,
+        ]
+        self._deeds = self.chance.sample(deeds, self.chance.randint(2, len(deeds)))
+        self._cure_rate = self.chance.uniform(0.3, 0.6)
+        self._calm = False
+
+    async def begin(self) -> None:
+        self.cluster.start()
+        await self.cluster.until_ready()
+        for number in range(ADMINS):
+            name = f"admin{number}"
+            admin = Admin(name, self.cluster, self.promises, self.loop.stream(f"client/{name}"))
+            self.admins.append(admin)
+            self.loop.host(name).start(admin.run())
+
+    async def storm(self, seconds: float) -> None:
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            await asyncio.sleep(self.chance.choice(PAUSES_S))
+            deed = self.calm if self.chance.random() < self._cure_rate else self.chance.choice(self._deeds)
+            self.counts[deed.__name__] += 1
+            doing = deed()
+            if doing is not None:
+                await doing
+            self.cluster.check()
+
+    # -- faults -------------------------------------------------------------------------------------
+
+    def _one(self) -> int:
+        leader = self.cluster.leader_id()
+        if leader is not None and self.chance.random() < 0.6:
+            return leader
+        return self.chance.choice(sorted(self.cluster.nodes))
+
+    def _later(self, deed: Callable[..., object], *arguments: object) -> None:
+        seconds = self.chance.choice(LASTS_S)
+        self.loop.call_later(seconds, lambda: None if self._calm else deed(*arguments))
+
+    def kill(self) -> None:
+        self.cluster.crash(self._one(), power_loss=self.chance.random() < 0.7)
+
+    def blink(self) -> None:
+        """Gone and back, perhaps before anyone has noticed."""
+        one = self._one()
+        self.cluster.crash(one)
+        self._later(self.cluster.start, one)
+
+    def pause(self) -> None:
+        one = self._one()
+        self.cluster.pause(one)
+        self._later(self.cluster.resume, one)
+
+    def isolate(self) -> None:
+        """One node can reach no other; its clients reach it still."""
+        one = self._one()
+        host = self.cluster.nodes[one].host
+        how = self.chance.choice(("cut", "deaf", "mute"))
+        for other, place in self.cluster.nodes.items():
+            if other == one:
+                continue
+            if how == "cut":
+                self.loop.cut(host, place.host)
+            elif how == "deaf":
+                self.loop.clog(place.host, host)
+            else:
+                self.loop.clog(host, place.host)
+        if self.chance.random() < 0.7:
+            self._later(self.loop.heal, host)
+
+    def cut(self) -> None:
+        one, other = self.chance.sample(sorted(self.cluster.nodes), 2)
+        self.loop.cut(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
+
+    def blackout(self) -> None:
+        """Power loss of all at once."""
+        self.cluster.crash(*self.cluster.nodes)
+        for node_id in self.cluster.nodes:
+            self._later(self.cluster.start, node_id)
+
+    def hand_over(self) -> None:
+        """The controller gives the lead to another voter."""
+        leader = self.cluster.leader_id()
+        place = None if leader is None else self.cluster.nodes[leader]
+        if place is not None and place.node is not None and place.node.control.quorum is not None:
+            place.host.start(place.node.control.quorum.transfer_leadership())
+
+    async def depart(self) -> None:
+        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected whoever else is lost."""
+        self.calm()
+        await self.cluster.until_ready(seconds=RECOVERY_S)
+        one, leader = self._one(), None
+        place = self.cluster.nodes[one]
+        node = place.node
+        assert node is not None
+        self.cluster.trouble_disk(one, DiskTrouble(slow_s=self.chance.choice(SLOW_SYNCS_S)))
+        self.cluster.leave(one)
+        ending_for_s = 0.0
+        while place.node is node and ending_for_s < WATCHED_S:
+            pause_s = self.chance.choice(PAUSES_S[1:])
+            await asyncio.sleep(pause_s)
+            ending_for_s += pause_s if node.ending else 0.0
+            leader = self.cluster.leader_id()
+            if ending_for_s and leader not in (None, one):
+                self.cluster.crash(leader, power_loss=False)
+                await asyncio.sleep(self.chance.choice(LASTS_S))
+                self.cluster.start(leader)
+            self.cluster.check()
+        self.cluster.trouble_disk(one, DiskTrouble())
+        if place.node is node:
+            assert leader != one, f"node {one} has been ending for {ending_for_s:.1f} s, and leads"
+            self.cluster.crash(one)
+
+    async def stall(self) -> None:
+        """All nodes of a healthy cluster stand still together: nobody is fenced for a pause that was everybody's."""
+        self.calm()
+        await self.cluster.until_ready(seconds=RECOVERY_S)
+        await asyncio.sleep(1.0)
+        if len(self._unfenced()) < len(self.cluster.nodes):
+            return
+        for node_id in self.cluster.nodes:
+            self.cluster.pause(node_id)
+        await asyncio.sleep(self.chance.choice(STALLS_S))
+        for node_id in self.cluster.nodes:
+            self.cluster.resume(node_id)
+        end = self.loop.time() + WATCHED_S
+        while self.loop.time() < end:
+            fenced = set(self.cluster.nodes) - self._unfenced()
+            assert not fenced, f"brokers {sorted(fenced)} were fenced though all stood still together"
+            await asyncio.sleep(0.005)
+
+    def _unfenced(self) -> set[int]:
+        image = self.cluster.newest_image()
+        return {each.broker_id for each in image.brokers.values() if not each.fenced} if image else set()
+
+    def calm(self) -> None:
+        """Everything runs, everyone reaches everyone."""
+        for node_id in self.cluster.nodes:
+            self.cluster.resume(node_id)
+        self.loop.heal()
+        self.cluster.start()
+
+    # -- the end ------------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Heal everything, and demand that every broker serves and all is as promised. Raises AssertionError."""
+        self._calm = True
+        self.calm()
+        until = self.cluster.until
+        for admin in self.admins:
+            admin.stopping = True
+        await until(
+            lambda: all(admin.done for admin in self.admins), RECOVERY_S, "admins got an answer or none"
+        )
+        await self.cluster.until_ready(seconds=RECOVERY_S)
+        for node_id in self.cluster.nodes:
+            await self._serves(node_id)
+        await until(self._images_agree, RECOVERY_S, "equal metadata")
+        self.cluster.check()
+        image = self.cluster.newest_image()
+        assert image is not None
+        faults = self.promises.judge(image)
+        assert not faults, "; ".join(faults[:10])
+
+    async def _serves(self, node_id: int) -> None:
+        """Demand that a topic can be created through a broker, by a client that asks again as clients do."""
+        name = f"last{node_id}"
+        admin = Admin(name, self.cluster, self.promises, self.loop.stream(f"client/{name}"))
+        created = self.loop.host(name).start(self._create(admin, node_id))
+        await self.cluster.until(created.done, ANSWERS_WITHIN_S, f"a topic created through broker {node_id}")
+
+    async def _create(self, admin: Admin, node_id: int) -> None:
+        created = False
+        while not created:
+            created = await admin.create(node_id)
+
+    def _images_agree(self) -> bool:
+        return len({each.node.metadata.image.offset for each in self.cluster.running() if each.node}) == 1
+
+
+async def controller(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """Change the metadata through a storm; then heal, and compare with what was promised. Raises AssertionError."""
+    story = Controllers(loop)
+    await story.begin()
+    await story.storm(seconds)
+    await story.finish()
+    image = story.cluster.newest_image()
+    assert image is not None
+    return Report(
+        voters=len(story.cluster.nodes),
+        committed=image.offset,
+        acked=story.promises.answers,
+        elections=image.controller_epoch,
+        faults=dict(story.counts),
+    )

@@ -1,0 +1,27 @@
+"""Whoever leads dies, again and again, and each comes back when the next may be dead already.
+
+Leaders change faster than followers learn of it: what was committed in one epoch must be found in every later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+
+async def relay(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """For some virtual seconds, kill the leader of one partition whenever there is one. Raises AssertionError."""
+    scene = Scene(loop)
+    await scene.begin()
+    await scene.served(5)
+    end = loop.time() + seconds
+    while loop.time() < end:
+        leader = await scene.leader()
+        await asyncio.sleep(scene.a_while(0.0, 0.01, 0.1, 0.3))
+        scene.cluster.crash(leader, power_loss=scene.power())
+        loop.call_later(scene.a_while(0.0, 0.02, 0.2, 0.6), scene.cluster.start, leader)
+        await asyncio.sleep(scene.a_while(0.0, 0.05, 0.3))
+    return await scene.end()

@@ -1,0 +1,114 @@
+"""The stage of a choreography: a cluster that serves clients, and one partition that the play is about.
+
+A choreography brings about one kind of trouble on purpose, at moments that the seed draws, where a storm would have to
+meet it by chance. It knows what clients were promised, never how raftlog keeps it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from raftlog.metadata.image import PartitionState
+from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Endurance, Report
+from raftlog_chaos.simulator.loop import SimLoop
+
+SETTINGS = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
+"""Who is away is noticed within a second, so that a play lasts a few."""
+
+REST_AFTER_S = 15.0
+REST_S = 2.0
+"""A replica that is behind for so long is given time: producers rest about that long after each batch, virtual seconds.
+
+With the smallest segments and the slowest disks, a fetch of one segment brings less than they write meanwhile."""
+
+SERVED_S = 60.0
+"""Within this somebody serves again once the trouble is over, virtual seconds."""
+
+
+class Scene(Endurance):
+    """Endurance without its weather. `partition` is the one that the play is about."""
+
+    def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(loop, nodes=nodes, settings={**SETTINGS, **(settings or {})})
+        self.partition = self.chance.randrange(PARTITIONS)
+
+    def state(self) -> PartitionState:
+        """What the newest image says of the partition."""
+        state = self.cluster.state(TOPIC, self.partition)
+        assert state is not None
+        return state
+
+    async def leader(self) -> int:
+        """Wait until a node leads the partition that is ready; returns it."""
+        leader = -1
+
+        def leads() -> bool:
+            nonlocal leader
+            state = self.cluster.state(TOPIC, self.partition)
+            leader = -1 if state is None else state.leader  # who all restarted know of no topic yet
+            return leader >= 0 and self.cluster.nodes[leader].ready
+
+        await self.cluster.until(leads, SERVED_S, "a leader")
+        return leader
+
+    def followers(self, leader: int) -> list[int]:
+        """The other replicas, in an order of chance."""
+        others = [each for each in self.state().replicas if each != leader]
+        self.chance.shuffle(others)
+        return others
+
+    async def served(self, records: int) -> None:
+        """Wait until so many more records are acknowledged."""
+        wanted = self.history.acked_count + records
+        await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
+
+    async def whole(self) -> None:
+        """Wait until all run and every replica of every partition is in sync, so that what one has may be destroyed."""
+
+        paces = [each.pause_s for each in self.producers]
+        rest_at = self.loop.time() + REST_AFTER_S
+
+        def in_sync() -> bool:
+            if self.loop.time() > rest_at:
+                self.pace([max(REST_S, pause_s) for pause_s in paces])
+            states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
+            return all(each is not None and sorted(each.isr) == sorted(each.replicas) for each in states)
+
+        self.cluster.start()
+        await self.cluster.until_ready(seconds=SERVED_S)
+        await self.cluster.until(in_sync, SERVED_S, "all in sync")
+        self.pace(paces)
+
+    def pace(self, pauses_s: Sequence[float]) -> None:
+        """Let each producer pause about so long after each batch."""
+        for producer, pause_s in zip(self.producers, pauses_s, strict=True):
+            producer.pause_s = pause_s
+
+    async def others_follow(self, first: int) -> None:
+        """Start the others after a while: sooner or later there is a majority, of which `first` is part."""
+        others = [each for each in self.cluster.nodes if each != first]
+        self.chance.shuffle(others)
+        for each in others:
+            await asyncio.sleep(self.a_while(0.0, 0.2, 0.8))
+            self.cluster.start(each)
+
+    def a_while(self, *seconds: float) -> float:
+        """Up to one of these, by chance: the shorter ones are as likely as the longer."""
+        return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
+
+    def power(self) -> bool:
+        """Whether a crash takes with it what was not synced."""
+        return self.chance.random() < 0.7
+
+    def stop(self) -> None:
+        """Let the clients come to an end; producers still wait for what they sent."""
+        for worker in (*self.producers, *self.others):
+            worker.stopping = True
+
+    async def end(self) -> Report:
+        """Heal everything, wait until all is well, judge. Raises AssertionError."""
+        recovery_s = await self.finish()
+        faults = self.judge()
+        assert not faults, "; ".join(faults[:10])
+        return self.report(recovery_s)

@@ -1,0 +1,180 @@
+"""The story of machines that are only slow: each node runs for a tenth of the time, in a rhythm of its own.
+
+Nothing is lost and nobody is dead, so nobody is taken for dead: of a quiet cluster the controller stays, no broker is
+fenced, and no leader epoch moves. Where some nodes are slower than others, the lead may move away from them first.
+Nodes that stood still once are not slow: afterwards a stopped one is found out as soon as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import Final
+
+from raftlog.metadata.image import MetadataImage
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator.cluster import PORT, SimCluster
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.simple import SimpleClient
+from raftlog_chaos.workloads.wire import Client
+
+TOPICS: Final = 3
+RHYTHMS_S: Final = ((0.02, 0.18), (0.05, 0.45), (0.1, 0.9))
+"""How long a node runs, and how long it stands still: a container with a tenth of a core, a process sent SIGSTOP."""
+
+UNEVEN: Final = 0.2
+"""Each of these times is up to so much longer or shorter, as a share."""
+
+SETTLES_S: Final = 15.0
+"""So long nodes may take to find out that they are slow, and the lead to move away from those that are."""
+
+STOPPED_S: Final = 2.5
+"""How long a minority stands still once: less than a session."""
+
+RUNS_ON_S: Final = 1.0
+"""How long it runs before the next stop."""
+
+FENCED_S: Final = 4.0
+"""A silent broker is fenced within this: broker.session.timeout.ms, and some more."""
+
+SUCCEEDED_S: Final = 1.5
+"""A silent controller has a successor within this: the longest election timeout, and a few rounds."""
+
+READY_S: Final = 60.0
+
+
+class SlowNodes:
+    """A quiet cluster, and the rhythms of its nodes."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.chance = random.Random(loop.stream("slow-nodes").random())
+        loop.network.latency_s = self.chance.choice(((0.0001, 0.0006), (0.001, 0.01)))
+        loop.network.turn_s = self.chance.choice((0.0, 0.001))
+        self.cluster = SimCluster(loop, self.chance.choice((3, 3, 5)))
+        self.pauses = 0
+        self._rhythms: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        self.cluster.start()
+        await self.cluster.until_ready()
+        client = SimpleClient(
+            Client("client", [(each.host.name, PORT) for each in self.cluster.nodes.values()])
+        )
+        for number in range(TOPICS):
+            await client.create_topic(f"quiet{number}", partitions=2)
+        await self.cluster.until(self.cluster.all_in_sync, READY_S, "all in sync")
+
+    def slow_down(self, rhythms_s: Mapping[int, tuple[float, float]]) -> None:
+        """Let nodes run for a tenth of the time from now on: so long each time, and then not for so long."""
+        for node_id, (runs_s, stands_s) in rhythms_s.items():
+            self._rhythms.append(asyncio.create_task(self._rhythm(node_id, runs_s, stands_s)))
+
+    async def _rhythm(self, node_id: int, runs_s: float, stands_s: float) -> None:
+        await asyncio.sleep(self.chance.uniform(0.0, runs_s + stands_s))
+        try:
+            while True:
+                self.cluster.pause(node_id)
+                self.pauses += 1
+                await asyncio.sleep(stands_s * self.chance.uniform(1 - UNEVEN, 1 + UNEVEN))
+                self.cluster.resume(node_id)
+                await asyncio.sleep(runs_s * self.chance.uniform(1 - UNEVEN, 1 + UNEVEN))
+        finally:
+            self.cluster.resume(node_id)
+
+    async def speed_up(self) -> None:
+        """Let all nodes run as usual again."""
+        for each in self._rhythms:
+            each.cancel()
+        await asyncio.gather(*self._rhythms, return_exceptions=True)
+
+    async def stop_once(self, *, again: bool) -> None:
+        """Stop a minority for a while, then one of it `again`, or the controller.
+
+        Raises AssertionError unless that one is fenced as soon as ever.
+        """
+        controller = self.image().controller_id
+        others = [each for each in self.cluster.nodes if each != controller]
+        minority = others[: len(others) // 2]
+        for each in minority:
+            self.cluster.pause(each)
+        await asyncio.sleep(STOPPED_S)
+        for each in minority:
+            self.cluster.resume(each)
+        await asyncio.sleep(RUNS_ON_S)
+        victim, seconds = (minority[0], FENCED_S) if again else (controller, SUCCEEDED_S + FENCED_S)
+        self.cluster.pause(victim)
+        self.pauses += len(minority) + 1
+        await self.cluster.until(lambda: self.image().brokers[victim].fenced, seconds, f"{victim} fenced")
+        self.cluster.resume(victim)
+
+    async def stays(self, seconds: float) -> None:
+        """Demand that nothing of the metadata moves that would cost a client a turn. Raises AssertionError."""
+        before = self._standing()
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            self.cluster.check()
+            now = self._standing()
+            assert now == before, "; ".join(_told(before, now))
+            await asyncio.sleep(0.01)
+
+    def _standing(self) -> dict[str, object]:
+        return _standing_of(self.image())
+
+    def image(self) -> MetadataImage:
+        """Return the newest metadata of the nodes that run."""
+        image = self.cluster.newest_image()
+        assert image is not None
+        return image
+
+
+def _standing_of(image: MetadataImage) -> dict[str, object]:
+    """Return who decides, who is fenced, and each leader with its epoch."""
+    found: dict[str, object] = {"the controller and its epoch": (image.controller_id, image.controller_epoch)}
+    for broker in image.brokers.values():
+        found[f"whether broker {broker.broker_id} is fenced"] = broker.fenced
+    for name, topic in image.topics.items():
+        for index, state in enumerate(topic.partitions):
+            found[f"leader and epoch of {name}-{index}"] = (state.leader, state.leader_epoch)
+    return found
+
+
+def _told(before: dict[str, object], now: dict[str, object]) -> list[str]:
+    return [
+        f"{what} went from {before.get(what)} to {now[what]}" for what in now if before.get(what) != now[what]
+    ]
+
+
+async def slow_nodes(loop: SimLoop, seconds: float = 20.0) -> Report:
+    """Slow nodes of a quiet cluster down for a while, and nothing moves once they have settled; or stop some once."""
+    story = SlowNodes(loop)
+    await story.begin()
+    slow = 0
+    stops = loop.stream("stops")
+    if stops.random() < 0.2:
+        await story.stop_once(again=stops.random() < 0.5)
+    else:
+        slow = await _slow_for_a_while(story, seconds)
+    await story.cluster.until_ready(seconds=READY_S)
+    story.cluster.check()
+    return Report(
+        elections=story.image().controller_epoch, faults={"pauses": story.pauses, "slow nodes": slow}
+    )
+
+
+async def _slow_for_a_while(story: SlowNodes, seconds: float) -> int:
+    """Return how many nodes were slow."""
+    nodes = sorted(story.cluster.nodes)
+    if story.chance.random() < 0.6:
+        rhythms_s = dict.fromkeys(nodes, story.chance.choice(RHYTHMS_S))
+        story.slow_down(rhythms_s)
+    else:
+        slow = story.chance.sample(nodes, story.chance.randint(1, len(nodes)))
+        rhythms_s = {each: story.chance.choice(RHYTHMS_S) for each in slow}
+        story.slow_down(rhythms_s)
+        await asyncio.sleep(SETTLES_S)
+    await story.stays(seconds)
+    await story.speed_up()
+    await story.stays(seconds / 4)
+    return len(rhythms_s)

@@ -1,0 +1,69 @@
+"""Transactions begin and end while leaders die: read_committed shows nothing of one that is open or was aborted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.scenarios.scene import SERVED_S, Scene
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
+from raftlog_chaos.workloads.wire import Client, create_topic
+
+LEDGER = "ledger"
+SETTINGS = {"log.flush.offset.checkpoint.interval.ms": "100"}
+"""A restart reads the log from where it was flushed last: what ended before that is known from the indexes alone."""
+
+
+async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Write transactions for some virtual seconds, and kill the leader now and then. Raises AssertionError."""
+    scene = Scene(loop, settings=SETTINGS)
+    await scene.begin()
+    await loop.host("admin").start(
+        create_topic(Client("books", scene.cluster.bootstrap), LEDGER, partitions=1)
+    )
+    ledger = Ledger(loop.stream("ledger"))
+    readers = [_employ(scene, ledger, f"reader{number}") for number in range(2)]
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.005, 0.02))
+        scene.cluster.check()
+        state = scene.cluster.state(LEDGER, 0)
+        replica = (
+            scene.cluster.replica(state.leader, LEDGER, 0)
+            if state is not None and state.leader >= 0
+            else None
+        )
+        if state is None or replica is None:
+            continue
+        scene.cluster.nodes[state.leader].host.call(ledger.step, replica)
+        if scene.chance.random() < 0.01:
+            scene.cluster.crash(state.leader, power_loss=scene.power())
+            loop.call_later(scene.a_while(0.0, 0.3), scene.cluster.start, state.leader)
+    for each in readers:
+        each.stopping = True
+    assert all(each.read for each in readers), "no transaction was read"
+    assert ledger.refused, "nothing came too late"
+    await scene.whole()
+    await _read_anew(scene, ledger)
+    return await scene.end()
+
+
+async def _read_anew(scene: Scene, ledger: Ledger) -> None:
+    """Whoever leads when all have died still knows of every transaction how it ended."""
+    due = max(
+        replica.last_stable_offset
+        for node_id in scene.cluster.nodes
+        if (replica := scene.cluster.replica(node_id, LEDGER, 0)) is not None
+    )
+    scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
+    scene.cluster.start()
+    reader = _employ(scene, ledger, "auditor")
+    await scene.cluster.until(lambda: reader.offset >= due, SERVED_S, "all is read again")
+    reader.stopping = True
+
+
+def _employ(scene: Scene, ledger: Ledger, name: str) -> LedgerReader:
+    reader = LedgerReader(Client(name, scene.cluster.bootstrap), (LEDGER, 0), ledger, history=scene.history)
+    scene.loop.host(name).start(reader.run())
+    return reader

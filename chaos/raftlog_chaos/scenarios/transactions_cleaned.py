@@ -1,0 +1,63 @@
+"""`__transaction_state` and `__consumer_offsets` are cleaned on every replica while transactions go through both.
+
+As in `exactly_once.py`, whoever matters dies or is hidden at moments that matter; here coordinators begin with logs
+full of holes, in which outcomes, markers and offsets that pend must be found as they were, also those of an id that has
+done nothing for long. And the logs stay small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog_chaos.scenarios.compaction import cleanings
+from raftlog_chaos.scenarios.exactly_once import ExactlyOnce
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.scenarios.scene import SERVED_S, Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+SEGMENT_BYTES = 1000
+MOST_BYTES = 12 * SEGMENT_BYTES
+"""Of one replica: a few keys, the active segment, and what comes in between two turns of the cleaner."""
+COMMITS_AFTER = 15
+"""Commits of those who go on: what the others did last is cleaned several times, and then read back."""
+
+SETTINGS = {
+    "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
+    "transaction.state.log.segment.bytes": str(SEGMENT_BYTES),
+    "log.cleaner.delete.retention.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.2",
+    "log.cleaner.backoff.ms": "150",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+}
+
+
+async def transactions_cleaned(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """For some virtual seconds, trouble as in `exactly_once`, and cleanings all the time. Raises AssertionError."""
+    story = ExactlyOnce(loop, settings=SETTINGS)
+    await story.begin()
+    begun_at = loop.time()
+    while loop.time() < begun_at + seconds:
+        if loop.time() > begun_at + seconds / 3:
+            story.rest(story.ids[0])
+        await story.moment()
+        await story.trouble()
+        await story.progress(story.chance.randrange(10))
+    await story.scene.whole()
+    await story.progress(COMMITS_AFTER)
+    for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        await story.scene.cluster.until(
+            lambda topic=topic: _largest(story.scene, topic) < MOST_BYTES,  # type: ignore[misc]
+            SERVED_S,
+            f"every replica's log of {topic} is small",
+        )
+    story.scene.cluster.crash(*story.scene.cluster.nodes, power_loss=story.scene.power())
+    story.scene.cluster.start()
+    report = await story.end()
+    return replace(report, faults={**report.faults, "cleaning": cleanings(story.scene)})
+
+
+def _largest(scene: Scene, topic: str) -> int:
+    replicas = [scene.cluster.replica(each, topic, 0) for each in scene.cluster.nodes]
+    sizes = [each.log.size_bytes for each in replicas if each is not None and each.log.cleaned_until > 0]
+    return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MOST_BYTES

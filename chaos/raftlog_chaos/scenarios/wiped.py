@@ -1,0 +1,67 @@
+"""A replica comes back with an empty disk, while what is said of its former self is still on its way (KIP-903).
+
+All the others hold everything, and one of them stays: nothing may be lost, whoever dies next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.endurance import TOPIC, Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+METADATA_FOLDER = "raftlog-metadata"
+
+
+async def wiped(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Wipe one node at a time, for some virtual seconds. Raises AssertionError."""
+    scene = Scene(loop)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        await scene.served(3)
+        leader = await scene.leader()
+        victim = scene.chance.choice(scene.followers(leader))
+        if scene.chance.random() < 0.7:
+            await _with_delayed_news(scene, leader, victim)
+        else:
+            _wipe(scene, victim)
+            await asyncio.sleep(scene.a_while(0.0, 0.1, 0.5))
+        scene.cluster.crash(*scene.chance.choice(((leader,), (leader,), tuple(scene.cluster.nodes))))
+        scene.cluster.start(victim)
+        await asyncio.sleep(scene.a_while(0.2, 0.5))
+        loop.heal()
+        await scene.others_follow(victim)
+    return await scene.end()
+
+
+async def _with_delayed_news(scene: Scene, leader: int, victim: int) -> None:
+    """It restarts and is about to be in sync; what its leader tells the controller of that arrives after the wipe."""
+    hosts = {each: place.host for each, place in scene.cluster.nodes.items()}
+    controller = scene.cluster.leader_id()
+    scene.cluster.restart(victim)
+    await asyncio.sleep(scene.a_while(0.0, 0.02, 0.1))
+    if controller is not None and controller != leader:
+        scene.loop.clog(hosts[leader], hosts[controller])
+    await asyncio.sleep(scene.a_while(0.1, 0.3, 0.5))
+    _wipe(scene, victim)
+    await asyncio.sleep(scene.a_while(0.05, 0.2))
+    scene.loop.heal()
+    scene.loop.cut(hosts[leader], hosts[victim])
+    await asyncio.sleep(scene.a_while(0.02, 0.1))
+
+
+def _wipe(scene: Scene, victim: int) -> None:
+    """Everything but its vote goes; it starts anew at once."""
+    place = scene.cluster.nodes[victim]
+    scene.cluster.crash(victim)
+    disk = place.host.disk
+    for name in disk.listdir("/data"):
+        if name.startswith(f"{TOPIC}-"):
+            disk.rmtree(f"/data/{name}")
+        elif name != METADATA_FOLDER:
+            disk.remove(f"/data/{name}")
+    disk.sync_dir("/data")
+    scene.cluster.start(victim)

@@ -1,0 +1,47 @@
+"""A leader is cut off from the others or stands still, while its clients keep their connections to it.
+
+Another one is elected meanwhile. What the old one answers from then on, and when it learns of that, must hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.scenarios.scene import Scene
+from raftlog_chaos.simulator.loop import SimLoop
+
+
+async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Hide leaders from the other nodes, for some virtual seconds. Raises AssertionError."""
+    scene = Scene(loop)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.served(5)
+        leader = await scene.leader()
+        hide(scene, leader)
+        await asyncio.sleep(scene.a_while(0.5, 1.5, 2.5))
+        scene.cluster.resume(leader)
+        loop.heal()
+        await asyncio.sleep(scene.a_while(0.0, 0.2))
+        if scene.chance.random() < 0.3:
+            scene.cluster.restart(await scene.leader(), power_loss=scene.power())
+    return await scene.end()
+
+
+def hide(scene: Scene, leader: int) -> None:
+    """Hide a node from the others, not from clients: it stands still, hears nobody, is heard by nobody, or both."""
+    nodes = scene.cluster.nodes
+    host = nodes[leader].host
+    others = [place.host for each, place in nodes.items() if each != leader]
+    how = scene.chance.choice(("pause", "cut", "deaf", "mute"))
+    if how == "pause":
+        scene.cluster.pause(leader)
+    for other in others:
+        if how == "cut":
+            scene.loop.cut(host, other)
+        elif how == "deaf":
+            scene.loop.clog(other, host)
+        elif how == "mute":
+            scene.loop.clog(host, other)

@@ -1,0 +1,320 @@
+"""Whole nodes on simulated hosts: the very `Node` that production runs, with a simulated disk, network and clock.
+
+It starts, crashes and restarts them and looks inside; it knows nothing of workloads and of what is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from raftlog.base.config import load_config
+from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.node import Node, NodeFailed
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog.replication.partition import Partition
+from raftlog_chaos.invariants import Invariants, Violations
+from raftlog_chaos.simulator.disk import Extent, SimDisk
+from raftlog_chaos.simulator.env import SimEnv
+from raftlog_chaos.simulator.hosts import Host
+from raftlog_chaos.simulator.loop import SimLoop
+
+PORT: Final = 9092
+CONTROLLER_PORT: Final = 9093
+LOOK_S: Final = 0.01
+"""How often `until` looks, virtual seconds."""
+
+HASTE: Final = {
+    "log.segment.bytes": "16384",
+    "log.index.interval.bytes": "512",
+    "log.flush.offset.checkpoint.interval.ms": "700",
+    "log.flush.start.offset.checkpoint.interval.ms": "900",
+    "replica.high.watermark.checkpoint.interval.ms": "400",
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Small segments and frequent checkpoints, so that seconds hold what takes production days."""
+
+
+class SimNode:
+    """A place for a node: its host, its settings, and the node that runs there, if one does."""
+
+    def __init__(self, host: Host, node_id: int, settings: Mapping[str, str]) -> None:
+        self.host = host
+        self.node_id = node_id
+        self.config = load_config(settings)
+        self.node: Node | None = None
+        self.running = False
+        self.started = False
+        self.leaving = False
+        self.back = False
+        """It is to start again when it has left."""
+        self.usual_sync: Callable[[], None] | None = None
+        """What a sync of its disk costs when nothing is wrong with it."""
+        self.troubled = False
+        """Its disk failed in this life: it may end itself, and starts again when it is told to."""
+        self.cramped = False
+        """Its disk was full while it started in this life: without room no log is recovered, so it may end as well."""
+
+    @property
+    def ready(self) -> bool:
+        node = self.node
+        return node is not None and node.broker is not None and node.broker.lifecycle.unfenced.is_set()
+
+
+class SimCluster:
+    """Nodes 1 to `nodes` on hosts node1, node2, …, each broker and voter; `settings` go to all.
+
+    `failures` gathers what no fault excuses: a node that cannot start or go on, and every broken invariant.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        nodes: int = 3,
+        *,
+        settings: Mapping[str, str] | None = None,
+        compaction: SnapshotPolicy | None = None,
+    ) -> None:
+        self.loop = loop
+        self.compaction = compaction
+        self.failures = Violations()
+        self.failures.chronicle = loop.chronicle
+        self.invariants = Invariants(self.failures, loop.chronicle)
+        loop.observer = self.invariants.stepped
+        self.may_rot = False
+        """Whether disks may rot here, so that a damaged log is no failure."""
+        voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
+        self.nodes: dict[int, SimNode] = {}
+        for node_id in range(1, nodes + 1):
+            own = {**HASTE, **_settings(node_id, voters), **(settings or {})}
+            self.nodes[node_id] = SimNode(loop.host(f"node{node_id}"), node_id, own)
+
+    @property
+    def bootstrap(self) -> tuple[tuple[str, int], ...]:
+        return tuple((each.host.name, PORT) for each in self.nodes.values())
+
+    # -- life and death -----------------------------------------------------------------------------------------
+
+    def start(self, *node_ids: int) -> None:
+        """Start nodes (default: all) that do not run; one that is about to leave starts when it has left."""
+        for node_id in node_ids or tuple(self.nodes):
+            place = self.nodes[node_id]
+            place.back = place.leaving
+            if not place.running:
+                place.running = True
+                place.troubled = place.host.disk.fails
+                place.cramped = place.host.disk.is_full
+                place.host.start(self._run(place))
+
+    async def _run(self, place: SimNode) -> None:
+        node = place.node = Node(place.config, SimEnv(place.host))
+        if self.compaction is not None and node.control.quorum is not None:
+            node.control.quorum.snapshot_policy = self.compaction
+        node.metadata.subscribe_each(self.invariants.began(place.host, place.node_id, node))
+        try:
+            await node.start()
+        except Exception as error:
+            if place.node is not node:
+                return  # its power went
+            if not place.troubled and not place.host.disk.is_full:
+                self.failures.append(f"node {place.node_id} did not start: {error!r}")
+                if isinstance(error, NodeFailed):
+                    return
+                raise
+        else:
+            if place.node is not node:
+                return  # its power went, and it made the best of a disk that answers no more
+            place.started = True
+            reason = await node.failed
+            if not (place.troubled or place.cramped):
+                self.failures.append(f"node {place.node_id} stopped itself: {reason}")
+                return
+        place.host.note("ended itself")
+        self.loop.main.call(self.crash_if, place, node, False)
+
+    def crash(self, *node_ids: int, power_loss: bool = True, silent: bool = False) -> None:
+        """Kill -9, with or without the loss of what was not synced; paused nodes die as well."""
+        for node_id in node_ids:
+            place = self.nodes[node_id]
+            self.invariants.ended(place.host.name, midway=self.loop.process() is place.host.process)
+            if place.host.process.paused:
+                place.host.resume()
+            place.node = None
+            place.running = place.started = place.leaving = False
+            place.host.crash(power_loss=power_loss, silent=silent)
+
+    def restart(self, *node_ids: int, power_loss: bool = True) -> None:
+        self.crash(*node_ids, power_loss=power_loss)
+        self.start(*node_ids)
+
+    def leave(self, node_id: int, *, power_loss: bool = True) -> None:
+        """Shut a started node down gently (SIGTERM); the process ends when that is done, and all must be durable."""
+        place = self.nodes[node_id]
+        if place.started and not place.leaving:
+            place.leaving = True
+            place.host.start(self._leave(place, power_loss))
+
+    async def _leave(self, place: SimNode, power_loss: bool) -> None:
+        assert place.node is not None
+        await place.node.shut_down()
+        self.loop.main.call(self.crash_if, place, place.node, power_loss)
+
+    def crash_if(self, place: SimNode, node: Node, power_loss: bool) -> None:
+        """Crash the place if that node still runs there; start it again if somebody wanted that meanwhile."""
+        if place.node is node:
+            back, place.back = place.back, False
+            self.crash(place.node_id, power_loss=power_loss)
+            if back:
+                self.start(place.node_id)
+
+    def crash_at_work(self, node_id: int, changes: int, then: Callable[[], object]) -> None:
+        """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
+
+        Nothing happens unless it runs, nor if it crashes before.
+        """
+        place = self.nodes[node_id]
+
+        def spring() -> None:
+            self.crash(node_id)
+            self.loop.main.call(then)
+
+        if place.running:
+            place.host.disk.set_trap(changes, spring)
+
+    def trouble_disk(self, node_id: int, trouble: DiskTrouble, *failures: tuple[str, Extent]) -> None:
+        """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself.
+
+        `failures`: which operations fail and where, instead of all of the kind that the trouble names. That a disk is
+        full is no reason to end, but for a node that was starting: it can't recover its logs.
+        """
+        place = self.nodes[node_id]
+        disk = place.host.disk
+        disk.mend()
+        disk.make_room()
+        disk.on_sync = (
+            partial(self._sync_slowly, disk, trouble.slow_s) if trouble.slow_s else place.usual_sync
+        )
+        for operation, extent in failures or ((trouble.failing, Extent()),) * bool(trouble.failing):
+            disk.fail(operation, extent=extent)
+        if trouble.full:
+            disk.fill()
+        place.troubled |= bool(trouble.failing)
+        place.cramped |= trouble.full and not place.started
+
+    def _sync_slowly(self, disk: SimDisk, slow_s: float) -> None:
+        disk.effects["sync slow"] += 1
+        self.loop.spend(slow_s)
+
+    @property
+    def effects(self) -> Counter[str]:
+        """How often faults of disks and links were felt by somebody, by what they did."""
+        disks = (each.host.disk.effects for each in self.nodes.values())
+        return sum(disks, start=Counter(self.loop.network.effects))
+
+    def pause(self, node_id: int) -> None:
+        if self.nodes[node_id].running:
+            self.nodes[node_id].host.pause()
+
+    def resume(self, node_id: int) -> None:
+        if self.nodes[node_id].host.process.paused:
+            self.nodes[node_id].host.resume()
+
+    # -- looking inside -----------------------------------------------------------------------------------------
+
+    def running(self) -> list[SimNode]:
+        return [each for each in self.nodes.values() if each.running]
+
+    def leader_id(self) -> int | None:
+        """The node that leads the highest term of the quorum, of those that think they lead."""
+        leading = [
+            (each.node.control.quorum.term, each.node_id)
+            for each in self.running()
+            if each.node and each.node.control.quorum and each.node.control.quorum.leading
+        ]
+        return max(leading)[1] if leading else None
+
+    def last_image(self) -> MetadataImage:
+        """The newest metadata that any node ever had: while those who had it are down, what runs may be of the past."""
+        return self.invariants.newest_image
+
+    def newest_image(self) -> MetadataImage | None:
+        images = [each.node.metadata.image for each in self.running() if each.node]
+        return max(images, key=lambda image: image.offset, default=None)
+
+    def state(self, topic: str, index: int) -> PartitionState | None:
+        """What the newest image says of a partition."""
+        image = self.newest_image()
+        return None if image is None else image.partition(topic, index)
+
+    def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
+        """The replica as it is in the node's memory."""
+        node = self.nodes[node_id].node
+        if node is None or node.broker is None:
+            return None
+        return node.broker.replicas.partitions.get(TopicPartition(topic, index))
+
+    def all_in_sync(self) -> bool:
+        """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
+        image = self.newest_image()
+        return image is not None and all(
+            state.leader != NO_BROKER and set(state.isr) == set(state.replicas)
+            for topic in image.topics.values()
+            for state in topic.partitions
+        )
+
+    def check(self) -> None:
+        """Nothing has happened that no fault excuses. Raises AssertionError."""
+        self.invariants.look_at_all()
+        failures = [*self.failures, *map(_told, self.loop.failures)]
+        for place in self.running():
+            broker = place.node.broker if place.node else None
+            for name, each in broker.replicas.partitions.items() if broker else ():
+                # unless told to rot, these disks forget and tear what was not synced, and nothing else
+                if each.log.damage is not None and not self.may_rot:
+                    failures.append(f"node {place.node_id} takes {name} for damaged: {each.log.damage}")
+        assert not failures, "; ".join(failures)
+
+    async def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
+        """Wait in virtual time. AssertionError says what did not come."""
+        deadline = self.loop.time() + seconds
+        while not condition():
+            assert self.loop.time() < deadline, f"{what}: not within {seconds} virtual seconds"
+            self.check()
+            await asyncio.sleep(LOOK_S)
+
+    async def until_ready(self, node_ids: Iterable[int] = (), seconds: float = 30.0) -> None:
+        """Wait until nodes (default: all) are unfenced."""
+        chosen = tuple(node_ids) or tuple(self.nodes)
+        await self.until(
+            lambda: all(self.nodes[each].ready for each in chosen), seconds, f"nodes {chosen} unfenced"
+        )
+
+
+def _settings(node_id: int, voters: str) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker,controller",
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://0.0.0.0:{PORT},CONTROLLER://0.0.0.0:{CONTROLLER_PORT}",
+        "advertised.listeners": f"PLAINTEXT://node{node_id}:{PORT}",
+        "log.dirs": "/data",
+        "raftlog.cluster.secret": "a secret of the simulation",
+    }
+
+
+def _told(uncaught: dict[str, Any]) -> str:
+    """Return what nobody caught, and where it was raised."""
+    error = uncaught.get("exception")
+    if error is None:
+        return str(uncaught.get("message"))
+    return "".join(traceback.format_exception(error)).rstrip()

@@ -1,0 +1,169 @@
+"""The simulated cluster as a place: what the faults of `raftlog_chaos.faults` can do to it. Every deed is instant."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.faults.harm import guarded_batches
+from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.metadata.image import MetadataImage
+from raftlog.replication.isr import PendingShrink
+from raftlog.replication.leader_role import LeaderRole
+from raftlog_chaos.simulator.cluster import SimCluster
+from raftlog_chaos.simulator.disk import Extent, SimDisk
+from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
+
+METADATA: Final = "/data/raftlog-metadata"
+"""What a voter must not lose: its vote and its journal."""
+FOLDERS: Final = 3
+"""Folders that are as likely to be the only ones that fail as the metadata's."""
+DRIFTS: Final = (0.0, 0.0, -0.05, 0.05, 10.0)
+"""How much too fast a clock goes that jumped, as a share of time."""
+
+
+class SimPlace:
+    """Hurts a `SimCluster`. `topics`: those whose partitions a view shows; all, unless given."""
+
+    name = "simulator"
+    abilities = frozenset(Ability)
+
+    def __init__(
+        self, cluster: SimCluster, chance: random.Random, *, topics: frozenset[str] | None = None
+    ) -> None:
+        self.cluster = cluster
+        self.nodes = tuple(cluster.nodes)
+        self.topics = topics
+        self._chance = chance
+
+    async def view(self) -> View:
+        nodes = self.cluster.nodes
+        return View(
+            running=frozenset(each.node_id for each in self.cluster.running()),
+            paused=frozenset(node_id for node_id, each in nodes.items() if each.host.process.paused),
+            ready=frozenset(node_id for node_id, each in nodes.items() if each.running and each.ready),
+            controller=self.cluster.leader_id(),
+            partitions=self._partitions(self.cluster.last_image(), self.topics),
+            internal=self._partitions(self.cluster.last_image(), INTERNAL_TOPICS),
+        )
+
+    def _partitions(self, image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:
+        return {
+            f"{name}-{index}": PartitionView(
+                leader=state.leader if state.leader >= 0 else None,
+                isr=frozenset(state.isr) - self._about_to_leave(state.leader, name, index),
+                replicas=frozenset(state.replicas),
+            )
+            for name, topic in image.topics.items()
+            if topics is None or name in topics
+            for index, state in enumerate(topic.partitions)
+        }
+
+    def _about_to_leave(self, leader_id: int, topic: str, index: int) -> frozenset[int]:
+        """Return who leaves the ISR by a request that may outlive its leader."""
+        leader = self.cluster.replica(leader_id, topic, index) if leader_id in self.cluster.nodes else None
+        isr = leader.role.isr if leader is not None and isinstance(leader.role, LeaderRole) else None
+        return isr.leaving if isinstance(isr, PendingShrink) else frozenset()
+
+    # --- life and death
+
+    async def start(self, node_id: int) -> None:
+        self.cluster.start(node_id)
+
+    async def kill(self, node_id: int) -> None:
+        self.cluster.crash(node_id, power_loss=False)
+
+    async def power_cut(self, node_id: int) -> None:
+        """Peers may get a reset (a power supply that goes last) or no word at all."""
+        self.cluster.crash(node_id, silent=self._chance.random() < 0.5)
+
+    async def terminate(self, node_id: int) -> None:
+        self.cluster.leave(node_id, power_loss=self._chance.random() < 0.5)
+
+    async def pause(self, node_id: int) -> None:
+        self.cluster.pause(node_id)
+
+    async def resume(self, node_id: int) -> None:
+        self.cluster.resume(node_id)
+
+    # --- the network
+
+    async def cut(self, source: int, target: int) -> None:
+        hosts = self.cluster.nodes
+        self.cluster.loop.clog(hosts[source].host, hosts[target].host)
+
+    async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
+        hosts = self.cluster.nodes
+        link = self.cluster.loop.network.link(hosts[source].host, hosts[target].host)
+        link.extra_s = delay_s
+        link.loss = loss
+
+    async def heal_links(self) -> None:
+        self.cluster.loop.heal()
+
+    # --- the disk and the clock
+
+    async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
+        """A failing disk may fail as a whole or in one folder, always or now and then, or only once."""
+        failures = self._failures(node_id, trouble.failing) if trouble.failing else ()
+        self.cluster.trouble_disk(node_id, trouble, *failures)
+
+    def _failures(self, node_id: int, kind: str) -> Iterator[tuple[str, Extent]]:
+        disk = self.cluster.nodes[node_id].host.disk
+        with disk.undisturbed():
+            folders = [f"/data/{each}" for each in disk.listdir("/data") if disk.is_folder(f"/data/{each}")]
+        extent = Extent(
+            under=self._chance.choice(
+                ("/", "/", METADATA, *self._chance.sample(folders, min(FOLDERS, len(folders))))
+            ),
+            rate=self._chance.choice((1.0, 1.0, 0.2)),
+            times=self._chance.choice((None, None, 1, 5)),
+            torn=self._chance.random() < 0.5,
+        )
+        yield kind, extent
+        if self._chance.random() < 0.6:  # the file system needs its device for names, too
+            yield ("open" if kind == "read" else "name"), extent
+
+    async def flip_bit(self, node_id: int, chance: float) -> bool:
+        disk = self.cluster.nodes[node_id].host.disk
+        with disk.undisturbed():
+            batches = list(self._batches(disk))
+        if not batches:
+            return False
+        path, batch = batches[int(chance * len(batches))]
+        position = batch.start + int(self._chance.random() * len(batch))
+        self.cluster.may_rot = True
+        return disk.rot(path, position, self._chance.randrange(8))
+
+    def _batches(self, disk: SimDisk) -> Iterator[tuple[str, range]]:
+        """Yield (path of a segment, where in it rot must be noticed)."""
+        for folder in disk.listdir("/data"):
+            for name in disk.listdir(f"/data/{folder}") if self._concerns(folder) else ():
+                if name.endswith(".log"):
+                    path = f"/data/{folder}/{name}"
+                    yield from ((path, each.where) for each in guarded_batches(disk.read_file(path)))
+
+    def _concerns(self, folder: str) -> bool:
+        topic, _, index = folder.rpartition("-")
+        return (
+            index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
+        )
+
+    async def wipe(self, node_id: int) -> None:
+        assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
+        disk = self.cluster.nodes[node_id].host.disk
+        with disk.undisturbed():
+            for name in disk.listdir("/data"):
+                path = f"/data/{name}"
+                if disk.is_folder(path) and path != METADATA:
+                    disk.rmtree(path)
+                elif path != METADATA:
+                    disk.remove(path)
+            disk.sync_dir("/data")
+
+    async def set_clock(self, node_id: int, offset_ms: int) -> None:
+        """A clock that jumped may go wrong from then on, too."""
+        drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
+        self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)

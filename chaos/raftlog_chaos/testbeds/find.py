@@ -1,0 +1,73 @@
+"""Find the suites and the testbeds: those of this package, and those of a folder that `--chaos-dir` names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.runs.rig import OpenPlace
+from raftlog_chaos.testbeds.testbed import Ability
+
+SUITES: Final = Path(__file__).parents[1] / "suites"
+NAMES: Final = ("processes", "namespaces", "compose")
+"""The testbeds of this package, in the order in which they are tried: first those that need least of a machine."""
+
+
+def find_suites(folder: Path | None) -> Path:
+    """Return the folder of case files: `suites` in the given folder, or this package's. Raises FileNotFoundError."""
+    suites = SUITES if folder is None else folder / "suites"
+    if not suites.is_dir():
+        raise FileNotFoundError(f"there is no folder {suites}")
+    return suites
+
+
+class PlaceFile:
+    """One kind of testbed: what it can do, and how to open one."""
+
+    def __init__(self, name: str, module: ModuleType) -> None:
+        self.name = name
+        self._module = module
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        """What a testbed of this kind can do."""
+        return frozenset(self._module.ABILITIES)
+
+    def lacks(self, faults: Iterable[str]) -> list[str]:
+        """Return those of the faults that can't be injected here."""
+        return [each for each in faults if not FAULTS[each].needs <= self.abilities]
+
+    async def open(self, directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int) -> OpenPlace:
+        """Start a cluster with its files in that folder. Raises Unavailable, or what starting it raises."""
+        place: OpenPlace = await self._module.open_place(directory, nodes=nodes, settings=settings, seed=seed)
+        return place
+
+
+def _load(path: Path) -> ModuleType:
+    """Return the module in a file that is part of no package."""
+    name = f"raftlog_chaos_testbed_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, path
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_places(folder: Path | None = None) -> dict[str, PlaceFile]:
+    """Return this package's testbeds by name, in the order of NAMES, then those in `testbeds` of the given folder."""
+    modules = {name: importlib.import_module(f"raftlog_chaos.testbeds.{name}") for name in NAMES}
+    own = sorted((folder / "testbeds").glob("[!_]*.py")) if folder is not None else []
+    modules |= {path.stem: _load(path) for path in own}
+    return {name: PlaceFile(name, module) for name, module in modules.items()}
+
+
+def fitting(places: Mapping[str, PlaceFile], faults: Iterable[str]) -> list[PlaceFile]:
+    """Return the testbeds in the order in which to try them: first those that can inject most of the faults."""
+    names = tuple(faults)
+    return sorted(places.values(), key=lambda each: len(each.lacks(names)))

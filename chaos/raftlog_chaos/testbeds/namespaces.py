@@ -1,0 +1,97 @@
+"""Nodes as processes, each in a network namespace of its own: links can be cut, one way too, slow and lossy.
+
+This process, and with it the clients, goes into the run's network while the place is open, and back out when it is
+closed. The namespaces have no names: each is held open by this process and those in it, so that nothing is left on the
+machine however the run ends. How links are cut, and what that needs: `raftlog.testing.network`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from raftlog.testing.cluster import Cluster
+from raftlog.testing.netns import Namespace
+from raftlog.testing.network import Network, can_delay
+from raftlog_chaos.runs.rig import Unavailable
+from raftlog_chaos.testbeds import processes
+from raftlog_chaos.testbeds.testbed import Ability
+
+
+class NamespaceCluster(Cluster):
+    """A cluster on a network of its own."""
+
+    network: Network
+
+    def open_hosts(self, nodes: int) -> Network:
+        """Make the network, on whose hosts the nodes are started. Raises Unavailable."""
+        try:
+            self.network = Network(nodes)
+        except OSError as error:
+            raise Unavailable(str(error)) from error
+        return self.network
+
+
+class NamespacePlace(processes.ProcessPlace):
+    """What processes can bear, and links that are cut or bad."""
+
+    name = "namespaces"
+
+    def __init__(self, cluster: NamespaceCluster, chance: random.Random) -> None:
+        super().__init__(cluster, chance)
+        self.abilities = _abilities()
+        self._network = cluster.network
+        self._inside = True
+        self._go(self._network.switch)
+
+    def _go(self, namespace: Namespace) -> None:
+        """Take this thread there, and all that it starts from now on; idle threads of before are not used again."""
+        namespace.enter()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+
+    async def cut(self, source: int, target: int) -> None:
+        await asyncio.to_thread(self._network.cut, source, target)
+
+    async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
+        await asyncio.to_thread(self._network.slow, source, target, delay_s=delay_s, loss=loss)
+
+    async def heal_links(self) -> None:
+        await asyncio.to_thread(self._network.heal)
+
+    async def close(self) -> None:
+        if self._inside:
+            self._inside = False
+            self._go(self._network.outside)
+        await super().close()
+
+
+def _abilities() -> frozenset[Ability]:
+    links = {Ability.CUT, Ability.CUT_ONE_WAY, Ability.LOSSY_LINK}
+    return processes.ABILITIES | links | ({Ability.SLOW_LINK} if can_delay() else set())
+
+
+def __getattr__(name: str) -> Any:
+    """Find out what this place can do only when somebody asks."""
+    if name == "ABILITIES":
+        return _abilities()
+    raise AttributeError(name)
+
+
+async def open_place(
+    directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
+) -> NamespacePlace:
+    """Start a cluster in that folder and return it once every node sees all. Raises Unavailable, ClusterError."""
+    cluster = NamespaceCluster(nodes, settings=settings, directory=directory, faults=True)
+    place = NamespacePlace(cluster, random.Random(seed))
+    try:
+        for node_id in place.nodes:
+            await place.start(node_id)
+        await asyncio.to_thread(cluster.wait_ready)
+    except BaseException:
+        await place.close()
+        raise
+    return place

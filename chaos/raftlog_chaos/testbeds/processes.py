@@ -1,0 +1,235 @@
+"""Nodes as processes on loopback: signals, and what each node's own door for troubles lets through.
+
+The network between them is the machine's, so nothing is cut here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.testing.cluster import Cluster
+from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
+from raftlog.testing.progress import Stalled
+from raftlog_chaos.runs.rot import RotWatch
+from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
+
+ASK_TIMEOUT_S = 5.0
+
+
+class ProcessPlace:
+    """A cluster of processes. What it does with the disk and the clock it asks the nodes themselves to do."""
+
+    name = "processes"
+
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self.cluster = cluster
+        self.nodes = tuple(cluster.nodes)
+        self.abilities = ABILITIES
+        self.bootstrap = cluster.bootstrap_servers
+        self._chance = chance
+        self._down: set[int] = set(self.nodes)
+        """Nodes that somebody stopped."""
+        self._fallen: dict[int, str] = {}
+        """How nodes ended by themselves that were stopped or started again since."""
+        self._hung: list[str] = []
+        self._rot = RotWatch()
+
+    # --- what it is like
+
+    def logs(self) -> Mapping[int, Path]:
+        return {node_id: node.log_path for node_id, node in self.cluster.nodes.items()}
+
+    def fallen(self) -> Mapping[int, str]:
+        for node_id in self.nodes:
+            self._see(node_id)
+        return dict(self._fallen)
+
+    def scandals(self) -> Sequence[str]:
+        return (*self._hung, *self._rot.unnoticed())
+
+    def _see(self, node_id: int) -> None:
+        """Remember a node that ended by itself, before a fault or a cure hides it."""
+        node = self.cluster.nodes[node_id]
+        if node_id not in self._down and not node.running:
+            self._fallen.setdefault(node_id, f"ended by itself: {node.log_tail(3)}")
+
+    def _stopping(self, node_id: int) -> None:
+        self._see(node_id)
+        self._down.add(node_id)
+
+    def running(self) -> frozenset[int]:
+        return frozenset(node_id for node_id, node in self.cluster.nodes.items() if node.running)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Where a node is asked."""
+        host, _, port = self.cluster.nodes[node_id].address.rpartition(":")
+        return host, int(port)
+
+    async def view(self) -> View:
+        running = self.running()
+        paused = frozenset(node_id for node_id in running if self.cluster.nodes[node_id].paused)
+        return await look({node_id: self.address(node_id) for node_id in running}, paused=paused)
+
+    # --- life and death
+
+    async def start(self, node_id: int) -> None:
+        if node_id in self._down and self.cluster.nodes[node_id].running:
+            await self._gone(node_id)
+        if not self.cluster.nodes[node_id].running:
+            self._see(node_id)
+            self._down.discard(node_id)
+            self.cluster.nodes[node_id].start()
+
+    async def kill(self, node_id: int) -> None:
+        self._stopping(node_id)
+        await asyncio.to_thread(self.cluster.kill, node_id)
+
+    async def power_cut(self, node_id: int) -> None:
+        self._stopping(node_id)
+        await self._deed("power_cut", node_id, self._chance)
+
+    async def terminate(self, node_id: int) -> None:
+        self._stopping(node_id)
+        self.cluster.nodes[node_id].signal(signal.SIGTERM)
+
+    async def _gone(self, node_id: int) -> None:
+        """Wait for a node that is on its way out; one that does nothing any more hangs, and is killed."""
+        node = self.cluster.nodes[node_id]
+        try:
+            if not node.paused:
+                await asyncio.to_thread(node.wait)
+        except Stalled as error:
+            self._hung.append(f"{error}: {node.log_tail(3)}")
+        await asyncio.to_thread(node.kill)
+
+    async def pause(self, node_id: int) -> None:
+        if self.cluster.nodes[node_id].running:
+            self.cluster.pause(node_id)
+
+    async def resume(self, node_id: int) -> None:
+        self.cluster.resume(node_id)
+
+    # --- the network
+
+    async def cut(self, source: int, target: int) -> None:
+        raise NotImplementedError
+
+    async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
+        raise NotImplementedError
+
+    async def heal_links(self) -> None:
+        """Nothing is ever cut here."""
+
+    # --- the disk and the clock
+
+    async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
+        await self._deed("trouble_disk", node_id, trouble)
+
+    async def flip_bit(self, node_id: int, chance: float) -> bool:
+        """Flip it while the node does not run: disks rot, not the pages that a process has just written."""
+        topics = sorted({key.rpartition("-")[0] for key in (await self.view()).partitions})
+        await self.kill(node_id)
+        rot = await self._deed("flip_bit", node_id, topics, chance)
+        if rot is not None:
+            self._rot.note(node_id, rot, self.cluster.nodes[node_id].log_path)
+        await self.start(node_id)
+        return rot is not None
+
+    async def wipe(self, node_id: int) -> None:
+        await self._deed("wipe", node_id)
+        self._rot.forget(node_id)
+
+    async def set_clock(self, node_id: int, offset_ms: int) -> None:
+        await self._deed("set_clock", node_id, offset_ms)
+
+    async def _deed(self, name: str, *arguments: Any) -> Any:
+        method: Callable[..., Any] = getattr(self.cluster, name)
+        return await asyncio.to_thread(method, *arguments)
+
+    async def close(self) -> None:
+        self.cluster.close()
+
+
+DEEDS = {
+    Ability.SLOW_DISK: "trouble_disk",
+    Ability.FULL_DISK: "trouble_disk",
+    Ability.FAILING_DISK: "trouble_disk",
+    Ability.POWER_CUT: "power_cut",
+    Ability.FLIP_BIT: "flip_bit",
+    Ability.WIPE: "wipe",
+    Ability.CLOCK: "set_clock",
+}
+ABILITIES = frozenset(
+    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
+    | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
+)
+
+
+async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> View:
+    """Ask every node that runs, at its (host, port), unless it is paused; of what they say, the newest counts."""
+    awake = sorted(addresses.keys() - paused)
+    asked = (asyncio.to_thread(_ask, *addresses[each]) for each in awake)
+    answers = dict(zip(awake, await asyncio.gather(*asked), strict=True))
+    newest = max((quorum for quorum, _ in answers.values()), key=lambda each: each.term, default=NO_QUORUM)
+    known = {node_id: topics for node_id, (_, topics) in answers.items() if topics is not None}
+    alive = _alive(known, newest.leader_id)
+    return View(
+        running=frozenset(addresses),
+        paused=paused,
+        ready=frozenset(known) & alive,
+        controller=newest.leader_id if newest.leader_id in addresses else None,
+        partitions=_newest(known, newest.leader_id, internal=False),
+        internal=_newest(known, newest.leader_id, internal=True),
+    )
+
+
+def _ask(host: str, port: int) -> tuple[QuorumView, Topics | None]:
+    try:
+        topics = view_topics(host, port, timeout_s=ASK_TIMEOUT_S)
+        return view_quorum(host, port, timeout_s=ASK_TIMEOUT_S), topics
+    except (OSError, IndexError, ValueError):
+        return NO_QUORUM, None
+
+
+def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:
+    """Return the unfenced nodes as the controller knows them; without it those that everybody knows."""
+    if controller in known:
+        return known[controller].broker_ids
+    named = [topics.broker_ids for topics in known.values()]
+    return frozenset.intersection(*named) if named else frozenset()
+
+
+def _newest(known: Mapping[int, Topics], controller: int, *, internal: bool) -> dict[str, PartitionView]:
+    """Merge what nodes say of partitions: the highest leader epoch counts, then the controller's word."""
+    ranked: dict[tuple[str, int], tuple[tuple[int, bool], PartitionView]] = {}
+    for node_id, topics in known.items():
+        for where, (epoch, each) in topics.partitions.items():
+            if where[0].startswith("__") != internal:
+                continue
+            rank = (epoch, node_id == controller)
+            if where not in ranked or rank > ranked[where][0]:
+                view = PartitionView(
+                    each.leader if each.leader >= 0 else None, frozenset(each.isr), frozenset(each.replicas)
+                )
+                ranked[where] = (rank, view)
+    return {f"{topic}-{index}": view for (topic, index), (_, view) in sorted(ranked.items())}
+
+
+async def open_place(directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int) -> ProcessPlace:
+    """Start a cluster in that folder and return it once every node sees all. Raises ClusterError."""
+    cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
+    place = ProcessPlace(cluster, random.Random(seed))
+    try:
+        for node_id in place.nodes:
+            await place.start(node_id)
+        await asyncio.to_thread(cluster.wait_ready)
+    except BaseException:
+        await place.close()
+        raise
+    return place

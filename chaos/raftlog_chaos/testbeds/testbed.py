@@ -1,0 +1,135 @@
+"""What can be done to a cluster, whatever world it lives in: the simulator, processes, namespaces, containers.
+
+A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
+nemesis's. Every method returns once the deed is done, not once its consequences have shown.
+
+What a place of real processes can do, and by what means (the simulator can do all of it):
+
+| ability | processes on loopback | in network namespaces |
+|---|---|---|
+| kill, terminate, pause | signals | the same |
+| cut, cut-one-way, lossy-link | no | packets dropped by nftables where they arrive |
+| slow-link | no | netem, if the kernel has it |
+| slow-disk, full-disk, failing-disk, clock | the node does it to itself (`faults/node_faults.py`) | the same |
+| power-cut | kill -9, and what was not synced is taken from the files (`faults/power_cut.py`) | the same |
+| flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from raftlog.faults.troubled_disk import DiskTrouble
+
+
+class Ability(StrEnum):
+    """What a fault may need and a place may lack. A fault whose needs a place lacks is *not run*, never passed."""
+
+    KILL = "kill"
+    TERMINATE = "terminate"
+    PAUSE = "pause"
+    CUT = "cut"
+    CUT_ONE_WAY = "cut-one-way"
+    SLOW_LINK = "slow-link"
+    LOSSY_LINK = "lossy-link"
+    SLOW_DISK = "slow-disk"
+    FULL_DISK = "full-disk"
+    FAILING_DISK = "failing-disk"
+    POWER_CUT = "power-cut"
+    FLIP_BIT = "flip-bit"
+    WIPE = "wipe"
+    CLOCK = "clock"
+
+
+class PartitionView(NamedTuple):
+    """Where a partition stands, as the newest metadata says. `leader` is None while nobody leads."""
+
+    leader: int | None
+    isr: frozenset[int]
+    replicas: frozenset[int]
+
+
+class View(NamedTuple):
+    """What the cluster looks like from outside."""
+
+    running: frozenset[int]
+    """Nodes whose process exists, paused ones included."""
+    paused: frozenset[int]
+    ready: frozenset[int]
+    """Nodes that run and are unfenced."""
+    controller: int | None
+    partitions: Mapping[str, PartitionView]
+    """By key, "topic-partition"; those of the workload."""
+    internal: Mapping[str, PartitionView] = MappingProxyType({})
+    """Likewise those in which coordinators keep their state: who leads one coordinates."""
+
+    def lacks(self, nodes: Iterable[int]) -> list[str]:
+        """What keeps a cluster of these nodes from being whole, a line each; empty if it is."""
+        missing = sorted(set(nodes) - self.ready)
+        lines = [f"nodes {missing} are not ready"] if missing else []
+        if self.controller is None:
+            lines.append("there is no controller")
+        if not self.partitions:
+            lines.append("there are no partitions")
+        return lines + [
+            f"{key}: leader {each.leader}, ISR {sorted(each.isr)} of {sorted(each.replicas)}"
+            for key, each in (*self.partitions.items(), *self.internal.items())
+            if each.leader is None or each.isr != each.replicas
+        ]
+
+    def is_whole_without(self, node_id: int) -> bool:
+        """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed."""
+        return bool(self.partitions) and all(
+            each.isr >= each.replicas - {node_id} and len(each.replicas - {node_id}) >= 2
+            for each in (*self.partitions.values(), *self.internal.values())
+        )
+
+
+class Place(Protocol):
+    """A cluster that can be hurt. Nodes are named by their ids."""
+
+    name: str
+    nodes: tuple[int, ...]
+    abilities: frozenset[Ability]
+
+    async def view(self) -> View: ...
+
+    async def start(self, node_id: int) -> None:
+        """Start a node that does not run; nothing happens if it does."""
+
+    async def kill(self, node_id: int) -> None:
+        """Kill -9; what was written but not synced survives, as the page cache does."""
+
+    async def power_cut(self, node_id: int) -> None:
+        """Kill -9, and what was not synced is lost or torn."""
+
+    async def terminate(self, node_id: int) -> None:
+        """SIGTERM; returns at once. The node stops by itself."""
+
+    async def pause(self, node_id: int) -> None: ...
+
+    async def resume(self, node_id: int) -> None: ...
+
+    async def cut(self, source: int, target: int) -> None:
+        """Nothing gets from source to target any more, in silence; the other way stays. Clients are not concerned."""
+
+    async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
+        """What goes from source to target is late by so much, and that share of packets is lost (and sent again)."""
+
+    async def heal_links(self) -> None:
+        """Undo every cut and every slow link."""
+
+    async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
+        """Set the state of a node's disk; `DiskTrouble()` heals it."""
+
+    async def flip_bit(self, node_id: int, chance: float) -> bool:
+        """Flip one bit in a batch of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
+
+    async def wipe(self, node_id: int) -> None:
+        """Delete all partitions' data and the node's identity; the node must not run. Its quorum files stay."""
+
+    async def set_clock(self, node_id: int, offset_ms: int) -> None:
+        """Let a node's wall clock jump, relative to the true time."""

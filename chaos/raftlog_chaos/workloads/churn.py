@@ -1,0 +1,91 @@
+"""Topics that come and go: created, written to and deleted, some under a name that was there before."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+from raftlog.records.batch import build_batch, new_record
+from raftlog_chaos.workloads.history import History
+from raftlog_chaos.workloads.producer import RETRIABLE, produce_request
+from raftlog_chaos.workloads.wire import AWAY, CREATE_TOPICS, DELETE_TOPICS, Client, shapes
+
+PRODUCE: Final = 0
+NAMES: Final = 3
+"""Topics that take turns."""
+UNKNOWN_TOPIC, EXISTS, INVALID_REPLICATION_FACTOR, NOT_CONTROLLER = 3, 36, 38, 41
+NOT_NOW: Final = RETRIABLE | {INVALID_REPLICATION_FACTOR, NOT_CONTROLLER}
+"""Answers that may pass; too few brokers are alive for the replication factor, for instance."""
+
+
+class Churn:
+    """`run` creates and deletes until `stopping`, then deletes what is left; when it is `done`, `names` must be gone.
+
+    Until it is `over` it goes on to delete, since a creation that was given up may still be carried out.
+    """
+
+    def __init__(self, client: Client, *, history: History, chance: random.Random) -> None:
+        self.client = client
+        self.history = history
+        self.stopping = False
+        self.done = False
+        self.over = False
+        self.names: Sequence[str] = tuple(f"churn{number}" for number in range(NAMES))
+        self.deleted = 0
+        self._chance = chance
+
+    async def run(self) -> None:
+        while not self.stopping:
+            name = self._chance.choice(self.names)
+            if await self._create(name) and self._chance.random() < 0.7:
+                await self._write(name)
+            await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.5)))
+            if self._chance.random() < 0.7:
+                await self._delete(name)
+        while not self.over:
+            gone = [await self._delete(name) for name in self.names]
+            self.done = all(gone)
+            await asyncio.sleep(0.05)
+
+    async def _create(self, name: str) -> bool:
+        make = shapes(CREATE_TOPICS)
+        wanted = make.CreatableTopic(
+            name=name, num_partitions=self._chance.choice((1, 3)), replication_factor=3, configs=()
+        )
+        return await self._change(
+            CREATE_TOPICS, make.CreateTopicsRequest(topics=(wanted,), timeout=1000), name, EXISTS
+        )
+
+    async def _delete(self, name: str) -> bool:
+        make = shapes(DELETE_TOPICS)
+        wanted = make.DeleteTopicState(name=name, topic_id=None)
+        request = make.DeleteTopicsRequest(topics=(wanted,), timeout=1000)
+        deleted = await self._change(DELETE_TOPICS, request, name, UNKNOWN_TOPIC)
+        self.deleted += deleted
+        return deleted
+
+    async def _change(self, api_key: int, request: Any, name: str, done_before: int) -> bool:
+        """Ask once; whether it is done, now or before."""
+        try:
+            response = await self.client.ask_any(api_key, request)
+        except AWAY:
+            return False
+        answers = response.topics if api_key == CREATE_TOPICS else response.responses
+        code = int(answers[0].error_code)
+        if code not in NOT_NOW | {0, done_before}:
+            self.history.blame(f"topic {name}: refused with error {code}")
+        return code in (0, done_before)
+
+    async def _write(self, name: str) -> None:
+        """One record with acks=1; nobody asks what becomes of it."""
+        try:
+            await self.client.refresh(name)
+            wire, _ = await self.client.leader_wire(name, 0)
+            batch = build_batch([new_record(None, b"passing", timestamp=-1)])
+            await self.client.answer(wire, wire.send(PRODUCE, produce_request((name, 0), batch, acks=1)))
+        except AWAY:
+            pass
+        finally:
+            self.client.leaders.pop((name, 0), None)  # the next topic of this name counts its epochs anew

@@ -1,0 +1,85 @@
+"""A consumer of one partition with isolation level read_committed, by hand: what it skips is its own affair."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from raftlog.records.batch import iter_records, read_end_marker
+from raftlog.records.header import iter_headers
+from raftlog_chaos.workloads.history import TopicIndex
+from raftlog_chaos.workloads.wire import AWAY, Client, shapes
+
+FETCH: Final = 1
+READ_COMMITTED: Final = 1
+PAUSE_S: Final = 0.005
+
+
+class CommittedReader:
+    """Reads from the beginning, and skips what the broker lists as aborted; `took` is for subclasses."""
+
+    def __init__(self, client: Client, where: TopicIndex) -> None:
+        self.client = client
+        self.where = where
+        self.stopping = False
+        self.read = 0
+        self.offset = 0
+        """The next one to read."""
+
+    def took(self, offset: int, value: bytes) -> None:
+        """A committed record."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        while not self.stopping:
+            try:
+                if await self._fetch() == 0:
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+            except AWAY:
+                pass
+            await asyncio.sleep(0.05)
+            try:
+                await self.client.refresh(self.where[0])
+            except AWAY:
+                pass
+
+    async def _fetch(self) -> int:
+        topic, index = self.where
+        make = shapes(FETCH)
+        partition = make.FetchPartition(
+            partition=index, fetch_offset=self.offset, last_fetched_epoch=-1, partition_max_bytes=1 << 20
+        )
+        request = make.FetchRequest(
+            replica_id=-1,
+            max_wait=20,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            isolation_level=READ_COMMITTED,
+            topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
+        )
+        response = await self.client.ask_leader(topic, index, FETCH, request)
+        result = response.responses[0].partitions[0]
+        code = int(result.error_code)
+        if code == 0:
+            self._take(result)
+        return code
+
+    def _take(self, result: Any) -> None:
+        listed = sorted((each.first_offset, each.producer_id) for each in result.aborted_transactions or ())
+        view = memoryview(result.records or b"")
+        skipping: set[int] = set()
+        for position, header in iter_headers(view):
+            batch = view[position : position + header.length]
+            while listed and listed[0][0] <= header.last_offset:
+                skipping.add(listed.pop(0)[1])
+            if header.is_control:
+                marker = read_end_marker(batch)
+                if marker is not None and not marker.commit:
+                    skipping.discard(header.producer_id)
+            elif header.producer_id not in skipping and header.end_offset > self.offset:
+                for record in iter_records(batch):
+                    self.read += 1
+                    self.took(record.offset, record.value or b"")
+            self.offset = max(self.offset, header.end_offset)

@@ -1,0 +1,60 @@
+"""What the members of a consumer group (KIP-848) did and were told, and what must hold of it whatever dies.
+
+A partition is in the hands of one process at a time: from when it was told of it until it says that it gave it up, or
+could have been taken for dead. In one epoch a partition has one owner for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from raftlog_chaos.workloads.group_book import GroupBook
+
+SESSION_S: Final = 1.0
+
+
+class ConsumerBook(GroupBook):
+    """One group's. Times are loop seconds."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._hands: defaultdict[int, dict[str, float]] = defaultdict(dict)
+        """By partition: who reads it, and until when at least that process is alive to the coordinator."""
+        self.took_one = asyncio.Event()
+        """Set when a member was told to give up something, for who wants to be there before it has."""
+
+    def heard(self, member_id: str, sent_at: float) -> None:
+        """A heartbeat was answered: the session lasts from when it was sent, or longer."""
+        for hands in self._hands.values():
+            if member_id in hands:
+                hands[member_id] = sent_at + SESSION_S
+
+    def given(
+        self, member_id: str, owner: str, epoch: int, partitions: Iterable[int], *, at: tuple[float, float]
+    ) -> None:
+        """A member was told that it may read; `at`: when it asked, and when it was told."""
+        sent_at, now = at
+        indexes = sorted(partitions)
+        self.assigned(epoch, owner, indexes)
+        for index in indexes:
+            hands = self._hands[index]
+            for other, alive_until in tuple(hands.items()):
+                if other != member_id and now < alive_until:
+                    self._blame(
+                        f"partition {index} was given to {member_id} in epoch {epoch}, while {other} has it"
+                    )
+                if other != member_id:
+                    del hands[other]
+            hands[member_id] = sent_at + SESSION_S
+        self.told_one.set()
+
+    def gives_up(self, member_id: str, partitions: Iterable[int] | None = None) -> None:
+        """A process no longer reads these (all of them if None): from now on somebody else may."""
+        for index in tuple(self._hands) if partitions is None else partitions:
+            self._hands[index].pop(member_id, None)
+
+    def readers(self, index: int) -> list[str]:
+        return list(self._hands[index])

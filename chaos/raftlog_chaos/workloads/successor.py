@@ -1,0 +1,103 @@
+"""Consume, transform, produce by members of a group, each under a transactional id of its own (KIP-447).
+
+No id fences another one here. Who was put out of the group may commit no more offsets, but the transaction that has
+committed its own already goes on to its end: so the next owner has to wait for that before it reads where to begin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog_chaos.workloads.exactly_once import Attempt, ExactlyOnceWorker
+from raftlog_chaos.workloads.txn_client import GROUP, Refused, TransactionalProducer
+from raftlog_chaos.workloads.wire import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
+
+PROTOCOL_TYPE: Final = "sim"
+PROTOCOL: Final = "the leader reads"
+MEMBER_ID_REQUIRED: Final = 79
+
+SESSION_MS: Final = 1_500
+REBALANCE_MS: Final = 200
+"""Who does not come back within this is out, as is everybody here: a life has one generation."""
+
+
+class SeatedProducer(TransactionalProducer):
+    """One that commits offsets as a member of its group, in one generation."""
+
+    member_id = ""
+    generation = -1
+
+    def seat(self) -> dict[str, Any]:
+        return {"generation_id": self.generation, "member_id": self.member_id}
+
+    async def join(self) -> bool:
+        """Join the group anew; says whether this member leads the generation, and so reads. LookupError: not now."""
+        make = shapes(JOIN_GROUP)
+        protocol = make.JoinGroupRequestProtocol(name=PROTOCOL, metadata=b"")
+        code, self.member_id = MEMBER_ID_REQUIRED, ""
+        while code == MEMBER_ID_REQUIRED:
+            request = make.JoinGroupRequest(
+                group_id=self.group,
+                session_timeout=SESSION_MS,
+                rebalance_timeout=REBALANCE_MS,
+                member_id=self.member_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=(protocol,),
+            )
+            joined = await self._ask_coordinator(GROUP, JOIN_GROUP, request, None)
+            code, self.member_id = int(joined.error_code), joined.member_id
+        self._check("JoinGroup", code)
+        self.generation = joined.generation_id
+        return bool(joined.leader == self.member_id) and await self._sync()
+
+    async def _sync(self) -> bool:
+        make = shapes(SYNC_GROUP)
+        request = make.SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=PROTOCOL,
+            assignments=(make.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"all"),),
+        )
+        synced = await self._ask_coordinator(GROUP, SYNC_GROUP, request, None)
+        self._check("SyncGroup", int(synced.error_code))
+        return True
+
+    async def leave(self) -> None:
+        make = shapes(LEAVE_GROUP)
+        me = make.MemberIdentity(member_id=self.member_id)
+        request = make.LeaveGroupRequest(group_id=self.group, members=(me,))
+        await self._ask_coordinator(GROUP, LEAVE_GROUP, request, None)
+
+
+class Successor(ExactlyOnceWorker):
+    """One of those that share a group; their `transactional_id` names only the numbers they go through."""
+
+    def producer(self) -> SeatedProducer:
+        return SeatedProducer(
+            self.client,
+            self.client.name,
+            group=f"group-{self.transactional_id}",
+            reads=(self.book.topic, 0),
+            bumping=self.bumping,
+        )
+
+    async def _live(self) -> None:
+        """Take the seat of whoever has it, see how far all is, and go on from there for a while."""
+        producer = self.producer()
+        await self._step("init")
+        await producer.init()
+        if await producer.join():
+            await self._go_on(producer)
+        if self.chance.random() < 0.5:
+            await producer.leave()
+
+    async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
+        """Its generation may be over: then its transaction must come to nothing."""
+        try:
+            await producer.commit_offset(attempt.number + 1)
+        except Refused as error:
+            self.book.void(attempt, f"its offset was refused ({error})")
+            await producer.end(commit=False)
+            raise

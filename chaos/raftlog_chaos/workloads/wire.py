@@ -1,0 +1,257 @@
+"""A small Kafka client on the running loop: connections, metadata, and one request at a time or several.
+
+It follows leader epochs as KIP-320 clients do: news of an older epoch than already known is not believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
+from raftlog.protocol.message_builders import request_builders
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 2, 3, 8, 9
+FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 10, 11, 12, 13, 14
+CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 19, 20, 22, 23
+DELETE_GROUPS = 42
+INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 44, 45, 46
+CONSUMER_GROUP_HEARTBEAT = 68
+VERSIONS: Final = {
+    PRODUCE: 9,
+    FETCH: 12,
+    LIST_OFFSETS: 7,
+    METADATA: 12,
+    OFFSET_COMMIT: 9,
+    OFFSET_FETCH: 7,
+    FIND_COORDINATOR: 3,
+    JOIN_GROUP: 9,
+    HEARTBEAT: 4,
+    LEAVE_GROUP: 4,
+    SYNC_GROUP: 5,
+    CREATE_TOPICS: 7,
+    DELETE_TOPICS: 6,
+    INIT_PRODUCER_ID: 4,
+    OFFSET_FOR_LEADER_EPOCH: 4,
+    INCREMENTAL_ALTER_CONFIGS: 1,
+    DELETE_GROUPS: 2,
+    ALTER_REASSIGNMENTS: 1,
+    LIST_REASSIGNMENTS: 0,
+    CONSUMER_GROUP_HEARTBEAT: 1,
+}
+"""The version used of each API: flexible, and topics by name."""
+
+T = TypeVar("T")
+
+_LENGTH = Struct(">i")
+_LENGTH_BYTES: Final = 4
+_CORRELATION = Struct(">i")
+
+
+class Wire(asyncio.Protocol):
+    """One connection. `closed` once it is lost; every open question then fails with ConnectionError."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closed = False
+        self._numbers = count(1)
+        self._buffer = bytearray()
+        self._waiting: dict[int, tuple[Callable[[memoryview], Any], asyncio.Future[Any]]] = {}
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        waiting, self._waiting = self._waiting, {}
+        for _, future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError("the broker is gone"))
+                future.exception()  # whoever asked may have given up
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + _LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                return
+            frame = memoryview(bytes(self._buffer[_LENGTH_BYTES:end]))
+            del self._buffer[:end]
+            decode, future = self._waiting.pop(_CORRELATION.unpack_from(frame)[0])
+            if not future.done():
+                future.set_result(decode(frame))
+
+    def send(self, api_key: int, message: Any, version: int | None = None) -> asyncio.Future[Any]:
+        """Send a request now; the future is its response, or ConnectionError."""
+        if version is None:
+            version = VERSIONS[api_key]
+        return self.ask(
+            lambda number: encode_request(RequestHeader(api_key, version, number, self.name), message),
+            lambda frame: decode_response(api_key, version, frame)[1],
+        )
+
+    def ask(self, encode: Callable[[int], bytes], decode: Callable[[memoryview], Any]) -> asyncio.Future[Any]:
+        """Send the frame that `encode` makes of a correlation id; the future is what `decode` makes of the answer."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.closed or self._transport is None or self._transport.is_closing():
+            future.set_exception(ConnectionResetError("the broker is gone"))
+            future.exception()
+            return future
+        number = next(self._numbers)
+        self._waiting[number] = (decode, future)
+        self._transport.write(encode(number))
+        return future
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, as far as this client believes."""
+
+    broker_id: int
+    leader_epoch: int
+
+
+def shapes(api_key: int) -> Any:
+    """Builders of the request of an API in the version used here."""
+    return request_builders(api_key, VERSIONS[api_key])
+
+
+class Client:
+    """What a producer or consumer shares with every Kafka client. Where a broker is away, raises what `AWAY` lists."""
+
+    def __init__(self, name: str, bootstrap: Sequence[tuple[str, int]], *, timeout_s: float = 1.5) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self._bootstrap = list(bootstrap)
+        self._turn = sum(name.encode())
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._wires: dict[tuple[str, int], Wire] = {}
+        self._dialled: dict[tuple[str, int], asyncio.Task[Wire]] = {}
+        """Connections that are being made: however many ask meanwhile, one is made."""
+        self.leaders: dict[tuple[str, int], Leader] = {}
+        self.topic_ids: dict[str, UUID] = {}
+
+    async def _wire(self, address: tuple[str, int]) -> Wire:
+        wire = self._wires.get(address)
+        if wire is not None and not wire.closed:
+            return wire
+        dialled = self._dialled.get(address)
+        if dialled is None:
+            dialled = self._dialled[address] = asyncio.get_running_loop().create_task(self._dial(address))
+        return await asyncio.shield(dialled)
+
+    async def _dial(self, address: tuple[str, int]) -> Wire:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                connect = asyncio.get_running_loop().create_connection(lambda: Wire(self.name), *address)
+                _, self._wires[address] = await connect
+            return self._wires[address]
+        finally:
+            del self._dialled[address]
+
+    async def ask(
+        self, address: tuple[str, int], api_key: int, message: Any, *, version: int | None = None
+    ) -> Any:
+        """Ask one broker."""
+        wire = await self._wire(address)
+        return await self.answer(wire, wire.send(api_key, message, version))
+
+    async def answer(self, wire: Wire, asked: asyncio.Future[T]) -> T:
+        """Wait for an answer; the connection that does not bring it in time is given up. Raises what `AWAY` lists."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await asked
+        except TimeoutError:
+            wire.close()
+            raise
+
+    async def ask_reachable(self, api_key: int, message: Any) -> Any:
+        """Ask one of the bootstrap brokers that a connection can be made to, as stock clients do."""
+        for left in reversed(range(len(self._bootstrap))):
+            self._turn += 1
+            try:
+                wire = await self._wire(self._bootstrap[self._turn % len(self._bootstrap)])
+            except AWAY:
+                if not left:
+                    raise
+            else:
+                return await self.answer(wire, wire.send(api_key, message))
+        raise LookupError("no broker is known")
+
+    async def ask_any(self, api_key: int, message: Any) -> Any:
+        """Ask one of the bootstrap brokers, another one each time."""
+        self._turn += 1
+        return await self.ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
+
+    async def refresh(self, *topics: str) -> None:
+        """Learn who leads the partitions of these topics."""
+        make = shapes(METADATA)
+        message = make.MetadataRequest(
+            topics=tuple(make.MetadataRequestTopic(topic_id=None, name=topic) for topic in topics),
+            allow_auto_topic_creation=False,
+        )
+        response = await self.ask_any(METADATA, message)
+        for broker in response.brokers:
+            self._brokers[broker.node_id] = (broker.host, broker.port)
+        for each in response.topics:
+            if each.partitions:
+                self.topic_ids[each.name] = each.topic_id
+            for partition in each.partitions:
+                key = (each.name, partition.partition_index)
+                known = self.leaders.get(key)
+                if known is None or partition.leader_epoch >= known.leader_epoch:
+                    self.leaders[key] = Leader(partition.leader_id, partition.leader_epoch)
+
+    async def leader_wire(self, topic: str, index: int) -> tuple[Wire, Leader]:
+        """A connection to the leader. LookupError if nobody is known to lead."""
+        leader = self.leaders.get((topic, index))
+        if leader is None or leader.broker_id not in self._brokers:
+            raise LookupError("no leader is known")
+        return await self._wire(self._brokers[leader.broker_id]), leader
+
+    async def ask_leader(
+        self, topic: str, index: int, api_key: int, message: Any, *, version: int | None = None
+    ) -> Any:
+        wire, _ = await self.leader_wire(topic, index)
+        return await self.answer(wire, wire.send(api_key, message, version))
+
+    def close(self) -> None:
+        for dialled in self._dialled.values():
+            dialled.cancel()
+        for wire in self._wires.values():
+            wire.close()
+
+
+AWAY = (OSError, TimeoutError, LookupError)
+"""What a client meets when a broker is down, paused or cut off: it looks for the leader again."""
+
+
+async def create_topic(
+    client: Client, topic: str, *, partitions: int, configs: dict[str, str] | None = None
+) -> None:
+    """Create a topic with three replicas; tries until it is there."""
+    make = shapes(CREATE_TOPICS)
+    settings = tuple(
+        make.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()
+    )
+    wanted = make.CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=3, configs=settings
+    )
+    while True:
+        try:
+            message = make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
+            response = await client.ask_any(CREATE_TOPICS, message)
+            if int(response.topics[0].error_code) in (0, 36):  # none, or it exists already
+                return
+        except AWAY:
+            pass
+        await asyncio.sleep(0.1)

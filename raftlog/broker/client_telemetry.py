@@ -1,0 +1,366 @@
+"""The metrics that clients push to this broker (KIP-714): what each is asked for, and the newest of what it sent.
+
+Soft, bounded state. A client is known for three push intervals after it last asked or pushed. Only metrics that a
+subscription asks for are kept: by name and labels, so that they can be shown beside the broker's own. What is beyond
+a bound is dropped and counted, whoever sent it.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
+
+from raftlog.base.config_client_metrics import ALL_METRICS, ClientMetricsConfig, client_metrics_config
+from raftlog.base.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidRequest,
+    KafkaError,
+    TelemetryTooLarge,
+    ThrottlingQuotaExceeded,
+    UnknownSubscriptionId,
+    UnsupportedCompressionType,
+)
+from raftlog.base.regex import compiled
+from raftlog.metadata.image import MetadataImage
+from raftlog.protocol.otlp import DataPoint, MetricsReader
+from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
+
+COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
+"""What clients may compress a push with, in the order of preference (Kafka's)."""
+
+MOST_CLIENTS: Final = 1_000
+"""Beyond them the one that was silent for longest is forgotten."""
+
+MOST_SERIES: Final = 20_000
+MOST_SERIES_OF_CLIENT: Final = 500
+MOST_POINTS: Final = 1_000
+"""Points of one push that are looked at: about ten microseconds each."""
+
+MOST_LABELS: Final = 10
+MOST_TEXT: Final = 4 << 20
+"""Characters of all names and labels together."""
+
+LONGEST_TEXT: Final = 200
+"""Characters of a metric's name, of a label's name or of its value; a longer one is cut."""
+
+LONGEST_MATCHED: Final = 128
+"""Characters of a client's attribute that a subscription's expression is matched against."""
+
+SHORTEST_MEMORY_S: Final = 60.0
+INTERVALS_KNOWN: Final = 3
+
+RESOURCE_LABELS: Final = frozenset(
+    {"client_rack", "group_id", "group_instance_id", "group_member_id", "transactional_id"}
+)
+"""Attributes of a client as a whole that are shown with each of its series (KIP-714)."""
+
+KAFKA_PREFIX: Final = "org.apache.kafka."
+_STRANGE: Final = re.compile(r"[^a-zA-Z0-9_]")
+
+Labels = tuple[tuple[str, str], ...]
+Kind = Literal["counter", "gauge"]
+Key = tuple[str, Labels]
+"""A series of one client: name and labels."""
+
+
+class ClientAttributes(NamedTuple):
+    """What a subscription's `match` looks at."""
+
+    client_instance_id: str
+    client_id: str
+    client_software_name: str
+    client_software_version: str
+    client_source_address: str
+    client_source_port: str
+
+
+class Asked(NamedTuple):
+    """What one client is asked to push: beginnings of names, sorted; `ALL_METRICS` alone for all; none for nothing."""
+
+    subscription_id: int
+    metrics: tuple[str, ...]
+    interval_ms: int
+
+
+class Push(NamedTuple):
+    """One push, as it came."""
+
+    subscription_id: int
+    compression: int
+    metrics: bytes
+    terminating: bool
+
+
+@dataclass(slots=True)
+class Client:
+    """One client instance. Times are loop seconds."""
+
+    attributes: ClientAttributes
+    asked: Asked
+    configs: object
+    """The image's configs that `asked` was made of; others make it out of date."""
+    seen_at: float = 0.0
+    got_at: float | None = None
+    pushed_at: float | None = None
+    terminating: bool = False
+    series: set[Key] = field(default_factory=set)
+
+    @property
+    def known_s(self) -> float:
+        return max(SHORTEST_MEMORY_S, INTERVALS_KNOWN * self.asked.interval_ms / 1000)
+
+
+@dataclass(slots=True)
+class Family:
+    """All series of one name. `kind` is what the first client said that pushed it."""
+
+    kind: Kind
+    values: dict[tuple[UUID, Labels], float] = field(default_factory=dict)
+
+
+class ClientTelemetry:
+    """All clients that push to one broker."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[UUID, Client] = OrderedDict()
+        self._families: dict[str, Family] = {}
+        self._count = 0
+        self._text = 0
+        """How many series there are, and the characters of their names and labels."""
+        self._configs: object = None
+        self._subscriptions: tuple[ClientMetricsConfig, ...] = ()
+        self.pushes = 0
+        self.refused: Counter[str] = Counter()
+        """Pushes and questions that were refused, by the error's name."""
+        self.dropped = 0
+        """Points that had no place."""
+
+    @property
+    def clients(self) -> int:
+        return len(self._clients)
+
+    @property
+    def series_count(self) -> int:
+        return self._count
+
+    def subscribe(
+        self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
+    ) -> Asked:
+        """Return what a client is asked for. Raises ThrottlingQuotaExceeded for one that asks again too early."""
+        client = self._client(instance_id, attributes, image, now=now)
+        last = max((at for at in (client.got_at, client.pushed_at) if at is not None), default=None)
+        if last is not None and now - last < client.asked.interval_ms / 1000:
+            raise self._refused(ThrottlingQuotaExceeded("the client asked before its push interval was over"))
+        client.got_at = now
+        return client.asked
+
+    def push(
+        self,
+        instance_id: UUID,
+        attributes: ClientAttributes,
+        image: MetadataImage,
+        push: Push,
+        *,
+        max_bytes: int,
+        now: float,
+    ) -> None:
+        """Take what a client pushed, in place of what it pushed before. Raises KafkaError for what cannot be taken."""
+        client = self._client(instance_id, attributes, image, now=now)
+        try:
+            self._check(client, push, max_bytes=max_bytes, now=now)
+        finally:
+            client.terminating = client.terminating or push.terminating
+        client.pushed_at = now
+        self.pushes += 1
+        if push.metrics and client.asked.metrics:
+            self._take(instance_id, client, self._read(client.asked, push, max_bytes))
+
+    def families(self) -> list[tuple[str, Kind, Iterator[tuple[Labels, float]]]]:
+        """Return name, kind, and (labels, value) of each series, which is looked at when it is iterated."""
+        return [(name, each.kind, self._told(each)) for name, each in sorted(self._families.items())]
+
+    def _told(self, family: Family) -> Iterator[tuple[Labels, float]]:
+        for (instance_id, labels), value in list(family.values.items()):
+            client = self._clients.get(instance_id)
+            if client is not None:
+                own = ("client_id", client.attributes.client_id), ("client_instance_id", str(instance_id))
+                yield own + labels, value
+
+    def forget(self, now: float) -> None:
+        """Forget clients that were silent for longer than they are known."""
+        for instance_id, client in list(self._clients.items()):
+            if now - client.seen_at > client.known_s:
+                self._remove(instance_id)
+
+    # Inside.
+
+    def _client(
+        self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
+    ) -> Client:
+        """Return a client as it is asked now. One that is asked for nothing is not kept: anybody may ask."""
+        client = self._clients.get(instance_id)
+        if client is None:
+            client = Client(attributes, self._asked(instance_id, attributes, image), image.configs)
+            if client.asked.metrics:
+                self._make_room(now)
+                self._clients[instance_id] = client
+        elif client.configs is not image.configs:
+            client.configs = image.configs
+            asked = self._asked(instance_id, client.attributes, image)
+            if asked != client.asked:
+                client.asked, client.got_at, client.pushed_at = asked, None, None
+            if not asked.metrics:
+                self._remove(instance_id)
+        client.seen_at = now
+        if instance_id in self._clients:
+            self._clients.move_to_end(instance_id)
+        return client
+
+    def _make_room(self, now: float) -> None:
+        if len(self._clients) >= MOST_CLIENTS:
+            self.forget(now)
+        if len(self._clients) >= MOST_CLIENTS:
+            self._remove(next(iter(self._clients)))
+
+    def _asked(self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage) -> Asked:
+        """Join the subscriptions that match a client: all their metrics, and the shortest of their intervals."""
+        if image.configs is not self._configs:
+            self._configs = image.configs
+            self._subscriptions = tuple(
+                client_metrics_config(configs)
+                for (kind, _), configs in sorted(image.configs.items())
+                if kind == "client-metrics"
+            )
+        matching = [each for each in self._subscriptions if _matches(each, attributes)]
+        metrics = tuple(sorted({name for each in matching for name in each.metrics}))
+        if ALL_METRICS in metrics:
+            metrics = (ALL_METRICS,)
+        interval_ms = min([ClientMetricsConfig().interval_ms, *(each.interval_ms for each in matching)])
+        number = zlib.crc32(f"{instance_id} {interval_ms} {metrics}".encode())
+        return Asked(number - (1 << 31), metrics, interval_ms)
+
+    def _check(self, client: Client, push: Push, *, max_bytes: int, now: float) -> None:
+        if client.terminating:
+            raise self._refused(InvalidRequest("the client said before that it was terminating"))
+        asked_since = client.got_at is not None and (
+            client.pushed_at is None or client.got_at > client.pushed_at
+        )
+        early = client.pushed_at is not None and now - client.pushed_at < client.asked.interval_ms / 1000
+        if early and not asked_since and not push.terminating:
+            raise self._refused(ThrottlingQuotaExceeded("the client pushed before its interval was over"))
+        if push.subscription_id != client.asked.subscription_id:
+            raise self._refused(
+                UnknownSubscriptionId(
+                    f"subscription {push.subscription_id} is not the client's; it must ask again"
+                )
+            )
+        if push.compression != NONE and push.compression not in COMPRESSIONS:
+            raise self._refused(UnsupportedCompressionType(f"compression {push.compression} is unknown"))
+        if len(push.metrics) > max_bytes:
+            raise self._refused(
+                TelemetryTooLarge(
+                    f"the metrics have {len(push.metrics)} bytes, {max_bytes} at most (telemetry.max.bytes)"
+                )
+            )
+
+    def _refused(self, error: KafkaError) -> KafkaError:
+        self.refused[type(error).__name__] += 1
+        return error
+
+    def _read(self, asked: Asked, push: Push, max_bytes: int) -> list[tuple[Labels, DataPoint]]:
+        """Return the points that were asked for, the first MOST_POINTS of them."""
+        try:
+            reader = MetricsReader(decompress(push.compression, push.metrics, max_bytes=max_bytes))
+            wanted = (each for each in reader.points() if _is_asked(asked.metrics, each[1].name))
+            points = list(islice(wanted, MOST_POINTS + 1))
+        except (CorruptMessage, InvalidRecord) as error:
+            raise self._refused(InvalidRecord(error.message)) from error
+        self.dropped += reader.skipped + (len(points) > MOST_POINTS)
+        return points[:MOST_POINTS]
+
+    def _take(self, instance_id: UUID, client: Client, points: Iterable[tuple[Labels, DataPoint]]) -> None:
+        before = self._release(instance_id, client)
+        for resource, point in points:
+            name, labels = key = _shown_name(point), _labels(resource, point.attributes)
+            family = self._families.get(name) or Family(point.kind)
+            if family.kind != point.kind or not (key in client.series or self._has_room(client, key)):
+                self.dropped += 1
+                continue
+            if key not in client.series:
+                client.series.add(key)
+                self._families[name] = family
+                self._count += 1
+                self._text += _size(key)
+            start = before.get(key, 0.0) if point.delta else 0.0
+            family.values[instance_id, labels] = start + point.value
+
+    def _has_room(self, client: Client, key: Key) -> bool:
+        return (
+            len(client.series) < MOST_SERIES_OF_CLIENT
+            and self._count < MOST_SERIES
+            and self._text + _size(key) <= MOST_TEXT
+        )
+
+    def _remove(self, instance_id: UUID) -> None:
+        self._release(instance_id, self._clients.pop(instance_id))
+
+    def _release(self, instance_id: UUID, client: Client) -> dict[Key, float]:
+        """Remove all series of a client, and return them with their values."""
+        removed = {}
+        for key in client.series:
+            name, labels = key
+            family = self._families[name]
+            removed[key] = family.values.pop((instance_id, labels))
+            if not family.values:
+                del self._families[name]
+            self._count -= 1
+            self._text -= _size(key)
+        client.series = set()
+        return removed
+
+
+def _matches(subscription: ClientMetricsConfig, attributes: ClientAttributes) -> bool:
+    for item in subscription.match:
+        name, _, regex = item.partition("=")
+        text = getattr(attributes, name.strip())
+        if len(text) > LONGEST_MATCHED or not compiled(regex.strip()).fullmatch(text):
+            return False
+    return True
+
+
+def _is_asked(metrics: tuple[str, ...], name: str) -> bool:
+    return metrics == (ALL_METRICS,) or name.startswith(metrics)
+
+
+def _shown_name(point: DataPoint) -> str:
+    """Return a name of Prometheus: no other metric of a node begins with kafka_client_."""
+    name = _STRANGE.sub("_", point.name.removeprefix(KAFKA_PREFIX)[:LONGEST_TEXT])
+    counts = point.kind == "counter" and not name.endswith("_total")
+    return f"kafka_client_{name}{'_total' if counts else ''}"
+
+
+def _labels(resource: Labels, attributes: Labels) -> Labels:
+    """Return labels as Prometheus takes them, each name once; the broker's own names are not for clients."""
+    found: dict[str, str] = {}
+    for name, value in attributes:
+        shown = _STRANGE.sub("_", name[:LONGEST_TEXT])
+        if shown[0].isdigit() or shown.startswith("__"):
+            shown = f"x{shown}"
+        if shown not in ("client_id", "client_instance_id") and len(found) < MOST_LABELS:
+            found.setdefault(shown, value[:LONGEST_TEXT])
+    for name, value in resource:
+        if name in RESOURCE_LABELS:
+            found.setdefault(name, value[:LONGEST_TEXT])
+    return tuple(sorted(found.items()))
+
+
+def _size(key: Key) -> int:
+    name, labels = key
+    return len(name) + sum(len(label) + len(value) for label, value in labels)

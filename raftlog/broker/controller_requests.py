@@ -1,0 +1,132 @@
+"""How handlers ask the controller, and how they wait until this broker's own image shows what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
+
+from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
+from raftlog.broker.context import BrokerContext
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request
+from raftlog.metadata.image import MetadataImage
+
+R = TypeVar("R", bound=Reply)
+Part = TypeVar("Part")
+
+SHORTEST_TIMEOUT_S: Final = 1.0
+LONGEST_TIMEOUT_S: Final = 30.0
+"""Without a majority a client hears a retriable error after this at the latest, however long it would wait."""
+
+PUBLISH_TIMEOUT_S: Final = 1.0
+"""How long an answer waits for this broker's image to show what the controller committed."""
+
+_FIRST_LOOK_S: Final = 0.001
+_LAST_LOOK_S: Final = 0.02
+
+ASKED_AT_ONCE: Final = 250
+"""Topics, partitions or resources that the controller decides about in one turn, some 15 µs each."""
+
+CONFIG_SIZE: Final = 2
+"""A config counts for so many of those: up to 0.2 ms, where its name is unknown and the nearest one is looked for."""
+
+ASKED_MAX: Final = 10_000
+"""Topics, partitions or resources that one request changes (Kafka's limit for the partitions that one creates)."""
+
+MESSAGE_MAX_CHARS: Final = 1000
+"""Error messages quote what clients sent; a string on the wire has at most 32,767 bytes."""
+
+
+async def ask(broker: BrokerContext, request: Request, expected: type[R], *, timeout_ms: int = 30_000) -> R:
+    """Return the active controller's reply. Raises KafkaError when the request failed as a whole."""
+    timeout = min(max(timeout_ms / 1000, SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
+    reply = await broker.submit(request, timeout=timeout)
+    if isinstance(reply, ErrorReply):
+        raise from_code(reply.error_code, reply.message)
+    assert isinstance(reply, expected), reply
+    return reply
+
+
+class ask_in_parts(Generic[Part, R]):
+    """Ask about some parts at a time, each of which succeeds or fails on its own; iterate over these with their reply.
+
+    So neither the controller nor this broker has all of them in one turn of the loop. `size_of`: for how many a part
+    counts. Parts for which no time is left, or that are too many for one request, come with an error. Not an
+    asynchronous generator, as `in_turns`.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        parts: Sequence[Part],
+        request_of: Callable[[tuple[Part, ...]], Request],
+        expected: type[R],
+        *,
+        timeout_ms: int = 30_000,
+        size_of: Callable[[Part], int] = lambda part: 1,
+    ) -> None:
+        self._broker = broker
+        self._portions = _portions(parts, size_of)
+        self._request_of = request_of
+        self._expected = expected
+        self._clock = asyncio.get_running_loop().time
+        self._deadline_at = self._clock() + min(max(timeout_ms / 1000, SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
+        self._total = 0
+
+    def __aiter__(self) -> ask_in_parts[Part, R]:
+        return self
+
+    async def __anext__(self) -> tuple[list[Part], R | KafkaError]:
+        if self._total:
+            await self._broker.env.turns.next()
+        some, size = next(self._portions, ([], 0))
+        if not some:
+            raise StopAsyncIteration
+        self._total += size
+        try:
+            return some, await self._ask(tuple(some), size)
+        except KafkaError as error:
+            return some, error
+
+    async def _ask(self, some: tuple[Part, ...], size: int) -> R:
+        if self._total > ASKED_MAX and self._total > size:
+            raise PolicyViolation(f"one request changes at most {ASKED_MAX} topics, partitions or resources")
+        left_ms = int((self._deadline_at - self._clock()) * 1000)
+        if left_ms <= 0:
+            raise RequestTimedOut("the request's time was over before these came up")
+        return await ask(self._broker, self._request_of(some), self._expected, timeout_ms=left_ms)
+
+
+def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator[tuple[list[Part], int]]:
+    """Yield lists of parts, each of ASKED_AT_ONCE in all or of one part, with how many that makes."""
+    portion: list[Part] = []
+    total = 0
+    for part in parts:
+        size = max(1, size_of(part))
+        if portion and total + size > ASKED_AT_ONCE:
+            yield portion, total
+            portion, total = [], 0
+        portion.append(part)
+        total += size
+    if portion:
+        yield portion, total
+
+
+async def published(
+    broker: BrokerContext, ready: Callable[[MetadataImage], bool], *, timeout_s: float = PUBLISH_TIMEOUT_S
+) -> bool:
+    """Wait until `ready` holds for this broker's image, so that who asked next sees it; False if time ran out."""
+    clock = asyncio.get_running_loop().time
+    deadline_at = clock() + timeout_s
+    pause = _FIRST_LOOK_S
+    while not ready(broker.image()):
+        if clock() >= deadline_at:
+            return False
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LAST_LOOK_S)
+    return True
+
+
+def shown(message: str | None) -> str | None:
+    """Return an error message short enough for every version of the wire."""
+    return None if message is None else message[:MESSAGE_MAX_CHARS]

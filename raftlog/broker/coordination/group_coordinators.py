@@ -1,0 +1,415 @@
+"""This broker's group coordinators: one for each partition of `__consumer_offsets` that it leads.
+
+Handlers stand on this; it knows no wire. Which partitions those are, and what was read back, is the tenures' duty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from raftlog.base.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.failures import Failure
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
+from raftlog.broker.coordination.shards import CoordinatorShards
+from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.coordinator.consumer.heartbeat_requests import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
+from raftlog.coordinator.group import Group
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP, SESSIONS_PER_TICK
+from raftlog.coordinator.group_requests import (
+    CommitOffsets,
+    DeleteOffsets,
+    JoinGroup,
+    JoinGroupResult,
+    MemberIdRequired,
+    MemberRef,
+    OffsetCommit,
+    SyncGroup,
+    SyncGroupResult,
+    TxnOffsetCommit,
+    WriteTxnMarker,
+)
+from raftlog.coordinator.groups import GroupCapacity, check_group_id
+from raftlog.coordinator.partition_writer import Append
+from raftlog.coordinator.transactional_offsets import TransactionalWriter
+from raftlog.metadata.image import MetadataImage, TopicState
+
+TICK_S: Final = 0.5
+"""How often sessions are looked at."""
+
+STALL_S: Final = 1.0
+"""A tick later than this means that the broker itself stood still."""
+
+
+DELETED_KNOWN_S: Final = 600.0
+"""How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
+
+MOST_DELETED: Final = 10_000
+"""Names of deleted topics that are known; of more, the last."""
+
+MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
+"""For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
+
+
+class GroupCoordinators:
+    """Every method but the first two is a request of a client; failures are KafkaErrors, mostly retriable."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._topics = TopicRegexResolver(broker.image)
+        self._tenures = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
+        self._ask = self._tenures.ask
+        self._deleted: dict[str, float] = {}
+        """Names of deleted topics, until when each is known (loop seconds), the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_due_at = 0.0
+        self._timer_at = 0.0
+
+    # -- the metadata --------------------------------------------------------------------------------------
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        before = self._tenures.all()
+        self._tenures.on_metadata(old, new)
+        if len(self._tenures) and self._timer is None:
+            self._schedule_tick()
+        if old.topic_names is not new.topic_names:
+            self._forget_deleted_topics(old, new, before)
+
+    def _new_tenure(self, index: int, leader_epoch: int) -> GroupCoordinatorShard:
+        return GroupCoordinatorShard(
+            index,
+            leader_epoch,
+            env=self._broker.env,
+            find=self._tenures.replica,
+            new_coordinator=self._new_coordinator,
+            is_gone=self._is_gone,
+        )
+
+    def _new_coordinator(self, append: Append, transactions: TransactionalWriter) -> GroupCoordinator:
+        return GroupCoordinator(
+            self._broker.config,
+            append,
+            new_uuid=self._new_uuid,
+            room=GroupCapacity(self._may_add, self._may_expect, self._may_keep),
+            topics=self._topics,
+            transactions=transactions,
+        )
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._broker.env.unguessable.getrandbits(128), version=4)
+
+    def _may_add(self) -> bool:
+        """Whether there is room for one more group."""
+        return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
+
+    def _may_expect(self) -> bool:
+        """Whether there is room for one more member id that nobody has used yet."""
+        return sum(each.pending_join_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
+
+    def _may_keep(self, growth: int, limit: int) -> bool:
+        """Whether all groups may take so many bytes more, up to so many in all."""
+        return self.memory_bytes() + growth <= limit
+
+    def memory_bytes(self) -> int:
+        """Return about how many bytes all groups take that this broker coordinates."""
+        return sum(each.memory_bytes for each in self._active())
+
+    def recount_memory_bytes(self) -> int:
+        """Weigh all groups anew, for whoever checks `memory_bytes`."""
+        return sum(each.recount_memory_bytes() for each in self._active())
+
+    def _forget_deleted_topics(
+        self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupCoordinatorShard]
+    ) -> None:
+        """`tenures`: those that there were. New ones read back by the new image, and believe what names no id."""
+        gone = {
+            name: frozenset({topic.topic_id, None})
+            for name, topic in old.topics.items()
+            if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
+        }
+        if gone:
+            self._note_deleted(gone.keys() - new.topics.keys())
+            for tenure in tenures:
+                tenure.on_topics_deleted(gone)
+            if self._timer is not None:
+                self._tick()
+
+    def _note_deleted(self, names: Iterable[str]) -> None:
+        known_until = asyncio.get_running_loop().time() + DELETED_KNOWN_S
+        for name in sorted(names):
+            self._deleted.pop(name, None)
+            self._deleted[name] = known_until
+        while len(self._deleted) > MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+
+    def was_deleted(self, name: str) -> bool:
+        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
+        return asyncio.get_running_loop().time() < self._deleted.get(name, 0.0)
+
+    def _is_gone(self, name: str, topic_id: UUID) -> bool:
+        """Whether a topic that the metadata once had is no more, or another one has its name."""
+        topic = self._broker.image().topics.get(name)
+        return topic is None or topic.topic_id != topic_id
+
+    def _active(self) -> list[GroupCoordinator]:
+        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single groups."""
+        return [failure for each in self._active() for failure in each.failures]
+
+    async def close(self) -> None:
+        """Answer everybody with NOT_COORDINATOR and stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tenures.close()
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def _schedule_tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tick_due_at = loop.time() + TICK_S
+        expiries = [at for each in self._active() if (at := each.next_expiry_at()) is not None]
+        self._wake_at(min([self._tick_due_at, *expiries]))
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_at(at, self._tick)
+
+    def _hasten(self, coordinator: GroupCoordinator) -> None:
+        """Wake up for a deadline that a request has just set, if that is before the next tick."""
+        at = coordinator.next_expiry_at()
+        if at is not None and at < self._timer_at and self._timer is not None:
+            self._wake_at(at)
+
+    def _tick(self) -> None:
+        now, now_ms = self._now()
+        age_ms = self._broker.env.ages.now_ms()
+        late = now - self._tick_due_at
+        sweeps, ends = GROUPS_PER_SWEEP, SESSIONS_PER_TICK
+        for coordinator in self._active():
+            if late > STALL_S:
+                coordinator.on_loop_stall(late)
+            ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
+            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
+        self._schedule_tick()
+
+    def _now(self) -> tuple[float, int]:
+        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
+
+    # -- where a group is ----------------------------------------------------------------------------------
+
+    async def find(self, group_id: str) -> int:
+        """Return the broker that coordinates a group. Raises CoordinatorNotAvailable, InvalidGroupId."""
+        if not group_id:
+            raise InvalidGroupId("a group id must not be empty")
+        check_group_id(group_id)
+        return await self._tenures.find(group_id)
+
+    async def offsets_topic(self) -> TopicState:
+        """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
+        return await self._tenures.topic()
+
+    def _tenure(self, group_id: str) -> GroupCoordinatorShard:
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
+        check_group_id(group_id)
+        return self._tenures.of(group_id)
+
+    def _coordinator(self, group_id: str) -> GroupCoordinator:
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
+        coordinator = self._tenure(group_id).coordinator
+        assert coordinator is not None
+        return coordinator
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def check(self, group_id: str) -> None:
+        """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
+        self._coordinator(group_id)
+
+    def join(self, request: JoinGroup) -> asyncio.Future[JoinGroupResult | MemberIdRequired]:
+        """Begun when this returns, and nothing of the request is kept but what the group keeps.
+
+        Raises what concerns the group's place at once.
+        """
+        coordinator = self._member_coordinator(request.group_id)
+        now, now_ms = self._now()
+        waiting = self._ask(
+            lambda answer: coordinator.join(request, answer, now=now, now_ms=now_ms), bounded=False
+        )
+        self._hasten(coordinator)
+        return waiting
+
+    def sync(self, request: SyncGroup) -> asyncio.Future[SyncGroupResult]:
+        """As `join`."""
+        coordinator = self._member_coordinator(request.group_id)
+        now, now_ms = self._now()
+        return self._ask(
+            lambda answer: coordinator.sync(request, answer, now=now, now_ms=now_ms), bounded=False
+        )
+
+    async def heartbeat(self, group_id: str, member: MemberRef, generation: int) -> None:
+        coordinator = self._member_coordinator(group_id)
+        now, _ = self._now()
+        await self._ask(
+            lambda answer: coordinator.heartbeat(group_id, member, answer, generation=generation, now=now)
+        )
+
+    def leave(self, group_id: str, member: MemberRef) -> asyncio.Future[None]:
+        """Begun when this returns; raises what concerns the group at once."""
+        coordinator = self._member_coordinator(group_id)
+        now, now_ms = self._now()
+        waiting = self._ask(
+            lambda answer: coordinator.leave(group_id, member, answer, now=now, now_ms=now_ms)
+        )
+        self._hasten(coordinator)
+        return waiting
+
+    async def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
+        """The consumer protocol's heartbeat; an empty member id is chosen here."""
+        coordinator = self._member_coordinator(beat.group_id)
+        if not beat.member_id:
+            beat = msgspec.structs.replace(beat, member_id=str(self._new_uuid()))
+        now, now_ms = self._now()
+        waiting = self._ask(
+            lambda answer: coordinator.consumer_group_heartbeat(beat, answer, now=now, now_ms=now_ms)
+        )
+        self._hasten(coordinator)
+        heard: ConsumerGroupHeartbeatResult = await waiting
+        return heard
+
+    def delete(self, group_id: str) -> asyncio.Future[None]:
+        """Begun when this returns; raises what concerns the group's place at once."""
+        coordinator = self._member_coordinator(group_id)
+        waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
+        self._hasten(coordinator)
+        return waiting
+
+    def size_of(self, group_id: str) -> int:
+        """Return how many offsets a group has here; 0 where this broker does not coordinate it."""
+        try:
+            return self._coordinator(group_id).offset_count_of(group_id)
+        except KafkaError:
+            return 0
+
+    async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
+        """Return one error code per place."""
+        coordinator = self._member_coordinator(request.group_id)
+        codes: tuple[int, ...] = await self._ask(lambda answer: coordinator.delete_offsets(request, answer))
+        return codes
+
+    async def commit(self, request: CommitOffsets) -> tuple[int, ...]:
+        """Return one error code per commit. Raises UnknownTopicOrPartition for all if a topic was just deleted."""
+        coordinator = self._coordinator(request.group_id)
+        self._check_topics(request.commits)
+        now, _ = self._now()
+        codes: tuple[int, ...] = await self._ask(
+            lambda answer: coordinator.commit_offsets(request, answer, now=now)
+        )
+        return codes
+
+    async def commit_in_transaction(
+        self, request: TxnOffsetCommit, transactional_id: str, *, dialect: Dialect
+    ) -> tuple[int, ...]:
+        """Return one error code per commit; they count once the transaction commits.
+
+        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed.
+        """
+        tenure = self._tenure(request.group_id)
+        await self._confirm(tenure, request, transactional_id, dialect)
+        self._check_topics(request.commits)
+        coordinator = self._member_coordinator(request.group_id)
+        now, _ = self._now()
+        codes: tuple[int, ...] = await self._ask(
+            lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
+        )
+        return codes
+
+    def _check_topics(self, commits: Iterable[OffsetCommit]) -> None:
+        """Raises UnknownTopicOrPartition unless all are for topics that are there: for others, the positions would be
+        those of a successor.
+        """
+        for each in commits:
+            topic_id = each.committed.topic_id
+            if topic_id is not None and self._is_gone(each.topic, topic_id):
+                raise UnknownTopicOrPartition("a topic was deleted while this was asked")
+
+    async def _confirm(
+        self, tenure: GroupCoordinatorShard, request: TxnOffsetCommit, transactional_id: str, dialect: Dialect
+    ) -> None:
+        """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
+        producer = (request.producer_id, request.producer_epoch)
+        verification = tenure.begin_verification(*producer)
+        if verification is None:
+            return
+        place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
+        writer = Writer(transactional_id, *producer)
+        refused = (await confirm(self._broker, writer, [place], dialect=dialect))[place]
+        if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
+            raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
+        if refused is not None:
+            raise refused
+        if tenure.is_over:
+            raise NotCoordinator
+        if not verification.confirm():
+            raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
+
+    def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
+        """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
+        tenure = self._tenures.at(index)
+        if tenure is None:
+            raise NotLeaderOrFollower
+        coordinator = tenure.coordinator
+        if coordinator is None:
+            raise CoordinatorLoadInProgress
+        return self._ask(lambda answer: coordinator.end_transaction(end, answer))
+
+    async def read(self, group_id: str) -> Group:
+        """Return a group as committed."""
+        coordinator = self._coordinator(group_id)
+        group: Group = await self._ask(lambda answer: coordinator.read(group_id, answer))
+        return group
+
+    async def read_all(self) -> list[Group]:
+        """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress
+        (`CoordinatorShards.check_loaded`).
+        """
+        self._tenures.check_loaded()
+        groups: list[Group] = []
+        for coordinator in self._active():
+            group_ids = coordinator.group_ids()
+            for begin in range(0, len(group_ids), PARTS_AT_ONCE):
+                some = group_ids[begin : begin + PARTS_AT_ONCE]
+                groups += await self._ask(partial(coordinator.read_some, some))
+                await self._broker.env.turns.next()
+        return groups
+
+    def _member_coordinator(self, group_id: str) -> GroupCoordinator:
+        if not group_id:
+            raise InvalidGroupId("a group id must not be empty")
+        return self._coordinator(group_id)

@@ -1,0 +1,130 @@
+"""One leadership of one partition of `__consumer_offsets`: the groups in it, from log to coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, ClassVar, Final
+from uuid import UUID
+
+import msgspec
+
+from raftlog.base.env import Env
+from raftlog.base.errors import (
+    InvalidCommitOffsetSize,
+    MessageTooLarge,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+)
+from raftlog.broker.coordination.shard import JOURNAL_ERRORS, CoordinatorShard
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.coordinator.group import DeletedTopics
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_records import KeyValue
+from raftlog.coordinator.group_replay import GroupReplay
+from raftlog.coordinator.group_requests import WriteTxnMarker
+from raftlog.coordinator.partition_writer import Append
+from raftlog.coordinator.transactional_offsets import TransactionalWriter
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.replica_host import TxnMarker
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.verification import Verification
+
+RECORDS_AT_ONCE: Final = 1_000
+"""Of a batch that is read back, between two turns of the loop: one commit may be of very many offsets."""
+
+
+class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
+    """`new_coordinator` makes one over a journal. `is_gone`: whether a topic of that name and id was deleted."""
+
+    what: ClassVar = "group"
+    journal_errors: ClassVar = {
+        **JOURNAL_ERRORS,
+        MessageTooLarge: InvalidCommitOffsetSize,
+        RecordListTooLarge: InvalidCommitOffsetSize,
+    }
+    """Apache Kafka: GroupCoordinatorService."""
+
+    def __init__(
+        self,
+        index: int,
+        leader_epoch: int,
+        *,
+        env: Env,
+        find: Callable[[int], Partition],
+        new_coordinator: Callable[[Append, TransactionalWriter], GroupCoordinator],
+        is_gone: Callable[[str, UUID], bool],
+    ) -> None:
+        super().__init__(index, leader_epoch, env=env, find=find)
+        self._new_coordinator = new_coordinator
+        self._is_gone = is_gone
+        self._deleted: list[DeletedTopics] = []
+        """Topics that were deleted while the partition was read back."""
+
+    def on_topics_deleted(self, topics: DeletedTopics) -> None:
+        """Topics were deleted: remove their offsets, at once or when they are read back."""
+        if self.coordinator is None:
+            self._deleted.append(topics)
+        elif not self.is_over:
+            self.coordinator.on_topics_deleted(topics)
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        """Return what has to be confirmed before offsets are committed in a transaction; None: nothing."""
+        assert self._partition is not None, "whoever has a coordinator has its partition"
+        try:
+            return self._partition.begin_verification(producer_id, epoch)
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator from error
+
+    # The coordinator's journal.
+
+    def append_transactional(
+        self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
+    ) -> int:
+        """Append in a producer's transaction; InvalidTxnState unless that was confirmed."""
+        now_ms = self._env.wall_clock_ms()
+        batch = build_batch(
+            [new_record(key, value, timestamp=now_ms) for key, value in records],
+            producer=ProducerIdAndSequence(producer_id, producer_epoch),
+            attributes=TRANSACTIONAL_BIT,
+        )
+        return self._write(
+            lambda partition: partition.append_coordinator_batch(batch, now_ms=now_ms).end_offset,
+            self.journal_errors,
+        )
+
+    def append_end_marker(self, end: WriteTxnMarker) -> int:
+        """Append a transaction's marker, unless it is there."""
+        marker = TxnMarker(*msgspec.structs.astuple(end))
+        now_ms = self._env.wall_clock_ms()
+        return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
+
+    def _new_replay(self) -> GroupReplay:
+        return GroupReplay(self._is_gone)
+
+    async def _feed(self, replay: GroupReplay, records: bytes) -> int:
+        for number, _ in enumerate(replay.feed_stepwise(records), 1):
+            if number % RECORDS_AT_ONCE == 0:
+                await self._env.turns.next()
+        return replay.next_offset
+
+    async def _take_up(self, replay: GroupReplay, end_offset: int) -> tuple[GroupCoordinator, int]:
+        coordinator = self._new_coordinator(self._append, self)
+        groups = replay.groups()
+        batch = list(islice(groups, PARTS_AT_ONCE))
+        coordinator.load(batch, now=asyncio.get_running_loop().time())
+        while batch := list(islice(groups, PARTS_AT_ONCE)):
+            await self._env.turns.next()  # as what is read back: many partitions may be gained at once
+            coordinator.load(batch, now=asyncio.get_running_loop().time())
+        coordinator.committed(end_offset)
+        coordinator.delete_topic_offsets(replay.deleted_topics)
+        return coordinator, len(coordinator)
+
+    async def _taken_up(self, coordinator: GroupCoordinator) -> None:
+        for topics in self._deleted:
+            coordinator.on_topics_deleted(topics)

@@ -1,0 +1,323 @@
+"""Transactions of the whole cluster, for operators; and the end of one that hangs.
+
+A transaction hangs where it is open in a partition while no coordinator knows of it: nobody will end it, and the last
+stable offset stands still. Clients may not write markers, so who ends it must be told by an operator. One that a
+coordinator does know is the coordinator's: to end it here could abort what its producer hears is committed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from heapq import merge
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.env import Env
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidTxnState,
+    LeaderNotAvailable,
+    TransactionalIdNotFound,
+    UnknownTopicOrPartition,
+    from_code,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.turns import in_turns
+from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import MessageBuilders, request_builders
+
+VERSIONS: Final = {
+    ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.LIST_TRANSACTIONS: 0,
+}
+MOST_ASKED: Final = 2_000
+"""Transactional ids that are described, or sorted, at once."""
+
+IS_OPEN: Final = frozenset(each.value for each in (TransactionState.ONGOING, *PREPARED_STATES))
+
+log = get_logger(__name__)
+
+
+class ListedTransaction(NamedTuple):
+    """A transactional id, as its coordinator lists it."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+class DescribedTransaction(NamedTuple):
+    """A transactional id, as its coordinator knows it."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int
+    partitions: frozenset[TopicPartition]
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is open in a partition, as its leader knows it."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_timestamp: int
+    """Of its producer's last batch there, wall clock ms."""
+    last_sequence: int
+    """Of the same; -1: it has none."""
+
+
+class TransactionSurvey:
+    """Asks all brokers. Raises KafkaError where one that must be asked does not answer."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    async def all(self, *, producer_ids: Collection[int] = ()) -> list[ListedTransaction]:
+        """Return the transactional ids of all coordinators, or those of some producer ids."""
+        make = _shapes(ApiKey.LIST_TRANSACTIONS)
+        found: list[ListedTransaction] = []
+        before = self._coordinators()
+        for broker_id in sorted({leader for leader, _ in before}):
+            asked = make.ListTransactionsRequest(state_filters=(), producer_id_filters=tuple(producer_ids))
+            answer = await self._ask(broker_id, ApiKey.LIST_TRANSACTIONS, asked)
+            if answer.error_code:
+                raise from_code(answer.error_code)
+            found += [
+                ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
+                async for each in in_turns(self._broker.env, answer.transaction_states)
+            ]
+        if self._coordinators() != before:
+            raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
+        return await _sorted(self._broker.env, found)
+
+    def _coordinators(self) -> list[tuple[int, int]]:
+        """The leaders of the ids and their epochs. Raises CoordinatorNotAvailable if some ids have none."""
+        topic = self._broker.image().topics.get(TRANSACTION_STATE_TOPIC)
+        led = [(each.leader, each.leader_epoch) for each in topic.partitions] if topic else []
+        if any(leader == NO_BROKER for leader, _ in led):
+            raise CoordinatorNotAvailable("a part of the transactional ids has no coordinator now")
+        return led
+
+    async def one(self, transactional_id: str) -> DescribedTransaction:
+        """Return what its coordinator knows of an id. Raises TransactionalIdNotFound."""
+        if not self._coordinators():
+            raise TransactionalIdNotFound("no transactional id was ever used here")
+        coordinator = self._broker.transactions.coordinator_of(transactional_id)
+        (found,) = await self._described(coordinator, [transactional_id])
+        if found.error_code:
+            raise from_code(found.error_code)
+        return DescribedTransaction(
+            transactional_id,
+            coordinator,
+            found.producer_id,
+            found.producer_epoch,
+            found.transaction_state,
+            found.transaction_timeout,
+            found.transaction_start_time,
+            frozenset(
+                TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions
+            ),
+        )
+
+    async def open(self, listed: Iterable[ListedTransaction]) -> dict[str, tuple[int, int]]:
+        """Return (start ms, timeout ms) of the transactions that are open, of ids just listed, by id."""
+        by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
+        for each in listed:
+            if each.state in IS_OPEN:
+                by_coordinator[each.coordinator].append(each.transactional_id)
+        return {
+            each.transactional_id: (each.transaction_start_time, each.transaction_timeout)
+            for coordinator, ids in by_coordinator.items()
+            for each in await self._described(coordinator, ids)
+            if not each.error_code  # it was forgotten, or has moved, since
+        }
+
+    async def _described(self, coordinator: int, transactional_ids: Sequence[str]) -> list[Any]:
+        """Describe some at a time; what an answer had no room for is asked for again, while each tells of some."""
+        make = _shapes(ApiKey.DESCRIBE_TRANSACTIONS)
+        told: list[Any] = []
+        left = list(transactional_ids)
+        while left:
+            ids, left = left[:MOST_ASKED], left[MOST_ASKED:]
+            asked = make.DescribeTransactionsRequest(transactional_ids=tuple(ids))
+            answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
+            again = {each.transactional_id for each in answer.transaction_states if _is_left_out(each)}
+            if len(again) == len(ids):
+                again = set()  # it has room for these, and another reason
+            told += [each for each in answer.transaction_states if each.transactional_id not in again]
+            left += sorted(again)
+        return told
+
+    async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[OpenTransaction]:
+        """Return what is open in partitions (of a topic) though no coordinator knows, unused for so long."""
+        image = self._broker.image()
+        if topic is not None and topic not in image.topics:
+            raise UnknownTopicOrPartition(f"there is no topic {topic}")
+        names = image.topics if topic is None else (topic,)
+        places = [
+            TopicPartition(name, index)
+            for name in names
+            for index in range(len(image.topics[name].partitions))
+        ]
+        before_ms = self._broker.env.wall_clock_ms() - unused_ms
+        old = [each for each in await self._open_in(places) if each.last_timestamp <= before_ms]
+        known = await self._known({each.producer_id for each in old})
+        return [each for each in old if _coordinated(each, known) is None]
+
+    async def end_hanging(self, place: TopicPartition, start_offset: int) -> OpenTransaction:
+        """Abort what is open there since an offset; returns what it was, once the marker is committed.
+
+        Its producer may be alive: that it is still open, and not the next one, nor one that has grown into it, the
+        leader sees as it writes the marker. Raises TransactionalIdNotFound if nothing is open since then,
+        InvalidTxnState if a coordinator knows of it, or it ended or was written to meanwhile.
+        """
+        at_offset = [each for each in await self._open_in([place]) if each.start_offset == start_offset]
+        if not at_offset:
+            raise TransactionalIdNotFound(f"no transaction is open in {place} since offset {start_offset}")
+        (found,) = at_offset
+        owner = _coordinated(found, await self._known({found.producer_id}))
+        if owner is not None:
+            raise InvalidTxnState(
+                f"it does not hang: {owner.transactional_id} is {owner.state}, and broker {owner.coordinator} "
+                f"ends it{self._when(owner)}"
+            )
+        await self._write_marker(place, found)
+        log.warning("hanging_transaction_aborted", **found._asdict())
+        return found
+
+    def _when(self, owner: DescribedTransaction) -> str:
+        """Return in how many seconds a coordinator will, for people; "" if it is about to."""
+        if owner.state != TransactionState.ONGOING.value or owner.start_ms < 0:
+            return ""
+        left_ms = owner.start_ms + owner.timeout_ms - self._broker.env.wall_clock_ms()
+        return f" in {max(0, math.ceil(left_ms / 1000))} s, when its timeout is over"
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    async def _ask(self, broker_id: int, api_key: ApiKey, message: Any) -> Any:
+        return await self._broker.links.ask(broker_id, api_key, VERSIONS[api_key], message)
+
+    def _leader(self, place: TopicPartition) -> int:
+        state = self._broker.image().partition(*place)
+        if state is None:
+            raise UnknownTopicOrPartition(f"there is no {place}")
+        if state.leader == NO_BROKER:
+            raise LeaderNotAvailable(f"{place} has no leader")
+        return state.leader
+
+    async def _open_in(self, places: Iterable[TopicPartition]) -> list[OpenTransaction]:
+        by_leader: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for each in places:
+            by_leader[self._leader(each)][each.topic].append(each.partition)
+        make = _shapes(ApiKey.DESCRIBE_PRODUCERS)
+        found: list[OpenTransaction] = []
+        for leader, topics in by_leader.items():
+            asked = make.DescribeProducersRequest(
+                topics=tuple(
+                    make.TopicRequest(name=name, partition_indexes=tuple(indexes))
+                    for name, indexes in topics.items()
+                )
+            )
+            answer = await self._ask(leader, ApiKey.DESCRIBE_PRODUCERS, asked)
+            for topic in answer.topics:
+                for partition in topic.partitions:
+                    found += _open_of(topic.name, partition)
+        return found
+
+    async def _known(self, producer_ids: Collection[int]) -> list[DescribedTransaction]:
+        """What coordinators know of transactions of these producers that have not ended."""
+        if not producer_ids:
+            return []
+        listed = await self.all(producer_ids=producer_ids)
+        return [await self.one(each.transactional_id) for each in listed if each.state in IS_OPEN]
+
+    async def _write_marker(self, place: TopicPartition, found: OpenTransaction) -> None:
+        make = _shapes(ApiKey.WRITE_TXN_MARKERS)
+        topic = make.WritableTxnMarkerTopic(name=place.topic, partition_indexes=(place.partition,))
+        marker = make.WritableTxnMarker(
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            transaction_result=False,
+            topics=(topic,),
+            coordinator_epoch=max(found.coordinator_epoch, 0),
+        )
+        asked = make.WriteTxnMarkersRequest(
+            markers=(marker,),
+            open_since=found.start_offset,
+            last_sequence=found.last_sequence,
+            last_timestamp=found.last_timestamp,
+        )
+        answer = await self._ask(self._leader(place), ApiKey.WRITE_TXN_MARKERS, asked)
+        ((code,),) = (
+            tuple(each.error_code for topic in result.topics for each in topic.partitions)
+            for result in answer.markers
+        )
+        if code == InvalidTxnState.code:
+            raise InvalidTxnState(
+                f"it has ended since, or its producer goes on: {place} has none that is open since offset "
+                f"{found.start_offset} and was not written to while its coordinator was looked for"
+            )
+        if code:
+            raise from_code(code)
+
+
+async def _sorted(env: Env, listed: list[ListedTransaction]) -> list[ListedTransaction]:
+    runs = []
+    for begin in range(0, len(listed), MOST_ASKED):
+        runs.append(sorted(listed[begin : begin + MOST_ASKED]))
+        await env.turns.next()
+    return [each async for each in in_turns(env, merge(*runs))]
+
+
+def _shapes(api_key: ApiKey) -> MessageBuilders:
+    return request_builders(api_key, VERSIONS[api_key])
+
+
+def _is_left_out(described: Any) -> bool:
+    return bool(described.error_code == CoordinatorLoadInProgress.code)
+
+
+def _open_of(topic: str, partition: Any) -> list[OpenTransaction]:
+    if partition.error_code:
+        raise from_code(partition.error_code, partition.error_message)
+    return [
+        OpenTransaction(
+            topic,
+            partition.partition_index,
+            each.current_txn_start_offset,
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.last_timestamp,
+            each.last_sequence,
+        )
+        for each in partition.active_producers
+        if each.current_txn_start_offset >= 0
+    ]
+
+
+def _coordinated(
+    open_there: OpenTransaction, known: list[DescribedTransaction]
+) -> DescribedTransaction | None:
+    """Return what a coordinator knows of a transaction, None if it hangs."""
+    place = TopicPartition(open_there.topic, open_there.partition)
+    for each in known:
+        if each.producer_id == open_there.producer_id and place in each.partitions:
+            return each
+    return None

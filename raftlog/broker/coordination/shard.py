@@ -1,0 +1,262 @@
+"""One leadership of one partition of a coordinators' topic: read it back, coordinate what lives in it, stand down.
+
+What the records mean is the subclass's business. Ordering law: nothing is answered before everything that the log held
+when the leadership began is committed and read. From then on the coordinator alone writes to the partition, and the
+high watermark tells it what is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar
+
+from raftlog.base.env import Env
+from raftlog.base.errors import (
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+    from_code,
+)
+from raftlog.base.log import get_logger
+from raftlog.records.batch import Buffer, build_batch, new_record
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+READ_BYTES: Final = 64 * 1024
+"""How much is read back before the loop gets its turn again."""
+
+POLL_S: Final = 0.02
+"""How often to look whether the replica has become the leader that the metadata says it is."""
+
+AGAIN_S: Final = 1.0
+"""Pause after a vain attempt to read the partition back."""
+
+COLD_READS: Final = 5
+"""Attempts at what is not in memory."""
+
+ALL_ACKS: Final = -1
+
+JOURNAL_ERRORS: Final[Mapping[type[KafkaError], type[KafkaError]]] = {
+    KafkaStorageError: NotCoordinator,
+    NotEnoughReplicas: CoordinatorNotAvailable,
+    NotLeaderOrFollower: NotCoordinator,
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+}
+"""What a failed append means to whoever asked a coordinator; subclasses add to it."""
+
+log = get_logger(__name__)
+
+
+class Coordinating(Protocol):
+    """What every coordinator is told by its tenure."""
+
+    def committed(self, end_offset: int) -> None: ...
+
+    def on_unloaded(self, error: KafkaError) -> None: ...
+
+
+class Reading(Protocol):
+    """What takes in the records of a partition, batch by batch."""
+
+    skipped: int
+
+    def feed(self, batches: Buffer) -> int:
+        """Take whole batches; returns the offset to read on from."""
+
+
+C = TypeVar("C", bound=Coordinating)
+R = TypeVar("R", bound=Reading)
+
+
+class CoordinatorShard(Generic[C, R]):
+    """Begins when the metadata makes this broker the leader. `coordinator` is there once it may be asked."""
+
+    what: ClassVar[str]
+    """What is coordinated, in the names of log events."""
+    journal_errors: ClassVar[Mapping[type[KafkaError], type[KafkaError]]] = JOURNAL_ERRORS
+
+    def __init__(
+        self,
+        index: int,
+        leader_epoch: int,
+        *,
+        env: Env,
+        find: Callable[[int], Partition],
+    ) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.coordinator: C | None = None
+        self.is_over = False
+        self.has_failed = False
+        """It could not be read back when that was tried last."""
+        self._env = env
+        self._find = find
+        self._partition: Partition | None = None
+        self._moved = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Read the partition back in the background."""
+        self._task = asyncio.get_running_loop().create_task(self._begin())
+
+    def end(self, error: KafkaError) -> None:
+        """Answer all who wait with `error`; the tenure is over."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._partition is not None:
+            self._partition.unpark(self)
+        if self.coordinator is not None:
+            self.coordinator.on_unloaded(error)
+
+    def _new_replay(self) -> R:
+        raise NotImplementedError
+
+    async def _take_up(self, replay: R, end_offset: int) -> tuple[C, int]:
+        """Return the coordinator of what was read back, all of it committed up to `end_offset`, and how many things."""
+        raise NotImplementedError
+
+    async def _taken_up(self, coordinator: C) -> None:
+        """The coordinator may be asked from now on."""
+
+    def wake(self, partition: Partition) -> None:
+        """The high watermark moved, or the replica's role changed."""
+        self._moved.set()
+        if not self._leads(partition):
+            self.end(NotCoordinator())
+        elif self.coordinator is not None:
+            self.coordinator.committed(partition.high_watermark)
+
+    def _leads(self, partition: Partition) -> bool:
+        return partition.is_leader and partition.leader_epoch == self.leader_epoch
+
+    async def _begin(self) -> None:
+        """Read the partition back, again and again: nobody else coordinates what lives in it while this broker leads.
+
+        A failure may be one of the moment. As long as it lasts clients are told NOT_COORDINATOR, and not that their
+        coordinator is being loaded, so that they look for another one.
+        """
+        while True:
+            try:
+                await self._load()
+                return
+            except (KafkaError, OSError) as error:
+                log.error(f"{self.what}_records_unreadable", partition=self.index, reason=str(error))
+            except Exception:
+                log.exception(f"{self.what}_records_unreadable", partition=self.index)
+            self.has_failed = True
+            self._forget()
+            await asyncio.sleep(AGAIN_S)
+
+    def _forget(self) -> None:
+        if self._partition is not None:
+            self._partition.unpark(self)
+        coordinator, self.coordinator = self.coordinator, None
+        if coordinator is not None:
+            coordinator.on_unloaded(NotCoordinator())
+
+    async def _load(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        partition = self._partition = await self._lead()
+        partition.park(self)
+        replay = await self._read_back(partition)
+        coordinator, count = await self._take_up(replay, partition.high_watermark)
+        self.coordinator = coordinator
+        await self._taken_up(coordinator)
+        self.has_failed = False
+        if count or replay.skipped:
+            log.info(
+                f"{self.what}s_loaded",
+                partition=self.index,
+                leader_epoch=self.leader_epoch,
+                count=count,
+                skipped=replay.skipped,
+                duration_ms=round((loop.time() - began_at) * 1000),
+            )
+
+    async def _lead(self) -> Partition:
+        """Wait for the replica to take the role that the metadata gave it; the next metadata ends a vain wait."""
+        while True:
+            try:
+                partition = self._find(self.index)
+            except KafkaError:
+                partition = None
+            if partition is not None and self._leads(partition):
+                return partition
+            await asyncio.sleep(POLL_S)
+
+    async def _read_back(self, partition: Partition) -> R:
+        end_offset = partition.log_end_offset
+        while partition.high_watermark < end_offset:
+            self._moved.clear()
+            await self._moved.wait()
+        replay = self._new_replay()
+        offset = partition.log_start_offset
+        while offset < end_offset:
+            records = await self._read(partition, offset)
+            await self._env.turns.next()  # twenty partitions gained at once are not read in one turn
+            offset = await self._feed(replay, records)
+        return replay
+
+    async def _feed(self, replay: R, records: bytes) -> int:
+        """Let the reading take whole batches; returns the offset to read on from."""
+        return replay.feed(records)
+
+    async def _read(self, partition: Partition, offset: int) -> bytes:
+        read = partition.read(offset, READ_BYTES, min_one=True)
+        if read.error_code:
+            raise from_code(read.error_code)
+        records = read.records
+        if records is None:
+            records = await self._read_cold(partition, offset)
+        if not records:
+            raise KafkaStorageError(f"nothing to read at offset {offset}")
+        return bytes(records)
+
+    async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:
+        """Away from the loop, where only the log may be asked."""
+        end_offset = partition.high_watermark
+        read = partial(partition.log.read, offset, READ_BYTES, end_offset=end_offset, cached=False)
+        for _ in range(COLD_READS):
+            try:
+                return await self._env.offload(read)
+            except FileNotFoundError:
+                continue  # compaction put another segment in its place meanwhile
+            except OSError as error:
+                raise partition.storage_failed(error) from error
+            except CorruptMessage as error:
+                raise partition.read_error_for_client(error) from error
+        return None
+
+    def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
+        now_ms = self._env.wall_clock_ms()
+        batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
+        return self._write(
+            lambda partition: (
+                partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms, is_walked=True).end_offset
+            ),
+            self.journal_errors,
+        )
+
+    def _write(
+        self, write: Callable[[Partition], int], errors: Mapping[type[KafkaError], type[KafkaError]]
+    ) -> int:
+        partition = self._partition
+        assert partition is not None
+        if not self._leads(partition):
+            raise NotCoordinator
+        try:
+            return write(partition)
+        except KafkaError as error:
+            raise errors.get(type(error), type(error))(error.message) from error

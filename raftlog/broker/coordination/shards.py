@@ -1,0 +1,190 @@
+"""This broker's tenures in one coordinators' topic: one for each of its partitions that this broker leads.
+
+Follows the metadata (a leadership gained is read back, one lost is stood down), finds out which broker coordinates a
+key, and has the topic made when somebody asks for it first. What is coordinated is the caller's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from raftlog.base.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    RequestTimedOut,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.machine import Answer
+from raftlog.base.types import NO_BROKER
+from raftlog.broker.auto_create import create_missing
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.turns import Queue
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.replication.partition import Partition
+
+T = TypeVar("T", bound=CoordinatorShard[Any, Any])
+
+log = get_logger(__name__)
+
+
+class CoordinatorShards(Generic[T]):
+    """`new_tenure(index, leader_epoch)` makes what takes up one partition of `topic`."""
+
+    def __init__(self, broker: BrokerContext, topic: str, new_tenure: Callable[[int, int], T]) -> None:
+        self._broker = broker
+        self._broker_id = broker.config.node_id
+        self._topic = topic
+        self._new_tenure = new_tenure
+        self._tenures: dict[int, T] = {}
+        self._creating: asyncio.Task[None] | None = None
+        self._answers = Queue()
+
+    def __len__(self) -> int:
+        return len(self._tenures)
+
+    def all(self) -> list[T]:
+        return list(self._tenures.values())
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        topic = new.topics.get(self._topic)
+        if topic is not old.topics.get(self._topic):
+            self._follow(topic.partitions if topic else ())
+
+    def _follow(self, partitions: tuple[PartitionState, ...]) -> None:
+        led = {
+            index: state.leader_epoch
+            for index, state in enumerate(partitions)
+            if state.leader == self._broker_id
+        }
+        for index, tenure in tuple(self._tenures.items()):
+            if led.get(index) != tenure.leader_epoch:
+                self._tenures.pop(index).end(NotCoordinator())
+        for index, leader_epoch in led.items():
+            if index not in self._tenures:
+                self._tenures[index] = tenure = self._new_tenure(index, leader_epoch)
+                tenure.start()
+
+    def replica(self, index: int) -> Partition:
+        """Return this broker's replica of one partition. Raises KafkaError if it has none."""
+        return self._broker.replicas.get(self._topic, index)
+
+    def close(self) -> None:
+        """End all tenures with NOT_COORDINATOR."""
+        if self._creating is not None:
+            self._creating.cancel()
+        for tenure in self._tenures.values():
+            tenure.end(NotCoordinator())
+        self._tenures.clear()
+
+    # -- where a key is --------------------------------------------------------------------------------------
+
+    async def find(self, key: str) -> int:
+        """Return the broker that coordinates a key, once the topic is there. Raises CoordinatorNotAvailable."""
+        return self._leader(key, await self.topic())
+
+    def leader(self, key: str) -> int:
+        """Return the broker that coordinates a key by this broker's image. Raises CoordinatorNotAvailable."""
+        topic = self._broker.image().topics.get(self._topic)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"there is no {self._topic} yet")
+        return self._leader(key, topic)
+
+    def _leader(self, key: str, topic: TopicState) -> int:
+        leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
+        if leader == NO_BROKER:
+            raise CoordinatorNotAvailable
+        return leader
+
+    async def topic(self) -> TopicState:
+        """Return the topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
+        topic = self._broker.image().topics.get(self._topic)
+        if topic is None:
+            if self._creating is None or self._creating.done():
+                self._creating = asyncio.get_running_loop().create_task(self._create())
+            await asyncio.shield(self._creating)
+            topic = self._broker.image().topics.get(self._topic)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{self._topic} is being made")
+        return topic
+
+    async def _create(self) -> None:
+        codes = await create_missing(self._broker, (self._topic,))
+        code = codes[self._topic]
+        if code != NONE:
+            log.warning("coordinators_topic_not_created", topic=self._topic, error_code=code)
+            raise CoordinatorNotAvailable
+
+    def of(self, key: str) -> T:
+        """Return the tenure that answers for a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
+        topic = self._broker.image().topics.get(self._topic)
+        tenure = self._tenures.get(partition_for(key, len(topic.partitions))) if topic else None
+        if tenure is None or tenure.is_over or tenure.has_failed:
+            raise NotCoordinator
+        if tenure.coordinator is None:
+            raise CoordinatorLoadInProgress
+        return tenure
+
+    def at(self, index: int) -> T | None:
+        """Return the tenure of one partition, None where this broker has none or could not read it back."""
+        tenure = self._tenures.get(index)
+        return None if tenure is None or tenure.is_over or tenure.has_failed else tenure
+
+    def check_loaded(self, *, wholly: bool = False) -> None:
+        """Raises CoordinatorLoadInProgress while some partition is still read back.
+
+        What could not be read may stay so for ever: this broker does not coordinate that, and knows the others.
+        Whoever must know that something is nowhere wants it `wholly`: then it raises CoordinatorNotAvailable.
+        """
+        for each in self._tenures.values():
+            if wholly and each.has_failed:
+                raise CoordinatorNotAvailable(f"partition {each.index} of {self._topic} cannot be read")
+            if each.coordinator is None and not each.is_over and not each.has_failed:
+                raise CoordinatorLoadInProgress
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def ask(
+        self, call: Callable[[Answer], None], *, bounded: bool = True, within_s: float | None = None
+    ) -> asyncio.Future[Any]:
+        """Return what a coordinator will answer; if `bounded`, CoordinatorNotAvailable if that takes too long.
+
+        That is offsets.commit.timeout.ms, or `within_s` where who asks does not wait as long. Who waits for other
+        members of a group is not bounded: the rebalance has its own clock.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def answer(reply: object) -> None:
+            if is_asking:
+                settle(reply)
+            else:
+                self._answers.put(lambda: settle(reply))
+
+        def settle(reply: object) -> None:
+            if future.done():
+                return
+            if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
+                future.set_exception(CoordinatorNotAvailable(reply.message))
+            elif isinstance(reply, KafkaError):
+                # the frames of its traceback hold the request, and this future
+                future.set_exception(reply.with_traceback(None))
+            else:
+                future.set_result(reply)
+
+        is_asking = True
+        call(answer)
+        is_asking = False
+        if bounded and not future.done():
+            late = CoordinatorNotAvailable("not committed in time")
+            longest_s = self._broker.config.offsets_commit_timeout_ms / 1000
+            timer = loop.call_later(longest_s if within_s is None else min(within_s, longest_s), answer, late)
+            future.add_done_callback(lambda _: timer.cancel())
+        return future

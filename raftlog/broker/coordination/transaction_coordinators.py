@@ -1,0 +1,258 @@
+"""This broker's transaction coordinators: one for each partition of `__transaction_state` that it leads.
+
+Handlers stand on this; it knows no wire. What an outcome means to partitions is the marker sender's duty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from raftlog.base.errors import ConcurrentTransactions
+from raftlog.base.failures import Failure
+from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.shards import CoordinatorShards
+from raftlog.broker.coordination.transaction_markers import MarkerSender
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.turns import in_turns
+from raftlog.coordinator.transactions.transaction import (
+    RECORDED,
+    ProducerIdAndEpoch,
+    Transaction,
+    check_transactional_id,
+)
+from raftlog.coordinator.transactions.transaction_coordinator import (
+    IDS_PER_SWEEP,
+    TransactionCoordinator,
+)
+from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
+from raftlog.coordinator.transactions.transaction_requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    VerifyPartitions,
+)
+from raftlog.metadata.image import MetadataImage
+
+TICK_S: Final = 0.5
+"""How late a transaction may be aborted whose time is up."""
+
+SOON_S: Final = 0.05
+"""The next tick, when this one had more to do than it may."""
+
+MARKERS_AWAITED_S: Final = 0.1
+"""How long a client's request waits for the markers of the transaction before. Usually they take milliseconds, while a
+client that is told CONCURRENT_TRANSACTIONS comes again after its retry time: KafkaJS after 300 ms, kafka-python 100."""
+
+
+class TransactionCoordinators:
+    """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._tenures = CoordinatorShards(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
+        self.markers = MarkerSender(broker, self._markers_written)
+        self.ended = OutcomeCounts()
+        """What came to an end here; for the metrics."""
+        self._awaiting: dict[str, list[asyncio.Future[None]]] = {}
+        """By transactional id, the requests that wait for its markers."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticks = 0
+
+    # -- the metadata and time -----------------------------------------------------------------------------
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        self._tenures.on_metadata(old, new)
+        if new.topics is not old.topics:
+            self.markers.on_metadata()
+        if len(self._tenures) and self._timer is None:
+            self._schedule_tick()
+
+    async def close(self) -> None:
+        """Answer everybody with NOT_COORDINATOR and stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tenures.close()
+        self.markers.close()
+
+    def __len__(self) -> int:
+        """How many transactional ids this broker coordinates."""
+        return sum(map(len, self._active()))
+
+    @property
+    def requests_awaiting_markers(self) -> int:
+        return sum(map(len, self._awaiting.values()))
+
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single ids."""
+        return [failure for each in self._active() for failure in each.failures]
+
+    def states(self) -> dict[str, int]:
+        """How many of them are in which state, by Kafka's names."""
+        censuses = [each.counts.states for each in self._active()]
+        return {state.value: sum(each[state] for each in censuses) for state in RECORDED}
+
+    def oldest_open_ms(self) -> int | None:
+        """When the oldest transaction began that is open or being ended, wall clock; None without any."""
+        oldest = (min(each.counts.open_since.values()) for each in self._active() if each.counts.open_since)
+        return min(oldest, default=None)
+
+    def _new_tenure(self, index: int, leader_epoch: int) -> TransactionCoordinatorShard:
+        return TransactionCoordinatorShard(
+            (index, leader_epoch),
+            broker=self._broker,
+            find=self._tenures.replica,
+            send=self.markers.send,
+            room=TransactionCapacity(self._may_add, self._may_open),
+            ended=self.ended,
+        )
+
+    def _may_add(self) -> bool:
+        return len(self) < self._broker.config.raftlog_transaction_max_ids
+
+    def _may_open(self, partitions: int) -> bool:
+        in_use = sum(each.counts.partitions for each in self._active())
+        return in_use + partitions <= self._broker.config.raftlog_transaction_max_partitions
+
+    def _active(self) -> list[TransactionCoordinator]:
+        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+
+    def _schedule_tick(self, after_s: float = TICK_S) -> None:
+        self._timer = asyncio.get_running_loop().call_later(after_s, self._tick)
+
+    def _tick(self) -> None:
+        now, now_ms = self._now()
+        age_ms = self._broker.env.ages.now_ms()
+        ends = sweeps = IDS_PER_SWEEP
+        coordinators = self._active()
+        self._ticks += 1
+        first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
+        for coordinator in coordinators[first:] + coordinators[:first]:
+            ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
+            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
+        self._schedule_tick(TICK_S if ends else SOON_S)
+
+    def _now(self) -> tuple[float, int]:
+        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
+
+    # -- where an id is ------------------------------------------------------------------------------------
+
+    async def find(self, transactional_id: str) -> int:
+        """Return the broker that coordinates an id. Raises CoordinatorNotAvailable, InvalidRequest."""
+        check_transactional_id(transactional_id)
+        return await self._tenures.find(transactional_id)
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        """Return the broker that coordinates an id by this broker's image.
+
+        Raises CoordinatorNotAvailable, InvalidRequest.
+        """
+        check_transactional_id(transactional_id)
+        return self._tenures.leader(transactional_id)
+
+    def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""
+        check_transactional_id(transactional_id)
+        coordinator = self._tenures.of(transactional_id).coordinator
+        assert coordinator is not None
+        return coordinator
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    async def init_producer(self, request: InitProducerId) -> ProducerIdAndEpoch:
+        """Return who the asker is from now on."""
+        assert self._broker.producer_ids is not None, "the broker server provides it"
+        self._coordinator(request.transactional_id)
+        await self._broker.producer_ids.prepare()
+        producer: ProducerIdAndEpoch = await self._change(TransactionCoordinator.init_producer_id, request)
+        return producer
+
+    async def add_partitions(self, request: AddPartitions) -> None:
+        """Make partitions part of a client's transaction."""
+        await self._change(TransactionCoordinator.add_partitions, request)
+
+    async def add_partitions_for_broker(self, request: AddPartitions, *, within_s: float) -> None:
+        """Answered after so long at the latest; CoordinatorNotAvailable: ask again whether they were added.
+
+        It waits for no markers: others of the broker's clients wait for the answer too, and the broker asks again.
+        """
+        await self._ask(TransactionCoordinator.add_partitions, request, within_s=within_s)
+
+    async def end(self, request: EndTransaction) -> ProducerIdAndEpoch:
+        """Return who may begin the next transaction."""
+        producer: ProducerIdAndEpoch = await self._change(TransactionCoordinator.end_transaction, request)
+        return producer
+
+    async def _change(self, call: Any, request: Any) -> Any:
+        """Ask the id's coordinator; once more if the transaction before ends within MARKERS_AWAITED_S."""
+        try:
+            return await self._ask(call, request)
+        except ConcurrentTransactions:
+            if not await self._has_ended(request.transactional_id):
+                raise
+        return await self._ask(call, request)
+
+    async def _has_ended(self, transactional_id: str) -> bool:
+        """Return whether the markers of a transaction were all written, after a moment at most."""
+        if not self._coordinator(transactional_id).is_ending(transactional_id):
+            return True
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        waiting = self._awaiting.setdefault(transactional_id, [])
+        waiting.append(ended)
+        timer = loop.call_later(MARKERS_AWAITED_S, ended.cancel)
+        try:
+            await asyncio.wait([ended])
+        finally:
+            timer.cancel()
+            waiting.remove(ended)
+            if not waiting and self._awaiting.get(transactional_id) is waiting:
+                del self._awaiting[transactional_id]
+        return not ended.cancelled()
+
+    def _markers_written(self, transactional_id: str) -> None:
+        for each in self._awaiting.get(transactional_id, ()):
+            if not each.done():
+                each.set_result(None)
+
+    async def _ask(self, call: Any, request: Any, *, within_s: float | None = None) -> Any:
+        coordinator = self._coordinator(request.transactional_id)
+        now, now_ms = self._now()
+        return await self._tenures.ask(
+            lambda answer: call(coordinator, request, answer, now=now, now_ms=now_ms), within_s=within_s
+        )
+
+    async def verify(
+        self, request: VerifyPartitions, *, within_s: float | None = None
+    ) -> frozenset[TopicPartition]:
+        """Return those partitions that are not part of the open transaction of the request's producer."""
+        coordinator = self._coordinator(request.transactional_id)
+        missing: frozenset[TopicPartition] = await self._tenures.ask(
+            lambda answer: coordinator.verify_partitions(request, answer), within_s=within_s
+        )
+        return missing
+
+    async def read(self, transactional_id: str) -> Transaction:
+        """Return an id as committed."""
+        coordinator = self._coordinator(transactional_id)
+        found: Transaction = await self._tenures.ask(
+            lambda answer: coordinator.read(transactional_id, answer)
+        )
+        return found
+
+    async def read_all(self, *, wholly: bool = False) -> list[Transaction]:
+        """Return all ids that this broker coordinates. Raises as `CoordinatorShards.check_loaded` does."""
+        self._tenures.check_loaded(wholly=wholly)
+        found: list[Transaction] = []
+        for coordinator in self._active():
+            async for transactional_id in in_turns(self._broker.env, coordinator.transactional_ids()):
+                found.append(await self._read_of(coordinator, transactional_id))
+        return [each for each in found if each.exists]
+
+    async def _read_of(self, coordinator: TransactionCoordinator, transactional_id: str) -> Transaction:
+        found: Transaction = await self._tenures.ask(
+            lambda answer: coordinator.read(transactional_id, answer)
+        )
+        return found

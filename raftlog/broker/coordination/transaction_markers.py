@@ -1,0 +1,316 @@
+"""Tells the leaders of partitions how transactions ended, until every one has it on record (KIP-98).
+
+Ordering law: an outcome comes here when it is committed, and its coordinator hears of it once every partition
+answered that the marker is committed, or the partition is gone. Nothing here is durable: a new coordinator hands in all
+open outcomes again, and a marker that is written twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.env import raise_failure
+from raftlog.base.errors import NONE, InvalidProducerEpoch, KafkaError, RequestTimedOut
+from raftlog.base.log import get_logger
+from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.turns import in_turns
+from raftlog.coordinator.transactions.transaction_requests import SendMarkers
+from raftlog.protocol.message_builders import request_builders
+
+API_KEY: Final = 27
+VERSION: Final = 2
+
+MOST_MARKERS: Final = 500
+"""Transactions in one request."""
+
+MOST_PARTITIONS: Final = 2_000
+"""Markers in one request, of all its transactions: each end takes some milliseconds to build or read it."""
+
+DELETED_AFTER_S: Final = 2.0
+"""A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
+
+LOOK_S: Final = 0.5
+"""How often to look at what has no leader, where no metadata comes."""
+
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+
+log = get_logger(__name__)
+
+
+class Outcome:
+    """One transaction that was decided, and the partitions that have not heard of it."""
+
+    __slots__ = ("began_at", "markers", "tenure", "unanswered", "untold")
+
+    def __init__(self, tenure: TransactionCoordinatorShard, markers: SendMarkers, began_at: float) -> None:
+        self.tenure = tenure
+        self.markers = markers
+        self.began_at = began_at
+        self.untold = set(markers.partitions)
+        self.unanswered: dict[TopicPartition, bool] = {}
+        """Asked in the slow lane, or the other, without an answer. It may be heard yet, until the lane is used again:
+        so they stay in it, lest it is heard when the next transaction has begun."""
+
+
+Told = tuple[Outcome, list[TopicPartition]]
+
+
+class Lane(NamedTuple):
+    """Where what is to be told waits, with a connection of its own to a leader: partitions that could not commit in
+    time hold up only each other."""
+
+    leader: int
+    is_slow: bool = False
+
+
+class MarkerSender:
+    """One request at a time on each lane, with all that is known for it by then."""
+
+    def __init__(self, broker: BrokerContext, written: Callable[[str], None]) -> None:
+        """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
+        self._broker = broker
+        self._written = written
+        self._queues: dict[Lane, dict[Outcome, list[TopicPartition]]] = {}
+        self._pauses: dict[Lane, float] = {}
+        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._slow: set[TopicPartition] = set()
+        """Those that did not commit in time when they were told last."""
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._leaderless: dict[Outcome, list[TopicPartition]] = {}
+        self._look_at: asyncio.TimerHandle | None = None
+        self._open = 0
+
+    def __len__(self) -> int:
+        """How many outcomes are not known everywhere."""
+        return self._open
+
+    def send(self, tenure: TransactionCoordinatorShard, markers: SendMarkers) -> None:
+        """Tell an outcome; the tenure's coordinator hears when that is done."""
+        self._open += 1
+        loop = asyncio.get_running_loop()
+        # Later: whoever hands it in is in the midst of a decision.
+        loop.call_soon(self._begin, Outcome(tenure, markers, loop.time()))
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        for timer in self._timers:
+            timer.cancel()
+        if self._look_at is not None:
+            self._look_at.cancel()
+
+    def on_metadata(self) -> None:
+        """Some partition may have a leader again."""
+        waiting, self._leaderless = self._leaderless, {}
+        for outcome, partitions in waiting.items():
+            self._route(outcome, partitions)
+
+    def _wait_for_metadata(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
+        """A leader comes with the metadata. That a partition was deleted, time tells."""
+        self._leaderless.setdefault(outcome, []).extend(partitions)
+        if self._look_at is None:
+            self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._look_at = None
+        self.on_metadata()
+
+    def _begin(self, outcome: Outcome) -> None:
+        if outcome.untold:
+            self._route(outcome, sorted(outcome.untold))
+        else:
+            self._finish(outcome)
+
+    def _route(self, outcome: Outcome, partitions: Iterable[TopicPartition]) -> None:
+        """Queue partitions for their leaders; those that were deleted need not hear."""
+        if outcome.tenure.is_over:
+            self._give_up(outcome)
+            return
+        image = self._broker.image()
+        is_old = asyncio.get_running_loop().time() - outcome.began_at >= DELETED_AFTER_S
+        leaderless: list[TopicPartition] = []
+        gone: list[TopicPartition] = []
+        for each in partitions:
+            state = image.partition(each.topic, each.partition)
+            if state is None and is_old:
+                gone.append(each)
+            elif state is None or state.leader == NO_BROKER:
+                leaderless.append(each)
+            else:
+                is_slow = outcome.unanswered.get(each, each in self._slow)
+                self._queue(Lane(state.leader, is_slow), outcome).append(each)
+        if leaderless:
+            self._wait_for_metadata(outcome, leaderless)
+        self._slow.difference_update(gone)
+        self._told(outcome, gone)
+
+    def _queue(self, lane: Lane, outcome: Outcome) -> list[TopicPartition]:
+        queue = self._queues.setdefault(lane, {})
+        if lane not in self._tasks:
+            self._tasks[lane] = task = asyncio.get_running_loop().create_task(self._work_off(lane))
+            task.add_done_callback(raise_failure)
+        return queue.setdefault(outcome, [])
+
+    async def _work_off(self, lane: Lane) -> None:
+        queue = self._queues[lane]
+        try:
+            while queue:
+                batch = [told for told in _take(queue) if not self._is_void(told[0])]
+                if batch:
+                    await self._tell(lane, batch)
+        finally:
+            del self._tasks[lane]
+
+    def _is_void(self, outcome: Outcome) -> bool:
+        if outcome.tenure.is_over:
+            self._give_up(outcome)
+            return True
+        return False
+
+    async def _tell(self, lane: Lane, batch: list[Told]) -> None:
+        try:
+            response = await self._broker.links.ask(
+                lane.leader,
+                API_KEY,
+                VERSION,
+                _request(batch),
+                timeout_s=MARKERS_ANSWERED_S,
+                is_slow=lane.is_slow,
+            )
+        except KafkaError as error:
+            for outcome, partitions in batch:
+                outcome.unanswered.update(dict.fromkeys(partitions, lane.is_slow))
+            log.info("markers_not_sent", leader=lane.leader, transactions=len(batch), reason=str(error))
+            self._try_later(lane, batch)
+            return
+        codes = [_codes(each) for each in response.markers]
+        failed: list[Told] = []
+        async for (outcome, partitions), answered in in_turns(
+            self._broker.env, zip(batch, codes, strict=False)
+        ):
+            again = self._heard(outcome, partitions, answered)
+            if again:
+                failed.append((outcome, again))
+        failed += batch[len(codes) :]
+        if failed:
+            self._try_later(lane, failed)
+        else:
+            self._pauses.pop(lane, None)
+
+    def _heard(
+        self, outcome: Outcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
+    ) -> list[TopicPartition]:
+        """Note who knows, and return who must be told again."""
+        again: list[TopicPartition] = []
+        done: list[TopicPartition] = []
+        for each in partitions:
+            outcome.unanswered.pop(each, None)
+            code = codes.get(each)
+            if code == InvalidProducerEpoch.code:
+                # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.
+                log.warning("marker_outdated", partition=str(each), **_facts(outcome))
+            if code == RequestTimedOut.code:
+                self._slow.add(each)
+            else:
+                self._slow.discard(each)
+            (done if code in (NONE, InvalidProducerEpoch.code) else again).append(each)
+        self._told(outcome, done)
+        return again
+
+    def _told(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
+        if partitions and outcome.untold:
+            outcome.untold.difference_update(partitions)
+            if not outcome.untold:
+                self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._open -= 1
+        tenure, markers = outcome.tenure, outcome.markers
+        if not tenure.is_over and tenure.coordinator is not None:
+            now_ms = self._broker.env.ages.latest_ms()
+            tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
+            self._written(markers.transactional_id)
+
+    def _give_up(self, outcome: Outcome) -> None:
+        """Somebody else coordinates the id now, and tells its outcome."""
+        if outcome.untold:
+            outcome.untold.clear()
+            self._open -= 1
+
+    def _try_later(self, lane: Lane, batch: list[Told]) -> None:
+        pause = self._pauses.get(lane, FIRST_PAUSE_S)
+        self._pauses[lane] = min(2 * pause, LONGEST_PAUSE_S)
+        loop = asyncio.get_running_loop()
+
+        def again() -> None:
+            self._timers.discard(timer)
+            for outcome, partitions in batch:
+                self._route(outcome, partitions)
+
+        timer = loop.call_later(pause, again)
+        self._timers.add(timer)
+
+
+def _facts(outcome: Outcome) -> dict[str, object]:
+    markers = outcome.markers
+    return {
+        "transactional_id": markers.transactional_id,
+        "producer_id": markers.producer.producer_id,
+        "producer_epoch": markers.producer.epoch,
+    }
+
+
+def _take(queue: dict[Outcome, list[TopicPartition]]) -> list[Told]:
+    """Take what one request may hold; the rest of a transaction stays first in the queue."""
+    batch: list[Told] = []
+    left = MOST_PARTITIONS
+    while queue and left and len(batch) < MOST_MARKERS:
+        outcome, partitions = next(iter(queue.items()))
+        batch.append((outcome, partitions[:left]))
+        if len(partitions) > left:
+            queue[outcome] = partitions[left:]
+        else:
+            del queue[outcome]
+        left -= len(batch[-1][1])
+    return batch
+
+
+def _request(batch: list[Told]) -> Any:
+    make = request_builders(API_KEY, VERSION)
+    return make.WriteTxnMarkersRequest(
+        markers=tuple(
+            make.WritableTxnMarker(
+                producer_id=outcome.markers.producer.producer_id,
+                producer_epoch=outcome.markers.producer.epoch,
+                transaction_result=outcome.markers.commit,
+                topics=tuple(
+                    make.WritableTxnMarkerTopic(name=topic, partition_indexes=tuple(indexes))
+                    for topic, indexes in _by_topic(partitions).items()
+                ),
+                coordinator_epoch=outcome.tenure.leader_epoch,
+                transaction_version=outcome.markers.client_version.value,
+            )
+            for outcome, partitions in batch
+        )
+    )
+
+
+def _by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _codes(result: Any) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in result.topics
+        for each in topic.partitions
+    }

@@ -1,0 +1,75 @@
+"""One leadership of one partition of `__transaction_state`: its transactional ids, from log to coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
+from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_requests import SendMarkers
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+
+class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, TransactionReplay]):
+    """`send(tenure, markers)` begins to tell an outcome. `room`: what the broker has room for."""
+
+    what: ClassVar = "transaction"
+
+    def __init__(
+        self,
+        place: tuple[int, int],
+        *,
+        broker: BrokerContext,
+        find: Callable[[int], Partition],
+        send: Callable[[TransactionCoordinatorShard, SendMarkers], None],
+        room: TransactionCapacity,
+        ended: OutcomeCounts | None = None,
+    ) -> None:
+        super().__init__(*place, env=broker.env, find=find)
+        self._broker = broker
+        self._send = send
+        self._room = room
+        self._ended = ended
+        self._outcomes: list[SendMarkers] = []
+        """To be told once whoever coordinates them is there to hear that they were."""
+
+    def _take_id(self) -> int:
+        assert self._broker.producer_ids is not None, "the broker server provides it"
+        return self._broker.producer_ids.take()
+
+    def _new_replay(self) -> TransactionReplay:
+        return TransactionReplay()
+
+    async def _take_up(
+        self, replay: TransactionReplay, end_offset: int
+    ) -> tuple[TransactionCoordinator, int]:
+        transactions = replay.transactions()
+        coordinator = TransactionCoordinator(
+            self._broker.config,
+            self._append,
+            send=lambda markers: self._send(self, markers),
+            take_id=self._take_id,
+            room=self._room,
+            ended=self._ended,
+        )
+        self._outcomes = []
+        for first in range(0, len(transactions), PARTS_AT_ONCE):
+            await self._env.turns.next()  # as reading back
+            now, now_ms = asyncio.get_running_loop().time(), self._env.ages.now_ms()
+            part = transactions[first : first + PARTS_AT_ONCE]
+            self._outcomes += coordinator.load(part, now=now, now_ms=now_ms)
+        coordinator.committed(end_offset)
+        return coordinator, len(transactions)
+
+    async def _taken_up(self, coordinator: TransactionCoordinator) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        async for each in in_turns(self._env, outcomes):
+            self._send(self, each)

@@ -1,0 +1,346 @@
+"""Have a transaction's coordinator confirm that partitions of this broker are part of it, or add them (KIP-890).
+
+Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For the
+others the coordinator only looks. What it answers is translated to what a producer of that age knows how to take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from raftlog.base.errors import (
+    NONE,
+    BrokerNotAvailable,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    Network,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OperationNotAttempted,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+    from_code,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
+from raftlog.broker.partition_lookup import TopicKey, locate
+from raftlog.broker.turns import Pace, in_turns
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.protocol.message_builders import request_builders
+from raftlog.records.header import read_header
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.verification import Verification
+
+ADD_PARTITIONS_TO_TXN: Final = 24
+VERSION: Final = 5
+
+RETRY_S: Final = 0.02
+"""add.partitions.to.txn.retry.backoff.ms: the transaction before is just being ended."""
+
+RETRY_FOR_S: Final = 0.1
+"""add.partitions.to.txn.retry.backoff.max.ms."""
+
+MOST_AT_ONCE: Final = 500
+"""Transactions in one request."""
+
+MOST_PLACES: Final = 10_000
+"""Partitions in one request, those of all its transactions together: larger ones go alone."""
+
+NO_PARTITION: Final = -1
+"""Of `__transaction_state`, as long as that is not there."""
+
+Codes = dict[TopicPartition, int]
+
+log = get_logger(__name__)
+
+
+class Dialect(Enum):
+    """What a client's version of an API understands of KIP-890."""
+
+    OLD = "knows INVALID_TXN_STATE"
+    ABORTABLE = "knows TRANSACTION_ABORTABLE"
+    ADDS = "leaves adding partitions to the broker"
+
+
+class Writer(NamedTuple):
+    """Who says to write in the transaction of which id."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+async def confirm(
+    broker: BrokerContext, writer: Writer, places: Iterable[TopicPartition], *, dialect: Dialect
+) -> dict[TopicPartition, KafkaError | None]:
+    """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
+    wanted = list(places)
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + RETRY_FOR_S
+    while True:
+        codes = await _ask(broker, writer, wanted, dialect)
+        busy = ConcurrentTransactions.code in codes.values()
+        if not (busy and dialect is Dialect.ADDS) or clock() + RETRY_S > give_up_at:
+            return {place: _refusal(codes[place], dialect) for place in wanted}
+        await asyncio.sleep(RETRY_S)
+
+
+async def _ask(
+    broker: BrokerContext, writer: Writer, places: list[TopicPartition], dialect: Dialect
+) -> Codes:
+    if broker.confirmations is None:
+        broker.confirmations = Confirmations(broker)
+    try:
+        codes: Codes = await broker.confirmations.ask(writer, places, verify_only=dialect is not Dialect.ADDS)
+    except KafkaError:
+        return dict.fromkeys(places, Network.code)
+    return codes
+
+
+class Asked(NamedTuple):
+    """One transaction's partitions on their way to its coordinator."""
+
+    writer: Writer
+    places: list[TopicPartition]
+    verify_only: bool
+    answer: asyncio.Future[Codes]
+
+
+class Lane(NamedTuple):
+    """Where what is to be asked waits, with a connection of its own to a coordinator."""
+
+    coordinator: int
+    is_slow: bool
+
+
+class Confirmations:
+    """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
+
+    What a coordinator could not have committed in time is asked again and again by its producers, so ids whose
+    partition was late the last time go by the slow lane.
+    """
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._queues: dict[Lane, list[Asked]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slow: set[int] = set()
+        """Partitions of the transactional ids."""
+
+    async def ask(self, writer: Writer, places: list[TopicPartition], *, verify_only: bool) -> Codes:
+        """Return the coordinator's codes. KafkaError if it could not be asked."""
+        if self._broker.transactions is None:
+            raise CoordinatorNotAvailable("nobody coordinates transactions here")
+        coordinator = self._broker.transactions.coordinator_of(writer.transactional_id)
+        loop = asyncio.get_running_loop()
+        asked = Asked(writer, places, verify_only, loop.create_future())
+        lane = Lane(coordinator, self._partition(writer) in self._slow)
+        queue = self._queues.get(lane)
+        if queue is None:
+            self._queues[lane] = [asked]
+            task = loop.create_task(self._work_off(lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            queue.append(asked)
+        return await asked.answer
+
+    def _partition(self, writer: Writer) -> int:
+        topic = self._broker.image().topics.get(TRANSACTION_STATE_TOPIC)
+        return partition_for(writer.transactional_id, len(topic.partitions)) if topic else NO_PARTITION
+
+    async def _work_off(self, lane: Lane) -> None:
+        batch: list[Asked] = []
+        try:
+            while batch := _first_of(self._queues[lane]):
+                del self._queues[lane][: len(batch)]
+                await self._send(lane, batch)
+        except Exception:
+            log.exception("confirmations_crashed", coordinator=lane.coordinator)
+            self._broker.env.on_bug()
+        finally:
+            for each in (*batch, *self._queues.pop(lane)):
+                if not each.answer.done():
+                    each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
+
+    async def _send(self, lane: Lane, batch: list[Asked]) -> None:
+        make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
+        transactions = []
+        async for each in in_turns(self._broker.env, batch):
+            topics = tuple(
+                make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
+                for topic, indexes in _by_topic(each.places).items()
+            )
+            transactions.append(
+                make.AddPartitionsToTxnTransaction(
+                    **each.writer._asdict(), verify_only=each.verify_only, topics=topics
+                )
+            )
+        message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
+        try:
+            answer = await self._broker.links.ask(
+                lane.coordinator,
+                ADD_PARTITIONS_TO_TXN,
+                VERSION,
+                message,
+                timeout_s=VERIFIED_S,
+                is_slow=lane.is_slow,
+            )
+        except KafkaError as error:
+            _refuse(batch, error)
+            return
+        if answer.error_code != NONE:
+            _refuse(batch, from_code(answer.error_code))
+            return
+        if len(answer.results_by_transaction) != len(batch):
+            _refuse(batch, BrokerNotAvailable("the coordinator answered something else"))
+            return
+        async for each, result in in_turns(
+            self._broker.env, zip(batch, answer.results_by_transaction, strict=True)
+        ):
+            codes = _codes(result, each.places)
+            self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
+            if not each.answer.done():
+                each.answer.set_result(codes)
+
+    def _note(self, writer: Writer, *, is_slow: bool) -> None:
+        if is_slow:
+            self._slow.add(self._partition(writer))
+        else:
+            self._slow.discard(self._partition(writer))
+
+
+def _first_of(queue: list[Asked]) -> list[Asked]:
+    """Return what goes into the next request: at least one, however many partitions it has."""
+    places = accumulate(len(each.places) for each in queue[:MOST_AT_ONCE])
+    return queue[: max(1, sum(total <= MOST_PLACES for total in places))]
+
+
+def _refuse(batch: list[Asked], error: KafkaError) -> None:
+    for each in batch:
+        if not each.answer.done():
+            each.answer.set_exception(error)
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, index in places:
+        topics[topic].append(index)
+    return topics
+
+
+def _codes(result: Any, places: list[TopicPartition]) -> Codes:
+    """Whatever the coordinator says nothing of, it has not confirmed."""
+    codes = dict.fromkeys(places, Network.code)
+    for topic in result.topic_results:
+        for each in topic.results_by_partition:
+            codes[TopicPartition(topic.name, each.partition_index)] = int(each.partition_error_code)
+    return codes
+
+
+UNKNOWN_YET: Final = frozenset(
+    error.code
+    for error in (
+        ConcurrentTransactions,
+        CoordinatorLoadInProgress,
+        CoordinatorNotAvailable,
+        Network,
+        NotCoordinator,
+        OperationNotAttempted,
+        UnknownTopicOrPartition,
+    )
+)
+"""Answers after which one has to ask again; a partition that it does not know is one that its image lacks yet."""
+
+
+def _refusal(code: int, dialect: Dialect) -> KafkaError | None:
+    """NOT_ENOUGH_REPLICAS is what every client tries again without looking for another leader first."""
+    if code == NONE:
+        return None
+    error = from_code(code)
+    if code == ConcurrentTransactions.code and dialect is Dialect.ADDS:
+        return error
+    if code in UNKNOWN_YET:
+        return NotEnoughReplicas(f"the transaction could not be verified: {type(error).__name__}")
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch("the transaction is a newer producer's")
+    if code == TransactionAbortable.code and dialect is Dialect.OLD:
+        return InvalidTxnState("the partition was not added to the transaction")
+    return error
+
+
+class Question(NamedTuple):
+    """One batch of a request. `place` is as the request names it."""
+
+    place: tuple[TopicKey, int]
+    partition: Partition
+    leader_epoch: int
+    verification: Verification
+
+
+class Questions:
+    """What one produce request has to have confirmed before it is appended. False if that is nothing."""
+
+    __slots__ = ("_asked", "_broker", "_transactional_id")
+
+    def __init__(self, broker: BrokerContext, transactional_id: str) -> None:
+        self._broker = broker
+        self._transactional_id = transactional_id
+        self._asked: dict[Writer, list[Question]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def add(self, topic: TopicKey, index: int, records: memoryview | None) -> None:
+        """Look at one batch; what is wrong with it otherwise is told when it is appended."""
+        try:
+            header = read_header(records or b"")
+            if not header.is_transactional:
+                return
+            partition = locate(self._broker, topic, index)
+            verification = partition.begin_verification(header.producer_id, header.producer_epoch)
+        except KafkaError:
+            return
+        if verification is not None:
+            whose = Writer(self._transactional_id, header.producer_id, header.producer_epoch)
+            question = Question((topic, index), partition, partition.leader_epoch, verification)
+            self._asked.setdefault(whose, []).append(question)
+
+    def places(self) -> Iterator[tuple[TopicKey, int]]:
+        """Yield the batches that have to be confirmed, as the request names them."""
+        for questions in self._asked.values():
+            for each in questions:
+                yield each.place
+
+    async def refused(self, dialect: Dialect) -> dict[tuple[TopicKey, int], KafkaError]:
+        """Ask, and return what must not be appended, and why."""
+        refused: dict[tuple[TopicKey, int], KafkaError] = {}
+        pace = Pace(self._broker.env)
+        for writer, questions in self._asked.items():
+            names = [each.partition.name for each in questions]
+            answers = await confirm(self._broker, writer, names, dialect=dialect)
+            for each in questions:
+                error = answers[each.partition.name]
+                if each.partition.leader_epoch != each.leader_epoch:
+                    refused[each.place] = NotLeaderOrFollower()
+                elif error is not None:
+                    refused[each.place] = error
+                elif not each.verification.confirm():
+                    refused[each.place] = NotEnoughReplicas("a marker came while this was asked: ask again")
+                await pace.did()
+        return refused

@@ -1,0 +1,79 @@
+"""A read of records that are not in memory: made on the loop, carried out by a thread that waits for the disk."""
+
+from __future__ import annotations
+
+from errno import EIO
+
+from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from raftlog.broker.network.fetch_sessions import Entry
+from raftlog.replication.replica_host import PartitionRead
+
+
+class ColdRead:
+    """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
+
+    __slots__ = (
+        "_aborted",
+        "_disk_error",
+        "_end_offset",
+        "_leader_epoch",
+        "_limit",
+        "_min_one",
+        "_offset",
+        "_partition",
+        "_read",
+        "_refused",
+        "entry",
+    )
+
+    def __init__(
+        self, entry: Entry, read: PartitionRead, *, limit: int, end_offset: int, min_one: bool
+    ) -> None:
+        """`limit` in bytes; `end_offset`: what the reader may not read past."""
+        assert entry.partition is not None
+        self.entry = entry
+        self._read = read
+        self._disk_error: OSError | None = None
+        self._refused: KafkaError | None = None
+        self._partition = entry.partition
+        self._leader_epoch = entry.partition.leader_epoch
+        self._offset = entry.offset
+        self._limit = limit
+        self._end_offset = end_offset
+        self._min_one = min_one
+        # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
+        log = entry.partition.log
+        self._aborted = None if read.aborted is None else log.transaction_index.since(entry.offset)
+
+    def run(self) -> PartitionRead:
+        """Wait for the disk."""
+        try:
+            records = self._partition.log.read(
+                self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
+            )
+        except KafkaError as error:
+            self._refused = error
+            return PartitionRead(error.code, -1, -1, -1, b"")
+        except OSError as error:
+            self._disk_error = error
+            return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
+        if self._aborted is None or records is None:
+            return self._read._replace(records=records)
+        return self._read._replace(
+            records=records, aborted=tuple(self._aborted.in_batches(self._offset, records))
+        )
+
+    def finish(self, read: PartitionRead) -> PartitionRead:
+        """Back on the loop: what the read came to, if the replica led all the while.
+
+        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
+        away meanwhile is no such thing.
+        """
+        if self._refused is not None:
+            return read._replace(error_code=self._partition.read_error_for_client(self._refused).code)
+        partition, error = self._partition, self._disk_error
+        if error is not None and error.errno == EIO:
+            partition.storage_failed(error)
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
+        return read

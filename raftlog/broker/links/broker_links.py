@@ -1,0 +1,194 @@
+"""How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
+
+Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API
+has its own connection to each broker, and a second one for what is slow: an answer that waits for a commit holds up
+what is asked behind it, and no other kind. A new connection ends the one before of its kind, so that nothing that was
+asked on it is heard later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from raftlog.base.env import Env
+from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut, UnknownServerError
+from raftlog.base.log import get_logger
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers import find_handler
+from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
+from raftlog.broker.links.peer_channel import PeerChannel
+from raftlog.broker.turns import decoded
+from raftlog.protocol.codec import (
+    RequestHeader,
+    decode_response,
+    decode_response_incrementally,
+    encode_request,
+)
+
+ANSWER_S: Final = 10.0
+"""How long an answer may take unless the caller says otherwise."""
+
+PAUSE_S: Final = 0.1
+"""After a failure to connect, asks fail at once for so long."""
+
+LARGE_BYTES: Final = 64 * 1024
+"""A larger answer is decoded in turns: all transactional ids of a broker take a third of a second."""
+
+CLIENT_ID: Final = "raftlog"
+
+log = get_logger(__name__)
+
+
+class Connect(Protocol):
+    """Open an authenticated connection. Raises OSError, TimeoutError or KafkaError."""
+
+    def __call__(
+        self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int
+    ) -> Awaitable[PeerChannel]: ...
+
+
+class BrokerLinks:
+    """Connections are made when somebody asks, and again after they were lost."""
+
+    def __init__(self, broker: BrokerContext, connect: Connect) -> None:
+        self._broker = broker
+        self._connect = connect
+        self._links: dict[tuple[int, int, bool], _Link] = {}
+
+    async def ask(
+        self,
+        broker_id: int,
+        api_key: int,
+        version: int,
+        message: Any,
+        *,
+        timeout_s: float = ANSWER_S,
+        is_slow: bool = False,
+    ) -> Any:
+        """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
+
+        This broker itself is asked without a connection; it may raise what its handler raises. What was asked on the
+        connection for what `is_slow` and is not answered may be heard until something else is asked on that one.
+        Nothing but a KafkaError is raised, whatever the other broker says and wherever a handler of ours fails.
+        """
+        lane = broker_id, api_key, is_slow
+        try:
+            async with asyncio.timeout(timeout_s):
+                if broker_id == self._broker.config.node_id:
+                    return await self._ask_ourselves(api_key, version, message)
+                link = self._links.get(lane)
+                if link is None:
+                    hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
+                    link = self._links[lane] = _Link(broker_id, hello, self._connect, self._broker.env)
+                return await link.ask(api_key, version, message)
+        except TimeoutError:
+            link = self._links.get(lane)
+            if link is not None:
+                link.hang_up()
+            raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None
+
+    async def _ask_ourselves(self, api_key: int, version: int, message: Any) -> Any:
+        handler, own_id = find_handler(api_key), self._broker.config.node_id
+        if handler is None:
+            raise BrokerNotAvailable(f"API {api_key} is not served")
+        listener = self._broker.config.inter_broker_listener_name or ""
+        request = RequestContext(api_key, version, 0, CLIENT_ID, listener, "", own_id)
+        try:
+            result = handler.handle(self._broker, request, message)
+            return await result if inspect.isawaitable(result) else result
+        except KafkaError as error:
+            express = getattr(handler, "error_response", None)
+            if express is None:
+                raise
+            response = express(request, message, error)
+            return await response if inspect.isawaitable(response) else response
+        except Exception as error:
+            log.exception("request_to_ourselves_crashed", api_key=api_key)
+            self._broker.env.on_bug()
+            raise UnknownServerError("a request to this broker itself failed") from error
+
+    def close(self) -> None:
+        """Drop all connections; whoever waits hears BrokerNotAvailable."""
+        for link in self._links.values():
+            link.hang_up()
+
+
+class _Link:
+    """One connection to one broker for one kind of asking, as long as it holds."""
+
+    def __init__(self, broker_id: int, hello: int, connect: Connect, env: Env) -> None:
+        self._broker_id = broker_id
+        self._env = env
+        self._hello = hello
+        self._connect = connect
+        self._channel: PeerChannel | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._paused_until = 0.0
+        self._last_number = 0
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+
+    async def ask(self, api_key: int, version: int, message: Any) -> Any:
+        channel = await self._connected()
+        self._last_number = number = (self._last_number + 1) & 0x7FFF_FFFF
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        channel.send(encode_request(RequestHeader(api_key, version, number, CLIENT_ID), message))
+        try:
+            frame = await answer
+        finally:
+            self._waiting.pop(number, None)
+        try:
+            if len(frame) > LARGE_BYTES:
+                return await decoded(self._env, decode_response_incrementally(api_key, version, frame))
+            return decode_response(api_key, version, frame)[1]
+        except Exception as error:
+            self.hang_up()
+            raise BrokerNotAvailable(
+                f"broker {self._broker_id} answered what cannot be read: {error}"
+            ) from error
+
+    def hang_up(self) -> None:
+        """Begin again on a new connection: this one may be silent for ever."""
+        if self._channel is not None:
+            self._channel.close()
+
+    async def _connected(self) -> PeerChannel:
+        loop = asyncio.get_running_loop()
+        if self._channel is None:
+            if loop.time() < self._paused_until:
+                raise BrokerNotAvailable(f"broker {self._broker_id} could not be reached a moment ago")
+            if self._connecting is None:
+                self._connecting = loop.create_task(self._open())
+            await asyncio.shield(self._connecting)
+        if self._channel is None:
+            raise BrokerNotAvailable(f"broker {self._broker_id} cannot be reached")
+        return self._channel
+
+    async def _open(self) -> None:
+        try:
+            channel = await self._connect(self._broker_id, on_lost=self._lost, hello=self._hello)
+            channel.on_frame = self._answered
+            self._channel = channel
+        except Exception as error:
+            if not isinstance(error, OSError | KafkaError | TimeoutError):
+                log.exception("peer_not_connected", broker_id=self._broker_id)
+            self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
+        finally:
+            self._connecting = None
+
+    def _answered(self, frame: memoryview) -> None:
+        number = int.from_bytes(frame[:4], "big")
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(memoryview(bytes(frame)))
+
+    def _lost(self, error: Exception | None) -> None:
+        self._channel = None
+        for answer in tuple(self._waiting.values()):
+            if not answer.done():
+                answer.set_exception(
+                    BrokerNotAvailable(f"the connection to broker {self._broker_id} was lost")
+                )

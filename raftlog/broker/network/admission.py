@@ -1,0 +1,128 @@
+"""Who may connect: places for clients, places that only brokers get, and a hall where a broker can prove to be one.
+
+Every new connection is a stranger. Strangers have at most max.connections places, fewer where the process may open
+fewer files or has less memory, and max.connections.per.ip of them from one address. A broker that proves the cluster
+secret leaves the strangers and counts nowhere, so clients never take a broker's place.
+
+A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
+short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or as the oldest of HALL_PLACES.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from raftlog.base.memory import Account
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.broker.network.connection import Connection
+
+CONNECTION_BYTES: Final = 4 * 1024
+"""What an idle connection costs at most, in our memory and the transport's; half of it was measured."""
+
+HALL_PLACES: Final = 256
+HALL_LOOKS: Final = 3
+"""Seconds that a connection may stay in the hall: looks of `watch`."""
+
+
+class Standing(Enum):
+    """How a connection counts."""
+
+    STRANGER = "a client, or a broker that has yet to prove it"
+    IN_HALL = "beyond the places of strangers"
+    BROKER = "proved the cluster secret"
+    GONE = "closed"
+
+
+class Admission:
+    """The places of one broker's listeners, all together."""
+
+    __slots__ = ("_config_in_force", "_hall", "_memory", "_per_host", "_possible", "brokers", "strangers")
+
+    def __init__(self, config_in_force: Callable[[], NodeConfig], *, sockets: int, memory: Account) -> None:
+        """`sockets`: how many clients the process has file descriptors for."""
+        self._config_in_force = config_in_force
+        self._possible = min(sockets, memory.limit // CONNECTION_BYTES)
+        self._memory = memory
+        self._per_host: Counter[str] = Counter()
+        self._hall: dict[Connection, int] = {}
+        """With the looks since they came, the oldest first."""
+        self.strangers = 0
+        self.brokers = 0
+
+    @property
+    def most_strangers(self) -> int:
+        """How many strangers there may be. Those beyond a limit that was lowered stay until they leave."""
+        return min(self._config_in_force().max_connections, self._possible)
+
+    @property
+    def in_hall(self) -> int:
+        return len(self._hall)
+
+    def enter(self, connection: Connection) -> None:
+        """Give a new connection its place."""
+        self._memory.take(CONNECTION_BYTES)
+        if self._limit_for(connection) is None:
+            connection.standing = Standing.STRANGER
+            self.strangers += 1
+            self._per_host[connection.peer_host] += 1
+            return
+        if len(self._hall) >= HALL_PLACES:
+            self.refuse(next(iter(self._hall)))
+        self._hall[connection] = 0
+        connection.standing = Standing.IN_HALL
+        connection.enter_hall()
+
+    def prove(self, connection: Connection) -> None:
+        """A connection turned out to be a broker's."""
+        if connection.standing is Standing.IN_HALL:
+            connection.leave_hall()
+        self._leave(connection)
+        connection.standing = Standing.BROKER
+        self.brokers += 1
+
+    def leave(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if connection.standing is not Standing.GONE:
+            self._leave(connection)
+            connection.standing = Standing.GONE
+            self._memory.give(CONNECTION_BYTES)
+
+    def look(self, connection: Connection) -> None:
+        """Once a second: refuse who has been in the hall for too long."""
+        looks = self._hall.get(connection)
+        if looks is None:
+            return
+        self._hall[connection] = looks + 1
+        if looks >= HALL_LOOKS:
+            self.refuse(connection)
+
+    def refuse(self, connection: Connection) -> None:
+        """Close a connection that is in the hall and is no broker's."""
+        self._hall.pop(connection, None)
+        connection.server.counters.refused += 1
+        connection.close("connection_refused", limit=self._limit_for(connection) or "max.connections")
+
+    def _limit_for(self, connection: Connection) -> str | None:
+        """Return the setting that leaves no place for one more stranger."""
+        if self.strangers >= self.most_strangers:
+            return "max.connections"
+        if self._per_host[connection.peer_host] >= self._config_in_force().max_connections_per_ip:
+            return "max.connections.per.ip"
+        return None
+
+    def _leave(self, connection: Connection) -> None:
+        if connection.standing is Standing.STRANGER:
+            self.strangers -= 1
+            host = connection.peer_host
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
+        elif connection.standing is Standing.IN_HALL:
+            self._hall.pop(connection, None)
+        elif connection.standing is Standing.BROKER:
+            self.brokers -= 1

@@ -1,0 +1,72 @@
+"""Bounds the time that clients' requests take in one turn of the event loop; the rest waits in line, in its order.
+
+A thousand connections that each send something at the same time would otherwise hold the loop for a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from raftlog.base.disk import Buffer
+from raftlog.broker.links.peer_auth import API_KEY as GREETING
+from raftlog.protocol.frames import PREFIX_BYTES, api_key_at
+
+TURN_S: Final = 0.02
+"""A turn ends after the first read that is handled past this."""
+
+FREE_READS: Final = 4
+"""So many reads of connections are handled before the time counts, since most turns of the loop have no more."""
+
+HANDLED_AT_ONCE: Final = 16
+"""Requests of one connection that are handled as they arrive; a large one counts as several. Those behind them wait for
+a turn of the loop (`TurnQueue`), so a client that sends thousands of small ones at once holds up nobody."""
+
+
+class Arrivals:
+    """A connection that reads something counts that in `reads`; beyond FREE_READS it asks how much it may handle."""
+
+    __slots__ = ("_ends_at", "_is_timed", "_line", "_loop", "_stopwatch", "reads")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float]) -> None:
+        self._loop = loop
+        self._stopwatch = stopwatch
+        self.reads = 0
+        """Since the last turn that was timed."""
+        self._is_timed = False
+        self._ends_at = 0.0
+        self._line: deque[Callable[[], None]] = deque()
+
+    def limit(self, read: Buffer, size: int) -> int:
+        """Return how many of the requests in the first `size` bytes of `read` may be handled now.
+
+        HANDLED_AT_ONCE; or 0 if the turn's time is up, and 1 if a step of the peer handshake is the first of them. The
+        connection calls `wait` for the rest.
+        """
+        now = self._stopwatch()
+        if not self._is_timed:
+            self._is_timed = True
+            self._ends_at = now + TURN_S
+            self._loop.call_soon(self._begin_turn)
+        if now < self._ends_at and not self._line:
+            return HANDLED_AT_ONCE
+        return int(size > PREFIX_BYTES and api_key_at(read, 0, size - PREFIX_BYTES) == GREETING)
+
+    def wait(self, handle: Callable[[], None]) -> None:
+        """Have `handle`, which raises nothing, called in its turn. Only after `limit` said that it has to wait."""
+        self._line.append(handle)
+
+    def _begin_turn(self) -> None:
+        if not self._line:
+            self._is_timed = False
+            self.reads = 0
+            return
+        self._ends_at = self._stopwatch() + TURN_S
+        while self._line:
+            self._line.popleft()()
+            if self._stopwatch() >= self._ends_at:
+                break
+        # until then the rest of the time is for what is read meanwhile
+        self._loop.call_soon(self._begin_turn)

@@ -1,0 +1,600 @@
+"""One client's connection: bytes in, frames cut in place, responses out in the order of the requests.
+
+Knows nothing of what a request is for. A frame is a view of the workspace that all connections receive into, valid only
+while it is handled: `lasting` is for those who need its bytes later. Memory is bounded for each connection (one frame
+that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response beyond `ANSWERS_HIGH_BYTES`) and for all of them
+together (`request_memory.py`, and the account of `outbox.py`). Past a limit the connection stops handling frames, then
+stops reading; `watch.py` ends it if nothing moves.
+
+What fails in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from raftlog.base.disk import Buffer
+from raftlog.base.env import context_of_task
+from raftlog.base.guard import Guard
+from raftlog.broker.links.peer_auth import ADMIN_HELLO
+from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
+from raftlog.broker.network.admission import Standing
+from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
+from raftlog.broker.network.dispatch import dispatch, dispatch_in_hall
+from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, Progress, pace_of_frame
+from raftlog.broker.network.outbox import Outbox
+from raftlog.broker.network.request_memory import Rest
+from raftlog.broker.network.response_slots import ReadySlot, Slot
+from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
+
+if TYPE_CHECKING:
+    from raftlog.broker.links.peer_auth import ServerHandshake
+    from raftlog.broker.network.server import BrokerServer
+    from raftlog.replication.replica_host import ReplicaId
+
+MAX_OPEN_SLOTS: Final = 128
+"""Requests of one connection whose responses are not written yet."""
+
+ANSWERS_HIGH_BYTES: Final = 1024 * 1024
+"""Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
+
+COUNTED_BYTES: Final = 1024
+"""A request other than Produce counts once more for each of these."""
+
+UNKNOWN: Final = ("unknown", "unknown")
+"""Name and version of the software of a client that has not said them (KIP-511)."""
+
+PLAIN_MAX_BYTES: Final = 1 << 28
+"""A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
+
+_LENGTH = Struct(">i")
+_PRODUCE: Final = 0
+
+
+class Connection(asyncio.BufferedProtocol, Guard):
+    """One accepted connection of one listener."""
+
+    __slots__ = (
+        "_active",
+        "_arrived_at",
+        "_blocked",
+        "_closing",
+        "_finishing",
+        "_frame_max_bytes",
+        "_handle_due",
+        "_handling",
+        "_lasts",
+        "_looks_at_the_end",
+        "_lost",
+        "_needed",
+        "_out",
+        "_out_bytes",
+        "_plain_max_bytes",
+        "_quiet_sweeps",
+        "_read_paused",
+        "_receiving",
+        "_rest",
+        "_slots",
+        "_transport",
+        "_waiting_for",
+        "api_key",
+        "dispatch",
+        "granted",
+        "handshake",
+        "is_follower",
+        "lane",
+        "listener",
+        "number",
+        "outbox",
+        "peer",
+        "peer_host",
+        "peer_port",
+        "server",
+        "session_ids",
+        "software",
+        "standing",
+        "to_controller",
+    )
+
+    def __init__(self, server: BrokerServer, listener: str) -> None:
+        self.server = server
+        self.listener = listener
+        self.to_controller = listener in server.config.controller_listener_names
+        """Whether the other end came to the controller's listener, where only some APIs are served (KIP-919)."""
+        self.number = 0
+        """Counts up in the order in which connections were accepted."""
+        self.peer_host = ""
+        self.peer_port = 0
+        self.software = UNKNOWN
+        self.peer: ReplicaId | None = None
+        """The broker at the other end, once it proved the cluster secret."""
+        self.is_follower = False
+        """Whether that broker came to fetch as a replica; else it only asks."""
+        self.lane = 0
+        self.handshake: ServerHandshake | None = None
+        self.session_ids: tuple[int, ...] = ()
+        """Fetch sessions that end with this connection."""
+        self.standing = Standing.STRANGER
+        self.dispatch: Callable[[Connection, memoryview], None] = dispatch
+        self.outbox = Outbox(server.memory.answers)
+        self._limit_frames(server.request_max_bytes)
+        self._rest: Rest | None = None  # what was received and is not handled; None: nothing
+        self._needed = 0  # bytes of its first frame, or of that frame's length while that is cut off
+        self.granted = 0
+        self._receiving: Progress | None = None
+        self._lasts = False  # the frame being handled lies in a buffer that is not written to again
+        self._slots: list[Slot] = []
+        self._out: list[Buffer] = []  # of what is handled now; they leave together
+        self._out_bytes = 0
+        self._waiting_for: Slot | None = None
+        self._handling = False
+        self._handle_due = False
+        self._blocked = False  # the rest begins with a complete frame
+        self._read_paused = False
+        self._closing = False
+        self._finishing = False
+        self._lost = False
+        self._looks_at_the_end = 0
+        self._active = True
+        self._quiet_sweeps = 0
+        self._arrived_at = 0.0
+        self.api_key = 0
+        """Of the request being handled."""
+        self._transport: asyncio.Transport | None = None
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        try:
+            self._transport = cast(asyncio.Transport, transport)
+            self.outbox.open(self._transport)
+            self.server.tune(transport)
+            peer = transport.get_extra_info("peername")
+            self.peer_host = str(peer[0]) if peer else ""
+            self.peer_port = int(peer[1]) if peer else 0
+            self.server.connection_opened(self)
+        except Exception:
+            self.crash("connection_made")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        requests = self.server.requests
+        return requests.workspace if self.granted or self.peer is not None else requests.window
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            server = self.server
+            server.counters.bytes_received += nbytes
+            self._active = True
+            received = server.requests.workspace
+            if self._rest is None:
+                self._handle_frames(received, nbytes)
+            else:
+                self._rest.append(received[:nbytes], self._needed)
+                server.requests.arrived(self, nbytes)
+                self._take_rest()
+        except Exception:
+            self.crash("buffer_updated")
+
+    def take_over(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Go on with a connection that another protocol accepted, and with what that one has read."""
+        transport.pause_reading()
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if not self.is_open:
+            return
+        transport.resume_reading()  # into this protocol's own buffer
+        rest = memoryview(received)
+        while rest and self.is_open:
+            window = self.get_buffer(len(rest))
+            size = min(len(rest), len(window))
+            window[:size] = rest[:size]
+            self.buffer_updated(size)
+            rest = rest[size:]
+
+    def pause_writing(self) -> None:
+        self.outbox.is_paused = True
+
+    def resume_writing(self) -> None:
+        try:
+            self.outbox.resume()
+            self._go_on()
+        except Exception:
+            self.crash("resume_writing")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = self._closing = True
+        self._transport = None
+        slots, self._slots = self._slots, []
+        for slot in slots:
+            self.run_guarded(slot.abandoned)
+        self.run_guarded(self._let_go)
+        self.run_guarded(self.server.connection_closed, self)
+
+    # Called by those who handle requests.
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closing
+
+    @property
+    def broker_id(self) -> int | None:
+        """Whose rights the requests of this connection have; None: a client's."""
+        return None if self.peer is None or self.lane == ADMIN_HELLO else self.peer.broker_id
+
+    def lasting(self, part: memoryview) -> memoryview:
+        """Return bytes of the frame being handled that stay as they are for as long as anybody refers to them."""
+        return part if self._lasts else memoryview(bytes(part))
+
+    def respond(self, buffers: Sequence[Buffer]) -> None:
+        """Answer the request being handled, at once."""
+        server = self.server
+        server.counters.latencies[self.api_key].observe(server.stopwatch() - self._arrived_at)
+        if self._slots:
+            self._slots.append(ReadySlot(self, buffers))
+            self._hold_back(buffers)
+        else:
+            self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
+
+    def hold(self, slot: Slot) -> None:
+        """Keep the place of the request being handled until `slot.answer`."""
+        if slot.buffers is not None:
+            return self.respond(slot.buffers)
+        slot.api_key, slot.arrived_at = self.api_key, self._arrived_at
+        self._slots.append(slot)
+        if not slot.overlaps:
+            self._waiting_for = slot
+
+    def overlap(self, slot: Slot) -> None:
+        """From now on, requests behind that one may be handled while it is open."""
+        slot.overlaps = True
+        if slot is self._waiting_for:
+            self._waiting_for = None
+            self._go_on()
+
+    def answered(self, slot: Slot) -> None:
+        """A slot has its response: send it and those it held back."""
+        server = self.server
+        server.counters.latencies[slot.api_key].observe(server.stopwatch() - slot.arrived_at)
+        if slot is self._waiting_for:
+            self._waiting_for = None
+        slots = self._slots
+        if not slots:
+            return
+        if slots[0] is not slot:
+            self._hold_back(slot.buffers or ())
+            return
+        while slots and (buffers := slots[0].buffers) is not None:
+            size = sum(map(len, buffers))
+            self._out += buffers
+            self._out_bytes += size
+            if slots.pop(0) is not slot:
+                self.outbox.hold(-size)
+        if not self._handling:
+            self._flush()
+            self._go_on()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work that acts for this connection as a task."""
+        server = self.server
+        context = context_of_task(serves_a_broker=self.peer is not None)
+        task = server.loop.create_task(self.guarded_task(work), context=context)
+        server.tasks.add(task)
+        task.add_done_callback(server.tasks.discard)
+
+    def close(self, event: str, **facts: object) -> None:
+        """Say why in one log line and close; what was written leaves, if the client takes it soon."""
+        if not self._closing:
+            self._say(event, facts)
+            self._close()
+
+    def cut(self, event: str, **facts: object) -> None:
+        """Say why in one log line and close at once; what is not sent is lost."""
+        if not self._closing:
+            self._say(event, facts)
+            self.abort()
+
+    def crash(self, what: str) -> None:
+        """Log the exception being handled, which is our fault, and close at once."""
+        self.server.log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
+        self.server.counters.closed_by_broker["request_crashed"] += 1
+        self.abort()
+        self.server.broker.env.on_bug()
+
+    # Called by the server.
+
+    def sweep(self, *, max_quiet_sweeps: int) -> None:
+        """Close if nothing came for `max_quiet_sweeps` (0: never) sweeps."""
+        if self._active or self._slots:
+            self._active = False
+            self._quiet_sweeps = 0
+            return
+        self._quiet_sweeps += 1
+        if 0 < max_quiet_sweeps <= self._quiet_sweeps:
+            self.server.counters.idle_closed += 1
+            self._close()
+
+    def enter_hall(self) -> None:
+        """Handle nothing but the handshake of brokers (see `admission`)."""
+        self.dispatch = dispatch_in_hall
+        self._limit_frames(HANDSHAKE_FRAME_BYTES)
+        self.server.watch.add(self)
+
+    def leave_hall(self) -> None:
+        """Handle everything."""
+        self.dispatch = dispatch
+        self._limit_frames(self.server.request_max_bytes)
+
+    def finish(self) -> None:
+        """Handle no more requests; close as soon as the open produce requests are answered."""
+        self._finishing = True
+        self._close_if_finished()
+
+    def abort(self) -> None:
+        """Close now; what is not sent is lost."""
+        self._closing = True
+        self._looks_at_the_end = FAREWELL_LOOKS
+        self._let_go()
+        if self._transport is not None:
+            self._transport.abort()
+            self.server.watch.add(self)
+
+    # Called by those who look after memory.
+
+    def read_on(self) -> None:
+        """There is room for the rest of the frame that is under way."""
+        self._receiving = None
+        self._resume_reading()
+
+    def memory_freed(self) -> None:
+        """There is room for answers again."""
+        self._go_on()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is something to look at once a second (see `watch`)."""
+        if self._lost:
+            return False
+        holds = self._rest is not None or self.outbox.waiting_bytes > 0
+        return holds or self._closing or self.standing is Standing.IN_HALL
+
+    def look(self, *, crowded: bool) -> None:
+        """Once a second while it is watched: end this connection if it holds bytes that do not move.
+
+        `crowded`: half of the memory for answers is used.
+        """
+        if self._closing:
+            self._look_at_the_end()
+            return
+        self.server.admission.look(self)
+        self._look_at_the_frame()
+        if self.outbox.look(crowded=crowded):
+            self.cut("slow_reader_closed", waiting_bytes=self.outbox.waiting_bytes)
+
+    # Inside.
+
+    def _limit_frames(self, max_bytes: int) -> None:
+        """A longer frame closes the connection."""
+        self._frame_max_bytes = max_bytes
+        self._plain_max_bytes = min(max_bytes, PLAIN_MAX_BYTES)
+
+    def _say(self, event: str, facts: dict[str, object]) -> None:
+        self.server.log.warning(event, listener=self.listener, peer=self.peer_host, **facts)
+        self.server.counters.closed_by_broker[event] += 1
+
+    def _close(self) -> None:
+        self._flush()
+        self._closing = True
+        self._drop_rest()
+        if self._transport is not None:
+            self._transport.close()
+            self.server.watch.add(self)
+
+    def _let_go(self) -> None:
+        """Free all memory."""
+        self._out, self._out_bytes = [], 0
+        self.outbox.clear()
+        self._drop_rest()
+        self.server.memory.answers.leave(self)
+
+    def _look_at_the_end(self) -> None:
+        """A client that takes nothing keeps a transport from closing; one that is gone may never say so (uvloop)."""
+        self._looks_at_the_end += 1
+        if self._looks_at_the_end == FAREWELL_LOOKS:
+            self.abort()
+        elif self._looks_at_the_end > FAREWELL_LOOKS + 1:
+            self.connection_lost(None)
+
+    def _look_at_the_frame(self) -> None:
+        requests = self.server.requests
+        if self._rest is None or self._blocked or requests.is_waiting(self):
+            self._receiving = None
+            return
+        arrived = self._rest.size
+        if self._receiving is None:
+            self._receiving = Progress(arrived)
+        slowest, patience_s = pace_of_frame(requests, self)
+        if self._receiving.is_stuck(arrived, slowest=slowest, patience_s=patience_s):
+            self.cut("slow_sender_closed", frame_bytes=self._needed, arrived_bytes=arrived)
+
+    # Inside: requests.
+
+    def _is_held_up(self, api_key: int) -> bool:
+        if (
+            self._waiting_for is not None
+            or self.outbox.waiting_bytes >= ANSWERS_HIGH_BYTES
+            or len(self._slots) >= MAX_OPEN_SLOTS
+            or self._closing
+            or self._finishing
+        ):
+            return True
+        # brokers must not wait for clients, and the answer to a Produce is small
+        if self.peer is not None or api_key == _PRODUCE or not self.server.memory.answers.is_full:
+            return False
+        self.server.memory.answers.wait(self)
+        return True
+
+    def _handle_frames(self, view: memoryview, filled: int, arrived_at: float | None = None) -> None:
+        """Handle complete frames at the start of `view` as far as limits allow, send the answers, keep the rest.
+
+        `arrived_at`: when, by the stopwatch, if they have waited for this turn of the loop since then.
+        """
+        position = 0
+        self._needed = PREFIX_BYTES
+        self._blocked = False
+        self._handling = True
+        handled = 0
+        self._arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
+        arrivals = self.server.arrivals
+        arrivals.reads += 1
+        # the admin API's own links are free as well: few, and an operator needs them most in a flood
+        is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
+        limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
+        self._lasts = self._rest is not None
+        answers = self.server.memory.answers
+        try:
+            while filled - position >= PREFIX_BYTES:
+                size = _LENGTH.unpack_from(view, position)[0]
+                if not 0 < size <= self._plain_max_bytes:
+                    size = frame_length(view, position, self._frame_max_bytes)
+                end = position + PREFIX_BYTES + size
+                if end > filled:
+                    self._needed = PREFIX_BYTES + size
+                    break
+                if self._waiting_for is not None:
+                    self._waiting_for.hurry()
+                if handled >= limit or (
+                    (
+                        self._slots
+                        or self._closing
+                        or self._finishing
+                        or self.outbox.waiting_bytes
+                        or answers.used >= answers.limit
+                    )
+                    and self._is_held_up(api_key_at(view, position, size))
+                ):
+                    self._blocked = True
+                    break
+                self.dispatch(self, view[position + PREFIX_BYTES : end])
+                handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
+                if self._out_bytes >= ANSWERS_HIGH_BYTES:
+                    self._flush()
+                position = end
+        except FramingLost as lost:
+            self._blocked = bool(self._slots)  # what came before is answered first
+            if not self._slots:
+                self.close("framing_lost", reason=str(lost))
+        finally:
+            self._handling = False
+        if self._out:
+            self._flush()
+        if position < filled or self._rest is not None:
+            self._keep_rest(view, position, filled)
+        if handled >= limit:
+            self._go_on(in_line=limit < HANDLED_AT_ONCE)
+
+    def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
+        """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
+        requests, rest = self.server.requests, self._rest
+        if self._closing or position == filled:
+            self._drop_rest()
+            self._resume_reading()
+            return
+        if rest is None or position:
+            self._rest = Rest(view[position:filled])
+            self._receiving = None
+            if rest is None:
+                requests.take(filled - position)
+            else:
+                requests.give(position)
+        self.server.watch.add(self)
+        if self._blocked:
+            self._pause_reading()
+        else:
+            self._read_or_wait()
+
+    def _take_rest(self, arrived_at: float | None = None) -> None:
+        """Handle the frame that more has arrived of, if it is complete."""
+        rest = self._rest
+        if rest is None or self._closing:
+            return
+        if rest.size >= self._needed:
+            self._handle_frames(rest.view(), rest.size, arrived_at)
+        else:
+            self._read_or_wait()
+
+    def _read_or_wait(self) -> None:
+        """Read on, unless that takes a grant (see `request_memory`); brokers do not wait for clients."""
+        requests, rest = self.server.requests, self._rest
+        if rest is not None and requests.is_short and not self.granted and self.peer is None:
+            self._pause_reading()
+            requests.wait(self, self._needed - rest.size)
+        else:
+            self._resume_reading()
+
+    def _drop_rest(self) -> None:
+        rest, self._rest = self._rest, None
+        self._blocked = False
+        if rest is not None:
+            self.server.requests.leave(self)
+            self.server.requests.give(rest.size)
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and self._transport is not None and not self._closing:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._read_paused and self._transport is not None and not self._closing:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _go_on(self, *, in_line: bool = False) -> None:
+        """Handle what a limit held back; `in_line`: the limit for this turn of the loop (see `arrivals`)."""
+        if self._finishing:
+            self._close_if_finished()
+        elif self._blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
+            self._handle_due = True
+            if in_line:
+                self.server.arrivals.wait(self.guarded(self._handle_rest, self._arrived_at))
+            else:
+                self.spawn(self._handle_in_turn())
+
+    async def _handle_in_turn(self) -> None:
+        if self.broker_id is None:
+            await self.server.broker.env.turns.next()
+        else:  # brokers must not wait for what clients have made long
+            await asyncio.sleep(0)
+        self._handle_rest(self.server.stopwatch())
+
+    def _handle_rest(self, arrived_at: float) -> None:
+        self._handle_due = False
+        self._take_rest(arrived_at)
+
+    def _close_if_finished(self) -> None:
+        if not self._closing and not any(slot.overlaps for slot in self._slots):
+            self._close()
+
+    # Inside: responses.
+
+    def _hold_back(self, buffers: Sequence[Buffer]) -> None:
+        self.outbox.hold(sum(map(len, buffers)))
+        self.server.watch.add(self)
+
+    def _flush(self) -> None:
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if not out:
+            return
+        self.server.counters.bytes_sent += size
+        self.outbox.send(out, size)
+        if self.outbox.waiting_bytes:
+            self.server.watch.add(self)

@@ -1,0 +1,340 @@
+"""From a frame to the handler of its API, and from what that returns or raises to a response.
+
+No request holds the event loop for long. A request has at most as many parts (elements of all its arrays) as
+`request_limits` says for its API. A large request waits for memory (`object_memory`) and is decoded in turns, and an
+answer that a handler does not give at once is encoded in turns.
+
+The one place where a request as a whole may fail: an error that its API can express is a response; malformed bytes, an
+unknown API and anything unforeseen end the connection, with one line in the log.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from raftlog.broker.context import RequestContext
+from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
+from raftlog.broker.links import peer_auth
+from raftlog.broker.network.long_turns import LONG_TURN_S
+from raftlog.broker.network.object_memory import expected_bytes
+from raftlog.broker.network.request_limits import PARTS_MAX
+from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.turns import decoded, encoded
+from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
+from raftlog.protocol.codec import (
+    RequestHeader,
+    decode_header,
+    decode_request,
+    decode_request_incrementally,
+    encode_response,
+    error_response,
+)
+from raftlog.protocol.reader import NO_LIMIT, TooManyElements
+
+if TYPE_CHECKING:
+    from raftlog.broker.network.connection import Connection
+
+PRODUCE: Final = int(ApiKey.PRODUCE)
+FETCH: Final = int(ApiKey.FETCH)
+_WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects. While
+they wait nothing of the request is kept but what the group counts."""
+
+_NO_ROOM_NEEDED: Final = nullcontext()
+_NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
+_OLDEST_FETCH: Final = APIS[FETCH].min_version
+_NEWEST_FETCH: Final = APIS[FETCH].max_version
+
+DECODED_AT_ONCE_BYTES: Final = 4 * 1024
+"""A request up to this is decoded in the turn in which it arrives: its parts are four thousand at most."""
+
+REQUEST_MAX_BYTES: Final = 16 << 20
+"""A request of any API but Produce and Fetch. One of as many parts as any of them takes is smaller."""
+
+
+class _Held:
+    """The bytes of a request's frame, counted while something may refer to them."""
+
+    __slots__ = ("_requests", "_size")
+
+    def __init__(self, connection: Connection, size: int) -> None:
+        self._requests = connection.server.requests
+        self._size = size
+
+    def count(self) -> None:
+        """Count them from now on."""
+        self._requests.take(self._size)
+
+    def let_go(self) -> None:
+        """Count them no more; fine if that was said before."""
+        size, self._size = self._size, 0
+        self._requests.give(size)
+
+
+def dispatch(connection: Connection, frame: memoryview) -> None:
+    """Handle one request. `frame` is without its length and only valid during this call. Never raises."""
+    server = connection.server
+    began_at = server.stopwatch()
+    try:
+        header, position = decode_header(frame)
+        api_key, version, _, _ = header
+        connection.api_key = api_key
+        server.counters.requests[api_key] += 1
+        if connection.to_controller:
+            _dispatch_rare(connection, header, frame, position)
+        elif api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
+            produce.handle(connection, header, frame, position)
+        elif api_key == FETCH and _OLDEST_FETCH <= version <= _NEWEST_FETCH:
+            fetch.handle(connection, header, frame, position)
+        elif api_key == peer_auth.API_KEY:
+            peer_auth.answer(connection, header, frame, position)
+        else:
+            _dispatch_rare(connection, header, frame, position)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+    except Exception:
+        connection.crash("request")
+    took_s = server.stopwatch() - began_at
+    if took_s > LONG_TURN_S:
+        server.long_turns.note(connection.api_key, took_s)
+
+
+def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
+    """Handle a step of the brokers' handshake; anything else is refused. `frame` as above. Never raises."""
+    try:
+        header, position = decode_header(frame)
+        if header.api_key == peer_auth.API_KEY and not connection.to_controller:
+            connection.api_key = header.api_key
+            peer_auth.answer(connection, header, frame, position)
+        else:
+            connection.server.admission.refuse(connection)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+    except Exception:
+        connection.crash("handshake")
+
+
+def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
+    api_key, version, correlation_id, client_id = header
+    api = APIS.get(api_key)
+    if api is None:
+        del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
+        connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
+        return
+    handler = find_handler(api_key, of_controllers=connection.to_controller)
+    if api_key == ApiKey.API_VERSIONS and not api.handles(version):
+        refusal = api_versions.refuse_version(correlation_id, of_controllers=connection.to_controller)
+        connection.respond((refusal,))
+        return
+    request = RequestContext(
+        api_key,
+        min(max(version, api.min_version), api.max_version),
+        correlation_id,
+        client_id,
+        connection.listener,
+        connection.peer_host,
+        connection.broker_id,
+        connection,
+        connection.to_controller,
+    )
+    if handler is None or not api.handles(version):
+        _answer_later(connection, request, _refuse_version(request, version), _Held(connection, len(frame)))
+        return
+    if len(frame) > REQUEST_MAX_BYTES:
+        refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
+        connection.respond((_encode(request, refusal),))
+        return
+    size, lasting = len(frame), connection.lasting(frame)
+    if size > DECODED_AT_ONCE_BYTES:
+        held = _Held(connection, size)
+        work = _decode_then_handle(handler, request, lasting, position, held)
+        _answer_later(connection, request, work, held, room=_room_for_objects(request, size))
+        return
+    if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
+        held = _Held(connection, size)
+        _answer_later(connection, request, _load_then_handle(handler, request, lasting, position, held), held)
+        return
+    parts_max = _parts_max(request)
+    try:
+        message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
+    except TooManyElements:
+        connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
+        return
+    _respond(connection, handler, request, message, size=size)
+
+
+def _parts_max(request: RequestContext) -> int:
+    """Return how many parts a request may have; those of other brokers are bounded where they are made."""
+    return PARTS_MAX[request.api_key] if request.peer_broker_id is None else NO_LIMIT
+
+
+def _too_many_parts(request: RequestContext, parts_max: int) -> Any:
+    name = APIS[request.api_key].name
+    return _refusal(request, f"all arrays of a {name} request have at most {parts_max} elements together")
+
+
+def _refusal(request: RequestContext, why: str) -> Any:
+    """Return the answer to a request that is too large. Raises InvalidRequest if the API cannot express it."""
+    response = error_response(request.api_key, request.api_version, InvalidRequest.code, why)
+    if response is None:
+        raise InvalidRequest(why)
+    return response
+
+
+async def _load_then_handle(
+    handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
+) -> Any:
+    """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
+    server = request.client.server
+    await server.broker.env.turns.next()
+    server.schemas_loaded.add((request.api_key, request.api_version))
+    work = _decode_then_handle(handler, request, frame, position, held)
+    del frame
+    return await work
+
+
+async def _decode_then_handle(
+    handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
+) -> Any:
+    """Deal with a large request in turns; those that come behind it on the connection wait."""
+    connection, parts_max = request.client, _parts_max(request)
+    if not connection.is_open:
+        return None
+    pieces = decode_request_incrementally(
+        request.api_key, request.api_version, frame, position, parts_max=parts_max
+    )
+    try:
+        message = await decoded(connection.server.broker.env, pieces)
+    except TooManyElements:
+        return _too_many_parts(request, parts_max)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+        return None
+    if not request.is_awaited:
+        return None
+    result = _begin(handler, request, message)
+    del message, pieces, frame
+    if request.api_key in _WAITS_FOR_MEMBERS:
+        held.let_go()
+    return await result if inspect.iscoroutine(result) else result
+
+
+def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContextManager[None]:
+    """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
+    if request.peer_broker_id is not None or request.api_key in _WAITS_FOR_MEMBERS:
+        return _NO_ROOM_NEEDED
+    return request.client.server.objects.room(expected_bytes(size, _parts_max(request)))
+
+
+async def _refuse_version(request: RequestContext, version: int) -> Any:
+    """Return the answer to a request of a version that is not served, in a turn of its own, as `_load_then_handle`."""
+    connection, api = request.client, APIS[request.api_key]
+    await connection.server.broker.env.turns.next()
+    response = error_response(api.key, version, UnsupportedVersion.code)
+    if response is None:
+        connection.close(
+            "unsupported_version_requested", api=api.name, api_version=version, client_id=request.client_id
+        )
+    return response
+
+
+def _respond(
+    connection: Connection, handler: ModuleType, request: RequestContext, message: Any, *, size: int
+) -> None:
+    """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
+    result = _begin(handler, request, message)
+    if inspect.iscoroutine(result):
+        held = _Held(connection, 0 if request.api_key in _WAITS_FOR_MEMBERS else size)
+        _answer_later(connection, request, result, held)
+    elif result is not None:
+        connection.respond((_encode(request, result),))
+
+
+def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any | Coroutine[Any, Any, Any]:
+    """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
+    try:
+        result = handler.handle(request.client.server.broker, request, message)
+    except KafkaError as error:
+        result = _failure(handler, request, message, error)
+    if not inspect.isawaitable(result):
+        return result
+    return _awaited(handler, request, message if hasattr(handler, "error_response") else None, result)
+
+
+async def _awaited(handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:
+    try:
+        return await result
+    except KafkaError as error:
+        response = _failure(handler, request, message, error)
+        return await response if inspect.isawaitable(response) else response
+
+
+def _answer_later(
+    connection: Connection,
+    request: RequestContext,
+    work: Coroutine[Any, Any, Any],
+    held: _Held,
+    *,
+    room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
+) -> None:
+    """Keep the request's place, run the work while holding `room`, and answer its result."""
+    slot = Slot(connection)
+    connection.hold(slot)
+    connection.spawn(_conclude(slot, request, work, held, room))
+
+
+async def _conclude(
+    slot: Slot,
+    request: RequestContext,
+    work: Coroutine[Any, Any, Any],
+    held: _Held,
+    room: AbstractAsyncContextManager[None],
+) -> None:
+    connection = slot.connection
+    held.count()  # a turn after they arrived: the connection has counted them until then
+    try:
+        async with room:
+            await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
+    except InvalidRequest as error:
+        connection.close("request_failed", api_key=request.api_key, reason=error.message)
+    finally:
+        work.close()  # the broker may have stopped before there was room
+        held.let_go()
+
+
+async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
+    response = await work
+    if not slot.connection.is_open:
+        return
+    if response is None:
+        slot.answer(())
+        return
+    server = slot.connection.server
+    frame = await encoded(server.broker.env, request, response, account=server.memory.answers)
+    if slot.connection.is_open:  # encoding may have taken several turns
+        slot.answer((frame,))
+
+
+def _encode(request: RequestContext, response: Any) -> bytes:
+    return encode_response(request.api_key, request.api_version, request.correlation_id, response)
+
+
+def _failure(handler: ModuleType, request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Return the response that says what went wrong, or an awaitable of it.
+
+    Raises InvalidRequest if the API cannot express it. The error loses its traceback: the frames hold the request, and
+    often the error itself, so that a refused megabyte would stay until the next collection of garbage.
+    """
+    error.__traceback__ = None
+    express = getattr(handler, "error_response", None)
+    if express is not None:
+        return express(request, message, error)
+    response = error_response(request.api_key, request.api_version, error.code, error.message)
+    if response is None:
+        raise InvalidRequest(f"{APIS[request.api_key].name} cannot express: {error}")
+    return response

@@ -1,0 +1,405 @@
+"""Fetch sessions (KIP-227): what a fetching client wants, kept between its requests, and what may be new of it.
+
+Both sessions and their partitions are bounded. A client for which there is no room is answered without a session, as
+Kafka's are. Sessions of brokers are always kept, and no client's session puts one out.
+
+A session knows for each partition whether it is *dry*: read, found empty, and parked on the partition until that wakes
+it. Only the others are read by the next fetch, so a fetch costs what moved, not what is subscribed. A fetch without a
+session is a session that lives for one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from raftlog.base.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+)
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
+from raftlog.base.memory import Account
+from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
+
+if TYPE_CHECKING:
+    from raftlog.metadata.image import MetadataImage
+    from raftlog.replication.partition import Partition
+    from raftlog.replication.replica_host import PartitionRead
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+BROKEN_EPOCH: Final = -2
+"""Of a session that failed: no request continues it."""
+_MAX_ID: Final = 2**31 - 1
+
+EVICTION_S: Final = 120.0
+"""Kafka's min.incremental.fetch.session.eviction.ms: how long a session is safe from newer, larger ones, and after
+which idle time it may go for any."""
+
+ENTRY_BYTES: Final = 640
+"""About what a partition takes in a session."""
+
+LARGEST_SHARE: Final = 4
+"""One session has at most this part of the partitions of all."""
+
+EntryKey = tuple[TopicKey, int]
+
+log = get_logger(__name__)
+
+
+class Entry:
+    """One partition of a session: the client's position in it, and what it was last told."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "dry",
+        "held",
+        "image",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "moved",
+        "offset",
+        "parked",
+        "partition",
+        "read",
+        "seen_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, wanted: FetchPartition) -> None:
+        self.topic = topic
+        (
+            self.index,
+            self.current_leader_epoch,
+            self.offset,
+            self.last_fetched_epoch,
+            self.log_start_offset,
+            self.max_bytes,
+        ) = wanted
+        self.moved = True
+        """The client gave a position that was not looked at yet."""
+        self.partition: Partition | None = None
+        self.image: MetadataImage | None = None
+        self.parked = False
+        self.dry = False
+        self.held = False
+        """Nothing is read from it for now: the client catches up, and faster than it may."""
+        self.read: PartitionRead | None = None
+        self.seen_bytes = 0
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    def update(self, wanted: FetchPartition) -> None:
+        """Take the client's new position."""
+        (
+            _,
+            self.current_leader_epoch,
+            self.offset,
+            self.last_fetched_epoch,
+            self.log_start_offset,
+            self.max_bytes,
+        ) = wanted
+        self.moved = True
+
+    def differs(self, read: PartitionRead) -> bool:
+        """Say whether a read without records is more than the client knows."""
+        return (
+            read.high_watermark != self.sent_high_watermark
+            or read.log_start_offset != self.sent_log_start_offset
+        )
+
+    def is_news(self, read: PartitionRead) -> bool:
+        """Say whether an incremental response must tell this read; if so, note that it does."""
+        if read.error_code or read.diverging is not None:
+            self.sent_high_watermark = -1  # so that it is told again once the error is over
+            return True
+        if not read.records and not self.differs(read):
+            return False
+        self.sent_high_watermark = read.high_watermark
+        self.sent_log_start_offset = read.log_start_offset
+        return True
+
+
+class WaitingFetch(Protocol):
+    """The fetch that waits on a session."""
+
+    @property
+    def connection(self) -> Guard: ...
+
+    def wake_soon(self) -> None:
+        """Something may be new."""
+
+
+class FetchSession(Guard):
+    """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`).
+
+    Partitions wake it from inside other connections' requests, so a failure of it ends the session and the fetch that
+    waits on it, nothing else.
+    """
+
+    __slots__ = (
+        "by_id",
+        "by_partition",
+        "counted",
+        "created_at",
+        "entries",
+        "epoch",
+        "fetch",
+        "ready",
+        "replica",
+        "session_id",
+        "used_at",
+    )
+
+    def __init__(self, *, replica: bool, by_id: bool) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = INITIAL_EPOCH
+        self.replica = replica
+        self.by_id = by_id
+        self.entries: dict[EntryKey, Entry] = {}
+        self.ready: dict[Entry, None] = {}
+        """Entries that may have something to tell, in the order in which they get their turn."""
+        self.by_partition: dict[Partition, Entry] = {}
+        self.fetch: WaitingFetch | None = None
+        self.created_at = self.used_at = 0.0
+        self.counted = 0
+        """Partitions that the account of all sessions knows of."""
+
+    def crash(self, what: str) -> None:
+        if self.fetch is None:
+            log.exception("fetch_session_crashed", what=what, session_id=self.session_id)
+        else:
+            self.fetch.connection.crash(f"fetch session: {what}")
+        self.abort()
+
+    def abort(self) -> None:
+        self.epoch = BROKEN_EPOCH
+        with suppress(Exception):  # what is broken may break again
+            self.close()
+
+    def want(self, request: FetchRequest) -> None:
+        """Take what a request adds, moves and forgets."""
+        entries, ready = self.entries, self.ready
+        for topic, partitions in request.topics:
+            for wanted in partitions:
+                entry = entries.get((topic, wanted[0]))
+                if entry is None:
+                    entry = entries[topic, wanted[0]] = Entry(topic, wanted)
+                else:
+                    entry.update(wanted)
+                    if self.replica:  # with two fetches under way it may have dropped what it was told
+                        entry.sent_high_watermark = -1
+                ready[entry] = None
+        for topic, indexes in request.forgotten:
+            for index in indexes:
+                self._forget(topic, index)
+
+    def _forget(self, topic: TopicKey, index: int) -> None:
+        entry = self.entries.pop((topic, index), None)
+        if entry is not None:
+            self.ready.pop(entry, None)
+            self.attach(entry, None)
+
+    def attach(self, entry: Entry, partition: Partition | None) -> None:
+        """This replica serves the entry from now on."""
+        if entry.partition is not None:
+            if entry.parked:
+                self._unpark(entry, entry.partition)
+            self.by_partition.pop(entry.partition, None)
+        entry.partition = partition
+        if partition is not None:
+            self.by_partition[partition] = entry
+
+    def park(self, entry: Entry) -> None:
+        """Have the partition wake this session."""
+        if entry.partition is not None and not entry.parked:
+            entry.parked = True
+            if self.replica:
+                entry.partition.park_replica(self)
+            else:
+                entry.partition.park(self)
+
+    def _unpark(self, entry: Entry, partition: Partition) -> None:
+        entry.parked = False
+        partition.unpark(self)
+
+    def wake(self, partition: Partition) -> None:
+        """There is more in a partition, or it no longer serves. A session nobody waits on is woken only once."""
+        try:
+            entry = self.by_partition.get(partition)
+            if entry is None:
+                return
+            self._unpark(entry, partition)
+            entry.dry = False  # also for a fetch that has read it already, but is not answered yet
+            self.ready[entry] = None
+            if self.fetch is not None:
+                self.fetch.wake_soon()
+        except Exception:
+            self.crash("wake")
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """A follower hears of it with its next answer."""
+        try:
+            entry = self.by_partition.get(partition)
+            if entry is not None:
+                entry.dry = False
+                self.ready[entry] = None
+        except Exception:
+            self.crash("high_watermark_moved")
+
+    def notice_log_starts(self) -> None:
+        """Have the next answer tell what retention did; nobody wakes a session for that."""
+        for entry in self.entries.values():
+            if (
+                entry.partition is not None
+                and entry.partition.log_start_offset != entry.sent_log_start_offset
+            ):
+                self.ready[entry] = None
+
+    def close(self) -> None:
+        """Leave all partitions."""
+        for entry in self.entries.values():
+            self.attach(entry, None)
+        self.entries.clear()
+        self.ready.clear()
+        self.fetch = None
+
+
+class FetchSessions:
+    """The sessions of one broker: at most `slots` of clients, and those of authenticated brokers.
+
+    A broker's sessions end with its connection, so they are bounded by the connections.
+    """
+
+    __slots__ = ("_memory", "_random", "_sessions", "_slots", "evicted", "of_clients")
+
+    def __init__(self, slots: int, random: Random, memory: Account) -> None:
+        """`memory`: what partitions in sessions may take, ENTRY_BYTES each."""
+        self._slots = slots
+        self._random = random
+        self._memory = memory
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self.of_clients = 0
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._sessions.values())
+
+    def open(self, request: FetchRequest, version: int, *, replica: bool, now: float) -> FetchSession:
+        """Return the session a request continues or starts, with what it wants taken in.
+
+        Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
+        """
+        if request.session_epoch > INITIAL_EPOCH:
+            return self._continue(request, version, now)
+        if request.session_id != NO_SESSION:
+            self.end(request.session_id)
+        session = FetchSession(replica=replica, by_id=version >= FIRST_TOPIC_ID_VERSION)
+        session.want(request)
+        if request.session_epoch == INITIAL_EPOCH and session.entries:
+            self._keep(session, now)
+        return session
+
+    def end(self, session_id: int) -> None:
+        """Forget a session; fine if there is none."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._let_go(session)
+            session.close()
+
+    def _continue(self, request: FetchRequest, version: int, now: float) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise FetchSessionIdNotFound()
+        if request.session_epoch != session.epoch:
+            raise InvalidFetchSessionEpoch()
+        if session.by_id != (version >= FIRST_TOPIC_ID_VERSION):
+            raise FetchSessionTopicIdError()
+        session.want(request)
+        if not self._count(session):
+            self.end(request.session_id)
+            raise FetchSessionIdNotFound()  # the client names everything again, and is answered without a session
+        session.epoch = 1 if session.epoch == _MAX_ID else session.epoch + 1
+        session.used_at = now
+        del self._sessions[request.session_id]
+        if session.entries:
+            self._sessions[request.session_id] = session
+        else:
+            self._let_go(session)
+            session.session_id = NO_SESSION
+        return session
+
+    def _keep(self, session: FetchSession, now: float) -> None:
+        """Give the session an id if there is room for it, or something less worth keeping."""
+        while not self._has_room(session):
+            if not self._evict(session, now):
+                return
+        self._count(session)
+        self.of_clients += not session.replica
+        session.created_at = session.used_at = now
+        session.epoch = INITIAL_EPOCH + 1
+        while session.session_id == NO_SESSION or session.session_id in self._sessions:
+            session.session_id = self._random.randint(1, _MAX_ID)
+        self._sessions[session.session_id] = session
+
+    def _has_room(self, session: FetchSession) -> bool:
+        """Whether a new session can be kept beside the others."""
+        return session.replica or (
+            self.of_clients < self._slots
+            and self._may_grow_to(len(session.entries))
+            and self._memory.used + len(session.entries) * ENTRY_BYTES <= self._memory.limit
+        )
+
+    def _may_grow_to(self, entries: int) -> bool:
+        return entries * ENTRY_BYTES <= self._memory.limit // LARGEST_SHARE
+
+    def _count(self, session: FetchSession) -> bool:
+        """Have the account know how many partitions a session has; False: a client's session has got too many."""
+        more = len(session.entries) - session.counted
+        if more < 0:
+            self._memory.give(-more * ENTRY_BYTES)
+        elif more > 0:
+            is_too_much = (
+                self._memory.used + more * ENTRY_BYTES > self._memory.limit
+                or not self._may_grow_to(len(session.entries))
+            )
+            if is_too_much and not session.replica:
+                return False
+            self._memory.take(more * ENTRY_BYTES)
+        session.counted += more
+        return True
+
+    def _let_go(self, session: FetchSession) -> None:
+        """It is not kept any more."""
+        self.of_clients -= not session.replica
+        self._memory.give(session.counted * ENTRY_BYTES)
+        session.counted = 0
+
+    def _evict(self, newcomer: FetchSession, now: float) -> bool:
+        """KIP-227: first what was idle for long; else the smallest that had its time, if smaller than the newcomer."""
+        others = [session for session in self if not session.replica]
+        if not others or not self._may_grow_to(len(newcomer.entries)):
+            return False
+        loser = others[0]
+        if now - loser.used_at <= EVICTION_S:
+            had_their_time = [each for each in others if now - each.created_at > EVICTION_S]
+            if not had_their_time:
+                return False
+            loser = min(had_their_time, key=lambda each: len(each.entries))
+            if len(loser.entries) >= len(newcomer.entries):
+                return False
+        self.end(loser.session_id)
+        self.evicted += 1
+        return True

@@ -1,0 +1,97 @@
+"""The memory for the objects that large requests are decoded into, and for those of their answers.
+
+A request of five megabytes becomes ninety megabytes of objects, so a few of them at once would take what a node has.
+Those that do not fit together go one after the other. A request goes the later the larger it is, but only by seconds,
+so small ones overtake it and none waits for ever. One always goes, however large. Requests up to SMALL_BYTES have room
+of their own beside the account, so they wait for no backlog of large ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from raftlog.base.memory import Account
+from raftlog.protocol.reader import MAX_OBJECT_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE
+
+ANSWER_SHARE: Final = 2
+"""Objects of a request and of its answer together take so many times those of the request."""
+
+PART_BYTES: Final = 1024
+"""A part of a request, with its answer, takes no more than this in objects."""
+
+BYTES_PER_SECOND: Final = 16 << 20
+"""A request is overtaken by smaller ones for its size at this rate."""
+
+SMALL_BYTES: Final = 1 << 20
+SMALL_SHARE: Final = 8
+"""Objects up to the first get one such part of the account beside it."""
+
+HELD_S: Final = 10.0
+"""A request that takes longer waits for something else than memory, and others no longer wait for it."""
+
+
+def expected_bytes(received: int, parts_max: int) -> int:
+    """Return what a request of `received` bytes and at most so many parts may take in objects until it is answered."""
+    objects = min(OBJECT_BYTES_PER_RECEIVED_BYTE * received, MAX_OBJECT_BYTES)
+    return min(ANSWER_SHARE * objects, PART_BYTES * parts_max)
+
+
+class ObjectMemory:
+    """Limits the memory of decoded requests to that of an account."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._small_bytes = 0
+        self._order = count()
+        self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
+        """A heap of (due time, number, bytes, turn); a cancelled turn is passed over."""
+
+    @asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator[None]:
+        """Wait until there is room for `size` bytes, and keep it for the body of the `async with`, HELD_S at most."""
+        if size <= SMALL_BYTES and self._small_bytes + size <= self._account.limit // SMALL_SHARE:
+            self._small_bytes += size
+            try:
+                yield
+            finally:
+                self._small_bytes -= size
+            return
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        heappush(self._waiting, (loop.time() + size / BYTES_PER_SECOND, next(self._order), size, turn))
+        self._admit()
+        is_kept = True
+
+        def give() -> None:
+            nonlocal is_kept
+            if is_kept and turn.done() and not turn.cancelled():
+                is_kept = False
+                self._account.give(size)
+            self._admit()
+
+        timer = None
+        try:
+            await turn
+            timer = loop.call_later(HELD_S, give)
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            turn.cancel()  # it may still wait
+            give()
+
+    def _admit(self) -> None:
+        account, waiting = self._account, self._waiting
+        while waiting:
+            _, _, size, turn = waiting[0]
+            if not turn.cancelled():
+                if account.used and account.used + size > account.limit:
+                    return
+                account.take(size)
+                turn.set_result(None)
+            heappop(waiting)

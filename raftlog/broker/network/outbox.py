@@ -1,0 +1,153 @@
+"""What leaves one connection: given to its transport in pieces, and counted as long as it waits.
+
+Ordering law: buffers leave in the order in which they are sent. The transport is given the next piece only once the
+kernel has taken the one before, so that memory is free as soon as its bytes have left, whatever the transport copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from raftlog.base.disk import Buffer
+from raftlog.base.memory import Account
+from raftlog.broker.network.idle_connections import (
+    PATIENCE_S,
+    PRESSED_BYTES,
+    PRESSED_S,
+    SLOWEST_BYTES,
+    Progress,
+)
+
+PIECE_BYTES: Final = 256 * 1024
+"""Most that a transport is given at once: some join buffers, or copy what the kernel does not take."""
+
+
+class Outbox:
+    """`waiting_bytes` is what the account for answers knows of this connection; `update` tells it."""
+
+    __slots__ = (
+        "_account",
+        "_held_bytes",
+        "_progress",
+        "_queue",
+        "_queued_bytes",
+        "_sent_bytes",
+        "_transport",
+        "is_paused",
+        "stands_still",
+        "waiting_bytes",
+    )
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._transport: asyncio.WriteTransport | None = None
+        self._queue: deque[Buffer] | None = None
+        self._queued_bytes = 0
+        self._held_bytes = 0
+        self._sent_bytes = 0
+        self.waiting_bytes = 0
+        """Held back by a response before them, queued here, or in the transport."""
+        self.is_paused = False
+        """Whether the transport holds bytes that the kernel did not take."""
+        self._progress: Progress | None = None
+        self.stands_still = False
+        """By the last look: whether what waits moves too slowly for a memory that is half used."""
+
+    def open(self, transport: asyncio.WriteTransport) -> None:
+        """Send to this transport from now on."""
+        transport.set_write_buffer_limits(0)  # so that it tells of the first byte that it keeps
+        self._transport = transport
+
+    def hold(self, size: int) -> None:
+        """Count `size` bytes that wait for a response before them; negative: as many that are sent now."""
+        if self._transport is None:
+            return  # cleared: what was held is given back already
+        self._held_bytes += size
+        self.update()
+
+    def send(self, buffers: list[Buffer], size: int) -> None:
+        """Write buffers of `size` bytes together, behind what was sent before."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._sent_bytes += size
+        if self._queue is not None or size > PIECE_BYTES:
+            if self._queue is None:
+                self._queue = deque()
+            self._queue += buffers
+            self._queued_bytes += size
+            self._write_queue(transport)
+        elif len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+        if self.is_paused or self.waiting_bytes:
+            self.update()
+
+    def resume(self) -> None:
+        """The kernel has taken all that the transport had."""
+        self.is_paused = False
+        if self._transport is not None:
+            self._write_queue(self._transport)
+        self.update()
+
+    def clear(self) -> None:
+        """Forget what waits: nobody will take it."""
+        self._transport = None
+        self._queue = None
+        self._queued_bytes = self._held_bytes = 0
+        self.update()
+
+    def update(self) -> None:
+        """Tell the account what waits now."""
+        before, now = self.waiting_bytes, self._held_bytes + self._unsent_bytes
+        if now > before:
+            self._account.take(now - before)
+        elif now < before:
+            self._account.give(before - now)
+        self.waiting_bytes = now
+
+    def look(self, *, crowded: bool) -> bool:
+        """Once a second: say whether what was sent leaves too slowly (see `watch`)."""
+        unsent = self._unsent_bytes
+        self.stands_still = False
+        if not unsent and not (crowded and self.waiting_bytes):
+            self._progress = None
+            return False
+        left = self._sent_bytes - unsent
+        if self._progress is None:
+            self._progress = Progress(left)
+        if crowded:
+            self.stands_still = self._progress.is_stuck(left, slowest=PRESSED_BYTES, patience_s=PRESSED_S)
+            return False
+        return self._progress.is_stuck(left, slowest=SLOWEST_BYTES, patience_s=PATIENCE_S)
+
+    @property
+    def _unsent_bytes(self) -> int:
+        if self._transport is None or not self.is_paused:
+            return self._queued_bytes
+        return self._queued_bytes + self._transport.get_write_buffer_size()
+
+    def _write_queue(self, transport: asyncio.WriteTransport) -> None:
+        while self._queue and not self.is_paused:
+            piece, size = self._next_piece(self._queue)
+            self._queued_bytes -= size
+            transport.writelines(piece)
+        if not self._queue:
+            self._queue = None
+
+    def _next_piece(self, queue: deque[Buffer]) -> tuple[list[Buffer], int]:
+        piece: list[Buffer] = []
+        size = 0
+        while queue and size < PIECE_BYTES:
+            buffer = queue.popleft()
+            room = PIECE_BYTES - size
+            if len(buffer) > room:
+                rest = memoryview(buffer)
+                queue.appendleft(rest[room:])
+                buffer = rest[:room]
+            piece.append(buffer)
+            size += len(buffer)
+        return piece, size

@@ -1,0 +1,200 @@
+"""The memory for requests: where bytes are received, and who may read on while much is held.
+
+All connections receive into one window, so that an idle one holds nothing. A complete frame is handled where it lies;
+only the beginning of one that is not complete yet is copied into a buffer of its connection.
+
+The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
+frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,
+as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
+has nothing yet reads a small piece at a time, so the smallest requests are served as ever. For the rests of others up
+to SMALL_REST_BYTES there is room of their own beyond the account, so that they need not wait for a large one that comes
+slowly. One that has a grant and sends too slowly is closed (`idle_connections.py`), all the sooner if others wait, so
+none waits for ever. Brokers read without a grant.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from mmap import mmap
+from typing import Final, Protocol
+
+from raftlog.base.memory import Account
+
+WINDOW_BYTES: Final = 256 * 1024
+"""Most bytes that a connection receives at once."""
+
+SMALL_WINDOW_BYTES: Final = 4 * 1024
+"""The same while three quarters of the account are used."""
+
+SMALL_REST_BYTES: Final = 64 * 1024
+SMALL_RESTS_SHARE: Final = 8
+"""Rests up to the first get one such part of the account beyond it, where it has no room."""
+
+LARGE_BYTES: Final = 1 << 20
+"""What has arrived of a frame lies in a mapping of its own from here on."""
+
+
+class Rest:
+    """Bytes that were received and are not handled: their memory follows what arrived, not what was announced.
+
+    Of a large frame they lie in a mapping of the whole length, whose pages the system gives as they are written to and
+    takes back at once when nobody refers to them any more. So nothing is copied as the frame grows, twice the memory is
+    never needed, and the heap keeps no hole of that size.
+    """
+
+    __slots__ = ("_buffer", "size")
+
+    def __init__(self, first: memoryview) -> None:
+        self._buffer: bytearray | mmap = bytearray(first)
+        self.size = len(first)
+
+    def append(self, more: memoryview, needed: int) -> None:
+        """Add what came; `needed` bytes make the first frame."""
+        end = self.size + len(more)
+        if end <= LARGE_BYTES:
+            self._buffer += more  # type: ignore[operator]  # a bytearray, as long as it is small
+        else:
+            if end > len(self._buffer):
+                mapping = mmap(-1, max(needed, end) + WINDOW_BYTES)
+                mapping[: self.size] = self._buffer[: self.size]
+                self._buffer = mapping
+            self._buffer[self.size : end] = more
+        self.size = end
+
+    def view(self) -> memoryview:
+        """Return the bytes; they stay as they are for as long as anybody refers to them, if no more are appended."""
+        return memoryview(self._buffer)[: self.size]
+
+
+class Reader(Protocol):
+    """A connection that receives."""
+
+    granted: int
+    """Bytes that it may still receive under its grant."""
+
+    def read_on(self) -> None:
+        """It has a grant: read again."""
+
+
+class RequestMemory:
+    """`take` and `give` count what connections and handlers hold."""
+
+    __slots__ = (
+        "_account",
+        "_order",
+        "_promised",
+        "_queue",
+        "_small",
+        "_small_bytes",
+        "_waiting",
+        "window",
+        "workspace",
+    )
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.workspace = memoryview(bytearray(WINDOW_BYTES))
+        self.window = self.workspace
+        """What a connection without a grant receives into: the workspace, or a part of it."""
+        self._promised = 0
+        """Of all grants, what has not arrived."""
+        self._small: dict[Reader, int] = {}
+        """Who has a grant in the room for small rests, and of how many bytes."""
+        self._small_bytes = 0
+        self._waiting: dict[Reader, int] = {}
+        """With the number of its place in the queue."""
+        self._queue: list[tuple[int, int, Reader]] = []
+        """(missing bytes, number, reader); a place whose reader left is passed over."""
+        self._order = count()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether reading on takes a grant."""
+        return self._account.is_short
+
+    @property
+    def is_full(self) -> bool:
+        return self._account.is_full
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait for a grant."""
+        return len(self._waiting)
+
+    def take(self, size: int) -> None:
+        """Count `size` bytes that are held from now on."""
+        self._account.take(size)
+        if self._account.is_short:
+            self.window = self.workspace[:SMALL_WINDOW_BYTES]
+
+    def give(self, size: int) -> None:
+        """Count `size` bytes that are no longer held, and let others read for them."""
+        self._account.give(size)
+        if not self._account.is_short:
+            self.window = self.workspace
+        if self._waiting:
+            self._grant()
+
+    def arrived(self, reader: Reader, size: int) -> None:
+        """Count bytes of an incomplete frame."""
+        self.take(size)
+        if reader.granted:
+            kept = min(size, reader.granted)
+            reader.granted -= kept
+            self._promised -= kept
+            if not reader.granted:
+                self._free_small(reader)
+            if self._waiting and (not self._promised or not reader.granted):
+                self._grant()
+
+    def wait(self, reader: Reader, missing: int) -> None:
+        """Have `reader.read_on` called once there is room for so many bytes, perhaps at once."""
+        number = next(self._order)
+        self._waiting[reader] = number
+        heappush(self._queue, (missing, number, reader))
+        self._grant()
+
+    def is_waiting(self, reader: Reader) -> bool:
+        return reader in self._waiting
+
+    def holds_up_others(self, reader: Reader) -> bool:
+        """Whether it has a grant while others wait for one."""
+        return bool(reader.granted and self._waiting)
+
+    def leave(self, reader: Reader) -> None:
+        """Its frame is complete, or it is gone: it neither waits nor has a grant. Fine if it never did."""
+        self._waiting.pop(reader, None)
+        self._promised -= reader.granted
+        reader.granted = 0
+        self._free_small(reader)
+        if self._waiting:
+            self._grant()
+        else:
+            self._queue.clear()
+
+    def _grant(self) -> None:
+        account, queue = self._account, self._queue
+        while queue:
+            missing, number, reader = queue[0]
+            if self._waiting.get(reader) != number:
+                heappop(queue)
+                continue
+            used = account.used + self._promised
+            if self._promised and used >= account.plenty and used + missing > account.limit:
+                if not self._has_small_room(missing):
+                    return
+                self._small[reader] = missing
+                self._small_bytes += missing
+            heappop(queue)
+            del self._waiting[reader]
+            reader.granted = missing
+            self._promised += missing
+            reader.read_on()
+
+    def _has_small_room(self, missing: int) -> bool:
+        room = self._account.limit // SMALL_RESTS_SHARE - self._small_bytes
+        return missing <= min(room, SMALL_REST_BYTES)
+
+    def _free_small(self, reader: Reader) -> None:
+        self._small_bytes -= self._small.pop(reader, 0)

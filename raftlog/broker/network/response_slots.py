@@ -1,0 +1,53 @@
+"""A response's place in the order of its connection.
+
+Ordering law: responses leave a connection in the order of its requests, however they become ready. Only Produce
+requests overlap; any other open request holds back the ones behind it, as Kafka's brokers do for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raftlog.base.disk import Buffer
+
+if TYPE_CHECKING:
+    from raftlog.broker.network.connection import Connection
+
+
+class Slot:
+    """One response that is not ready yet, or waits for the ones before it."""
+
+    __slots__ = ("api_key", "arrived_at", "buffers", "connection", "overlaps")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.buffers: Sequence[Buffer] | None = None
+        self.overlaps = False
+        """Whether requests behind this one may be handled while it is open."""
+        self.api_key = 0
+        self.arrived_at = 0.0
+        """Set by the connection that holds it, for its latency."""
+
+    def answer(self, buffers: Sequence[Buffer]) -> None:
+        """Give the whole response frame, once; empty if there is none after all."""
+        assert self.buffers is None, "a response slot is answered once"
+        self.buffers = buffers
+        self.connection.answered(self)
+
+    def hurry(self) -> None:
+        """Another request arrived behind this one: if this only waits for something better to say, say it now."""
+
+    def abandoned(self) -> None:
+        """The connection is gone: stop waiting, nobody reads the answer."""
+
+
+class ReadySlot(Slot):
+    """A response that was ready at once but is not the first in line."""
+
+    __slots__ = ()
+
+    def __init__(self, connection: Connection, buffers: Sequence[Buffer]) -> None:
+        self.connection = connection
+        self.buffers = buffers
+        self.overlaps = True

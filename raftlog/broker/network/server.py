@@ -1,0 +1,314 @@
+"""A broker's listeners: accepts connections, and owns what they share. Knows nothing of how topics come to be.
+
+Ordering law of the end: listeners close, then connections finish their open produce requests, then the rest goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from functools import partial
+from socket import (
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SO_RCVBUF,
+    SO_SNDBUF,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+)
+from typing import TYPE_CHECKING, Final
+
+from raftlog.base.config_setting import INT_MAX
+from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.memory import MemoryBudget, max_bytes
+from raftlog.broker.controller_requests import ask
+from raftlog.broker.links.peer_auth import ADMIN_HELLO
+from raftlog.broker.network.admission import Admission
+from raftlog.broker.network.arrivals import Arrivals
+from raftlog.broker.network.connection import Connection
+from raftlog.broker.network.counters import ConnectionCounters
+from raftlog.broker.network.deadlines import Deadlines
+from raftlog.broker.network.fetch_sessions import FetchSessions
+from raftlog.broker.network.idle_connections import Watch
+from raftlog.broker.network.long_turns import LongTurns
+from raftlog.broker.network.object_memory import ObjectMemory
+from raftlog.broker.network.request_memory import RequestMemory
+from raftlog.broker.producer_ids import ProducerIds
+from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.effective_config import effective_broker_config
+from raftlog.metadata.image import Endpoint
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.base.config_network import Listener
+    from raftlog.broker.context import BrokerContext
+    from raftlog.replication.replica_host import ReplicaId
+
+KEEPALIVE: Final = (
+    (SOL_SOCKET, SO_KEEPALIVE, 1),
+    (IPPROTO_TCP, TCP_KEEPIDLE, 20),
+    (IPPROTO_TCP, TCP_KEEPINTVL, 5),
+    (IPPROTO_TCP, TCP_KEEPCNT, 3),
+)
+"""A client that went without a word, or whose word was lost in a flood of connections, is noticed within a minute."""
+
+SWEEPS_PER_IDLE_TIME: Final = 8
+"""An idle connection is closed up to an eighth of connections.max.idle.ms late."""
+
+SWEEP_AT_MOST_S: Final = 30.0
+SWEEP_AT_LEAST_S: Final = 0.05
+
+ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an empty host
+"""With port 0, IPv4 and IPv6 would get a port each."""
+
+BUFFER_OPTIONS: Final = {
+    "socket.send.buffer.bytes": SO_SNDBUF,
+    "socket.receive.buffer.bytes": SO_RCVBUF,
+}
+
+log = get_logger(__name__)
+
+
+class ListenerUnavailable(Exception):
+    """A listener's address cannot be bound; the message says which and why."""
+
+
+class BrokerServer:
+    """All client listeners of one broker. `start` before anything else, `stop` once."""
+
+    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.broker = broker
+        self.config = broker.config
+        self.loop = loop or asyncio.get_running_loop()
+        self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time
+        """Seconds that requests take; a simulation has no other time than its loop's."""
+        self.nonce = broker.env.unguessable.randbytes
+        """Source of the peer handshake's nonces."""
+        self.log = LimitedLog(log, self.loop.time)
+        """For what a client can cause at will."""
+        self.request_max_bytes = self.config.socket_request_max_bytes
+        self.fetch_max_bytes = self.config.fetch_max_bytes
+        self.schemas_loaded: set[tuple[int, int]] = set()
+        """(API key, version) of which a request was decoded already."""
+        self.memory = self._budget()
+        self.requests = RequestMemory(self.memory.requests)
+        self.objects = ObjectMemory(self.memory.objects)
+        self.admission = Admission(
+            self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
+        )
+        self.watch = Watch(self.loop, self.memory.answers)
+        self.deadlines = Deadlines(self.loop)
+        self.sessions = FetchSessions(
+            self.config.max_incremental_fetch_session_cache_slots,
+            broker.env.unguessable,
+            self.memory.sessions,
+        )
+        self.counters = ConnectionCounters()
+        self.arrivals = Arrivals(self.loop, self.stopwatch)
+        self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.key_looks = asyncio.Lock()
+        """One batch at a time is decompressed to walk its records."""
+        self.connections: dict[Connection, None] = {}
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """Where the listeners really listen, once started; port 0 is resolved."""
+        self._peers: dict[tuple[int, int], Connection] = {}
+        """By broker and by what the connection is for."""
+        self._servers: list[asyncio.Server] = []
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._idle: asyncio.Event = asyncio.Event()
+        broker.producer_ids = ProducerIds(self._allocate_producer_ids)
+
+    async def start(
+        self, listeners: Iterable[Listener] | None = None, *, serve: bool = True
+    ) -> tuple[Endpoint, ...]:
+        """Bind and accept; by default all listeners that are not the controller's. Raises ListenerUnavailable.
+
+        Without `serve` clients are refused until `serve()`, as if nobody listened.
+        """
+        if listeners is None:
+            controllers = self.config.controller_listener_names
+            listeners = [each for each in self.config.listeners if each.name not in controllers]
+        try:
+            self.endpoints = tuple([await self._bind(listener) for listener in listeners])
+            if serve:
+                await self.serve()
+        except ListenerUnavailable:
+            await self.stop(grace_s=0)
+            raise
+        self._say_limits()
+        self._schedule_sweep()
+        return self.endpoints
+
+    async def serve(self) -> None:
+        """Accept clients on what was bound. Raises ListenerUnavailable."""
+        for server, endpoint in zip(self._servers, self.endpoints, strict=True):
+            name, host, port = endpoint.listener, endpoint.host, endpoint.port
+            try:
+                await server.start_serving()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise ListenerUnavailable(f"cannot listen on {name}://{host}:{port}: {reason}") from error
+            log.info("listener_started", listener=name, host=host or "*", port=port)
+
+    async def stop(self, *, grace_s: float = 1.0) -> None:
+        """Stop accepting, let open produce requests finish for `grace_s` at most, close everything."""
+        self._stopped = True
+        for server in self._servers:
+            server.close()
+        for connection in tuple(self.connections):
+            connection.finish()
+        if self.connections and grace_s > 0:
+            try:
+                await asyncio.wait_for(self._idle.wait(), grace_s)
+            except TimeoutError:
+                pass
+        for connection in tuple(self.connections):
+            connection.abort()
+        for task in tuple(self.tasks):
+            task.cancel()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self.watch.close()
+        self.deadlines.close()
+        self.log.flush()
+
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        if self._stopped:
+            transport.abort()
+            return
+        Connection(self, self.config.controller_listener_names[0]).take_over(transport, received)
+
+    async def _bind(self, listener: Listener) -> Endpoint:
+        def accept() -> Connection:
+            return Connection(self, listener.name)
+
+        try:
+            server = await self.loop.create_server(
+                accept,
+                listener.host or (None if listener.port else ANY_IPV4),
+                listener.port,
+                backlog=self.config.socket_listen_backlog_size,
+                start_serving=False,
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ListenerUnavailable(f"cannot listen on {listener}: {reason}") from error
+        self._servers.append(server)
+        port = _bound_port(server) or listener.port
+        return Endpoint(listener.name, listener.host, port, listener.security_protocol)
+
+    # Called by connections.
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Note a connection, and give it a place."""
+        counters = self.counters
+        counters.connections += 1
+        connection.number = counters.connections
+        counters.open_connections += 1
+        self.connections[connection] = None
+        self._idle.clear()
+        self.admission.enter(connection)
+
+    def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
+        """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
+
+        Who gave a connection up may still be heard on it, later than on the next: the kernel sends what it has taken.
+        A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a marker
+        ends a transaction that began since.
+        """
+        if lane == ADMIN_HELLO:
+            self.admission.prove(connection)
+            return True
+        before = self._peers.get((peer.broker_id, lane))
+        if before is not None and before.number > connection.number:
+            return False
+        self._peers[peer.broker_id, lane] = connection
+        if before is not None:
+            self._end_sessions(before)  # now: a fetch that waits must not read once more
+            before.abort()
+        self.admission.prove(connection)
+        return True
+
+    def tune(self, transport: asyncio.BaseTransport) -> None:
+        """Set the socket's options. Buffer sizes only if the operator gave them: the kernel's own tuning is better."""
+        socket = transport.get_extra_info("socket")
+        if socket is None:
+            return
+        for level, option, value in KEEPALIVE:
+            socket.setsockopt(level, option, value)
+        for name, option in BUFFER_OPTIONS.items():
+            size = int(self.config.given.get(name, -1))
+            if size > 0:
+                socket.setsockopt(SOL_SOCKET, option, size)
+
+    def connection_closed(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
+        del self.connections[connection]
+        self.counters.open_connections -= 1
+        self.admission.leave(connection)
+        self._end_sessions(connection)
+        if connection.peer is not None:
+            place = connection.peer.broker_id, connection.lane
+            if self._peers.get(place) is connection:
+                del self._peers[place]
+        if not self.connections:
+            self._idle.set()
+
+    def _end_sessions(self, connection: Connection) -> None:
+        for session_id in connection.session_ids:
+            self.sessions.end(session_id)
+
+    # Inside.
+
+    def _budget(self) -> MemoryBudget:
+        config = self.config
+        return MemoryBudget(
+            max_bytes(config.raftlog_memory_max_bytes, self.broker.env.memory_bytes),
+            requests=config.queued_max_request_bytes,
+            answers=config.raftlog_answers_max_bytes,
+        )
+
+    def _config_in_force(self) -> NodeConfig:
+        return effective_broker_config(self.config, self.broker.image())
+
+    def _say_limits(self) -> None:
+        most, wanted = self.admission.most_strangers, self._config_in_force().max_connections
+        if most < wanted < INT_MAX:
+            log.warning(
+                "max_connections_lowered",
+                given=wanted,
+                in_force=most,
+                reason="the process may not open more files, or raftlog.memory.max.bytes has no room for more",
+            )
+
+    def _schedule_sweep(self) -> None:
+        idle_s = self.config.connections_max_idle_ms / 1000
+        interval = min(idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_AT_MOST_S) if idle_s >= 0 else SWEEP_AT_MOST_S
+        interval = max(interval, SWEEP_AT_LEAST_S)
+        quiet = int(idle_s / interval) if idle_s >= 0 else 0
+        self._sweep_timer = self.loop.call_later(interval, self._sweep, max(1, quiet) if idle_s >= 0 else 0)
+
+    def _sweep(self, max_quiet_sweeps: int) -> None:
+        for connection in tuple(self.connections):
+            connection.run_guarded(partial(connection.sweep, max_quiet_sweeps=max_quiet_sweeps))
+        self.log.flush()
+        env = self.broker.env
+        if env.threads:
+            env.collect_garbage()  # here, since what it frees may belong to the loop
+            env.offload(env.trim_memory)  # after a burst it takes some tens of milliseconds
+        self._schedule_sweep()
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock:
+        request = AllocateProducerIds(self.config.node_id, self.broker.broker_epoch())
+        return await ask(self.broker, request, ProducerIdBlock)
+
+
+def _bound_port(server: asyncio.Server) -> int | None:
+    return next((socket.getsockname()[1] for socket in server.sockets), None)

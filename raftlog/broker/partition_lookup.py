@@ -1,0 +1,65 @@
+"""From what a client calls a partition to the replica that serves it, or to the broker that does (KIP-951)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from raftlog.base.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.broker.context import BrokerContext
+from raftlog.protocol.primitives import Endpoint
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+TopicKey = str | UUID
+"""A topic by name, or by id where the API's version has ids."""
+
+MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
+"""Errors that come with a hint at the current leader."""
+
+
+def locate(broker: BrokerContext, topic: TopicKey, index: int) -> Partition:
+    """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower."""
+    replicas = broker.replicas
+    key = (topic, index)
+    found = replicas.partitions.get(key) if isinstance(topic, str) else replicas.by_id.get(key)  # type: ignore[call-overload,arg-type]  # equal to a TopicPartition
+    if found is not None:
+        return found
+    if isinstance(topic, str):
+        return replicas.get(topic, index)
+    raise _missing(broker, topic, index)
+
+
+def _missing(broker: BrokerContext, topic_id: UUID, index: int) -> KafkaError:
+    state = broker.image().topic_by_id(topic_id)
+    if state is None:
+        return UnknownTopicId()
+    return NotLeaderOrFollower() if 0 <= index < len(state.partitions) else UnknownTopicOrPartition()
+
+
+def current_leader(broker: BrokerContext, topic: TopicKey, index: int) -> tuple[int, int] | None:
+    """Return (leader id, leader epoch) as the newest image has it, or None if the partition is not there."""
+    image = broker.image()
+    name = topic if isinstance(topic, str) else image.topic_names.get(topic)
+    state = None if name is None else image.partition(name, index)
+    return None if state is None else (state.leader, state.leader_epoch)
+
+
+def endpoints_of(broker: BrokerContext, broker_ids: Iterable[int], listener: str) -> list[Endpoint]:
+    """Return where to reach brokers on the listener that the client came by; unknown ones are left out."""
+    brokers = broker.image().brokers
+    found = []
+    for broker_id in sorted(set(broker_ids)):
+        state = brokers.get(broker_id)
+        endpoint = None if state is None else state.endpoint(listener)
+        if state is not None and endpoint is not None:
+            found.append(Endpoint(broker_id, endpoint.host, endpoint.port, state.rack))
+    return found

@@ -1,0 +1,169 @@
+"""Runs the cleanings of compacted logs beside everything else: which log is next, and who has the loop meanwhile.
+
+What a cleaning keeps is the storage room's; here is only when it runs, and how it ends. A log whose cleaning fails, for
+whatever reason, is named as uncleanable and tried again later; the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.base.errors import CorruptMessage, KafkaError
+from raftlog.base.failures import Failures
+from raftlog.base.log import get_logger
+from raftlog.broker.replicas.log_directories import Volume
+from raftlog.broker.turns import in_turns
+from raftlog.storage.batch_reader import OffloadSteps
+from raftlog.storage.cleaner import Cleaning
+from raftlog.storage.log_to_clean import LogToClean, find_log_to_clean
+
+if TYPE_CHECKING:
+    from raftlog.broker.replicas.replicas import Replicas
+    from raftlog.replication.partition import Partition
+
+CHORE: Final = "compaction"
+"""Its name among the failures."""
+TURN_S: Final = 0.001
+"""After so much work the loop does other things, for as long as it took."""
+TURN_STEPS: Final = 64
+"""So many steps at most, where no clock tells how long they took."""
+
+log = get_logger(__name__)
+
+
+class Compaction:
+    """Cleans one log at a time, whatever their number. Its counts only grow while the process lives."""
+
+    def __init__(self, replicas: Replicas, failures: Failures) -> None:
+        self._replicas = replicas
+        self._env = replicas.env
+        self._failures = failures
+        self.cleanings = 0
+        """Those that came to their end."""
+        self.failures = 0
+        """Those that met damage, a disk that refused, or a batch that could not be made anew."""
+        self.seconds = 0.0
+        self.bytes_before = 0
+        self.bytes_after = 0
+        self.records_removed = 0
+
+    async def clean(self, volume: Volume) -> bool:
+        """Clean every log of a volume that is worth it, the dirtiest first; says whether any was cleaned."""
+        before = self.cleanings
+        for partition in await self._due(volume):
+            bounds = self._bounds(partition)  # time has passed since they were put in order
+            if bounds is not None and self._is_here(volume, partition):
+                await self._clean(volume, partition, bounds)
+        return self.cleanings > before
+
+    async def _due(self, volume: Volume) -> list[Partition]:
+        now = asyncio.get_running_loop().time
+        found: list[tuple[float, int, Partition]] = []
+        async for name, opened in in_turns(self._env, tuple(volume.logs.items())):
+            partition = self._replicas.partitions.get(name) if opened.compacted else None
+            if partition is None or partition.leader_epoch < 0:
+                continue
+            if not self._failures.is_due(CHORE, str(name), now()):
+                continue
+            bounds = self._bounds(partition)
+            if bounds is not None and bounds.is_due(opened.config):
+                found.append((-bounds.ratio, len(found), partition))
+        return [partition for _, _, partition in sorted(found)]
+
+    def _bounds(self, partition: Partition) -> LogToClean | None:
+        """Return what may be cleaned of a log; None: nothing, or that could not be found out."""
+        opened, now_ms = partition.log, self._env.ages.now_ms()
+        try:
+            bounds = find_log_to_clean(opened, end_limit=partition.last_stable_offset, now_ms=now_ms)
+        except OSError:
+            return None  # whoever reads there next has to do with it
+        except Exception as error:
+            self._note_failure(partition, error)
+            return None
+        if bounds is None and opened.damage is None:
+            self._failures.succeeded(CHORE, str(partition.name))
+        return bounds
+
+    def _note_failure(self, partition: Partition, error: Exception) -> None:
+        self.failures += 1
+        self._failures.failed(CHORE, str(partition.name), error, asyncio.get_running_loop().time())
+
+    def _is_here(self, volume: Volume, partition: Partition) -> bool:
+        return volume.error is None and volume.logs.get(partition.name) is partition.log
+
+    async def _clean(self, volume: Volume, partition: Partition, bounds: LogToClean) -> None:
+        cleaning = Cleaning(
+            partition.log,
+            bounds,
+            now_ms=self._env.ages.now_ms(),
+            latest_ms=self._env.ages.latest_ms(),
+            may_forget=self._replicas.is_whole(partition),
+            map_bytes=self._replicas.config_in_force.log_cleaner_dedupe_buffer_size,
+        )
+        now = asyncio.get_running_loop().time
+        began_at = now()
+        try:
+            with closing(cleaning.steps()) as steps:
+                await self._run(steps, volume, partition)
+        except Exception as error:
+            # whose file was deleted or dropped under it says so, and is neither damage nor a failing disk
+            if self._is_here(volume, partition) and not cleaning.is_log_changed:
+                await self._fail(volume, partition, cleaning.position, error)
+        self.seconds += now() - began_at
+        self.bytes_before += cleaning.bytes_before
+        self.bytes_after += cleaning.bytes_after
+        self.records_removed += cleaning.records_before - cleaning.records_after
+        if not cleaning.is_complete:
+            return
+        self.cleanings += 1
+        self._failures.succeeded(CHORE, str(partition.name))
+        self._replicas.log_event(
+            "log_compacted",
+            partition,
+            bytes_before=cleaning.bytes_before,
+            bytes_after=cleaning.bytes_after,
+            records_before=cleaning.records_before,
+            records_after=cleaning.records_after,
+            cleaned_until=cleaning.cleaned_until,
+        )
+
+    async def _run(self, steps: OffloadSteps[None], volume: Volume, partition: Partition) -> None:
+        """Take the steps a millisecond's worth at a time, and those that wait for the disk away from the loop."""
+        now = self._replicas.stopwatch
+        answer: Any = None
+        began_at, taken = now(), 0
+        while self._is_here(volume, partition):
+            try:
+                call = steps.send(answer)
+            except StopIteration:
+                return
+            answer, taken = None, taken + 1
+            if call is not None:
+                answer = await self._env.offload(call)
+            elif (took := now() - began_at) > TURN_S or taken >= TURN_STEPS:
+                await asyncio.sleep(took)
+            else:
+                continue
+            began_at, taken = now(), 0
+
+    async def _fail(self, volume: Volume, partition: Partition, position: int, error: Exception) -> None:
+        if isinstance(error, OSError):
+            self._replicas.logs.report(volume, error)
+        self._note_failure(partition, error)
+        if isinstance(error, CorruptMessage):
+            await self._look(partition, position, error)
+
+    async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
+        """Have the log look at what a cleaning found unsound, as a reader would, so that the replica is repaired."""
+        log.warning(
+            "compaction_met_damage", topic=partition.topic, partition=partition.index, reason=str(error)
+        )
+        opened = partition.log
+        read = partial(opened.read, offset, 1, end_offset=opened.log_end_offset, cached=False)
+        try:
+            await self._env.offload(read)
+        except KafkaError as refused:
+            partition.read_error_for_client(refused)

@@ -1,0 +1,147 @@
+"""The other brokers as this one follows them: a fetcher for each that leads something replicated here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlog.base.env import Env
+from raftlog.base.errors import BrokerNotAvailable
+from raftlog.base.types import NO_BROKER, NO_EPOCH
+from raftlog.broker.links.peer_auth import ADMIN_HELLO, HELLO, prove_membership
+from raftlog.broker.links.peer_channel import PeerChannel
+from raftlog.broker.replicas.fetcher import LeaderFetcher
+from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.metadata.image import MetadataImage
+from raftlog.replication.replica_host import ReplicaId
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.replication.partition import Partition
+
+CONNECT_TIMEOUT = 2.0
+"""Seconds to connect to a leader and prove who we are."""
+RESPONSE_OVERHEAD_BYTES = 1 << 20
+"""What a fetch response may hold besides records."""
+
+
+class Peers:
+    """Fetchers by leader, and which partition is with which."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: NodeConfig,
+        *,
+        image: Callable[[], MetadataImage],
+        broker_epoch: Callable[[], int],
+        flush: Callable[[], asyncio.Future[Any] | None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._image = image
+        self.broker_epoch = broker_epoch
+        self.flush = flush
+        self._loop = loop
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[Partition, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        # a first batch may be larger than the limit of the fetch, but it came to its leader in one request
+        self._max_frame_bytes = (
+            config.replica_fetch_response_max_bytes
+            + config.socket_request_max_bytes
+            + RESPONSE_OVERHEAD_BYTES
+        )
+        self.quota = Quota(loop.time)
+        """What replicas here may fetch as long as they catch up and are throttled."""
+        self.nonce = env.unguessable.randbytes
+        """Source of the handshake's nonces."""
+        self.on_leader_lost: Callable[[int], None] = _ignore
+        self.on_leader_found: Callable[[int], None] = _ignore
+        """A leader's connection ended, and not by us; there is one to it (again)."""
+
+    @property
+    def fetchers(self) -> dict[int, LeaderFetcher]:
+        """By leader; for metrics and tests."""
+        return self._fetchers
+
+    def follow(self, partition: Partition, leader: int | None) -> None:
+        """Fetch this partition from `leader` from now on; None or NO_BROKER: from nobody."""
+        before = self._leaders.pop(partition, None)
+        if before is not None and before != leader:
+            fetcher = self._fetchers[before]
+            fetcher.unfollow(partition)
+            if not len(fetcher):
+                self._drop(before)
+        if leader is None or leader == NO_BROKER:
+            return
+        self._leaders[partition] = leader
+        if leader not in self._fetchers:
+            self._fetchers[leader] = LeaderFetcher(leader, peers=self, config=self._config, loop=self._loop)
+        self._fetchers[leader].follow(partition)
+
+    def broker_changed(self, broker_id: int) -> None:
+        """Another broker registered, moved or was unfenced: try it now rather than after a pause."""
+        fetcher = self._fetchers.get(broker_id)
+        if fetcher is not None:
+            fetcher.leader_changed()
+
+    def reconnect_all(self) -> None:
+        """Our own broker epoch changed: leaders must hear it on a new connection (KIP-903)."""
+        for fetcher in self._fetchers.values():
+            fetcher.reconnect()
+
+    def leader_lost(self, leader: int) -> None:
+        self.on_leader_lost(leader)
+
+    async def close(self) -> None:
+        self._leaders.clear()  # a disk that fails from now on finds nothing to give up
+        for leader in tuple(self._fetchers):
+            self._drop(leader)
+        await asyncio.gather(*self._closing)
+
+    def _drop(self, leader: int) -> None:
+        task = self._loop.create_task(self._fetchers.pop(leader).close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def connect(
+        self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int = HELLO
+    ) -> PeerChannel:
+        """Connect to another broker's inter-broker listener and have both sides prove the cluster secret."""
+        state = self._image().brokers.get(leader)
+        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name or "")
+        epoch = self.broker_epoch()
+        if endpoint is None or epoch == NO_EPOCH:
+            raise BrokerNotAvailable(f"broker {leader} is not registered, or we are not")
+        channel = PeerChannel(max_frame_bytes=self._max_frame_bytes)
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await self._loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
+            try:
+                await prove_membership(
+                    channel.ask,
+                    secret=self._config.cluster_secret,
+                    own=ReplicaId(self._config.node_id, epoch),
+                    server_id=leader,
+                    nonce=self.nonce,
+                    hello=hello,
+                )
+                channel.adopt(on_lost)
+            except BaseException:
+                channel.close()
+                raise
+        self.on_leader_found(leader)
+        return channel
+
+
+async def introduce(ask: Callable[[bytes], Awaitable[bytes]], config: NodeConfig, *, broker_id: int) -> None:
+    """Have a broker take a connection of this node's admin API for what it is. Raises KafkaError."""
+    own = ReplicaId(config.node_id, NO_EPOCH)
+    secret = config.cluster_secret
+    await prove_membership(ask, secret=secret, own=own, server_id=broker_id, hello=ADMIN_HELLO)
+
+
+def _ignore(leader: int) -> None:
+    pass

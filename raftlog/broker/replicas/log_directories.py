@@ -1,0 +1,299 @@
+"""The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
+
+Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
+restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from raftlog.base.env import Env
+from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
+from raftlog.base.log import get_logger
+from raftlog.base.types import TopicPartition
+from raftlog.broker.replicas.flusher import Flusher
+from raftlog.storage.files import PooledDisk
+from raftlog.storage.log import Log
+from raftlog.storage.log_directory import LogDirectory, Offsets
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig, TopicConfig
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+RECOVERIES_AT_ONCE = 8
+"""Logs that are being recovered at a time."""
+CLOSES_AT_ONCE = 4
+"""Threads that share a volume's logs at a clean stop."""
+
+log = get_logger(__name__)
+
+
+class Recovered(NamedTuple):
+    """A log found on disk, and what the checkpoints said of it."""
+
+    name: TopicPartition
+    log: Log
+    high_watermark: int
+
+
+class NewLog(NamedTuple):
+    """A log to be made."""
+
+    name: TopicPartition
+    topic_id: UUID
+    config: TopicConfig
+    volume: Volume
+
+
+class Volume:
+    """One log directory in use."""
+
+    def __init__(self, directory: LogDirectory, flusher: Flusher) -> None:
+        self.directory = directory
+        self.flusher = flusher
+        self.logs: dict[TopicPartition, Log] = {}
+        self.error: OSError | None = None
+        self.generation = 0
+        """Grows whenever checkpoints forget something: those drawn up before are out of date."""
+        self._checkpoints = Lock()
+
+    def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
+        """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
+
+        It may name a log that was deleted since, and another log of that name must not be judged by it.
+        """
+        with self._checkpoints:
+            if generation == self.generation:
+                write(offsets)
+            return generation == self.generation
+
+    def remove_checkpoints(self, names: Iterable[TopicPartition]) -> None:
+        """New logs of these names are about to be made: no checkpoint may speak of former ones any more."""
+        with self._checkpoints:
+            self.generation += 1
+            self.directory.remove_checkpoints(names)
+
+    @property
+    def path(self) -> str:
+        return self.directory.path
+
+
+class Logs:
+    """All logs of this broker. `failed` is told of each volume that goes offline."""
+
+    def __init__(self, env: Env, config: NodeConfig, failed: Callable[[Volume], None]) -> None:
+        self._env = env
+        self._config = config
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self.disk = PooledDisk(env.disk, limit=env.open_files)
+        self.volumes: list[Volume] = []
+        self.failed_directory_ids: tuple[UUID, ...] = ()
+
+    @property
+    def directory_ids(self) -> tuple[UUID, ...]:
+        """The ids of all directories, failed ones too."""
+        return tuple(volume.directory.directory_id for volume in self.volumes)
+
+    @property
+    def online(self) -> list[Volume]:
+        return [volume for volume in self.volumes if volume.error is None]
+
+    def open_directories(self, cluster_id: str | None) -> None:
+        """Open every log directory, once. Raises ForeignLogDirectory; OSError where one cannot be used."""
+        if self.volumes:
+            return
+        for path in self._config.log_dirs:
+            directory = LogDirectory.open(
+                self._env.disk,
+                path,
+                node_id=self._config.node_id,
+                cluster_id=cluster_id,
+                new_directory_id=lambda: UUID(int=self._env.unguessable.getrandbits(128), version=4),
+            )
+            volume = Volume(directory, Flusher(self._env, self._loop))
+            volume.flusher.failed = partial(self.fail, volume)
+            self.volumes.append(volume)
+
+    async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[Recovered]:
+        """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline."""
+        slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
+
+        async def open_one(volume: Volume, name: TopicPartition) -> Recovered | None:
+            async with slots:
+                try:
+                    opened = await self._env.offload(lambda: self._open(volume, name, None, config_of(name)))
+                except OSError as error:
+                    self.fail(volume, error)
+                    return None
+            volume.logs[name] = opened
+            return Recovered(name, opened, volume.directory.high_watermarks.get(name, 0))
+
+        jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
+        found = [each for each in await asyncio.gather(*jobs) if each is not None]
+        log.info(
+            "logs_recovered",
+            logs=len(found),
+            clean=not found or all(each.directory.was_clean_shutdown for each in self.volumes),
+        )
+        return found
+
+    def _open(self, volume: Volume, name: TopicPartition, topic_id: UUID | None, config: TopicConfig) -> Log:
+        directory = volume.directory
+        opened = Log.open(
+            self.disk,
+            directory.partition_path(name),
+            config=config,
+            recovery_point=directory.recovery_points.get(name, 0),
+            clean=directory.was_clean_shutdown,
+            topic_id=topic_id,
+            now_ms=self._env.wall_clock_ms(),
+        )
+        # what was cut since that was written is not in the recovery point any more
+        opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
+        start = directory.log_starts.get(name, 0)
+        if opened.log_start_offset < start <= opened.log_end_offset:
+            opened.advance_log_start(start)
+        return opened
+
+    def create(self, news: Sequence[NewLog]) -> list[Log | Exception]:
+        """Make empty logs, or say why not. May wait for the disk, and run away from the loop."""
+        try:
+            for volume in dict.fromkeys(new.volume for new in news):
+                volume.remove_checkpoints([new.name for new in news if new.volume is volume])
+        except OSError as error:
+            return [error for _ in news]
+        return [self._try_to_create(new) for new in news]
+
+    def _try_to_create(self, new: NewLog) -> Log | Exception:
+        try:
+            return self._open(new.volume, new.name, new.topic_id, new.config)
+        except (OSError, InconsistentTopicId) as error:
+            return error
+
+    def roomiest(self, planned: Sequence[NewLog]) -> Volume:
+        """The online volume with the fewest logs, `planned` included. KafkaStorageError if none is left."""
+        volumes = self.online
+        if not volumes:
+            raise KafkaStorageError()
+        if len(volumes) == 1:
+            return volumes[0]
+        more = Counter(new.volume for new in planned)
+        return min(volumes, key=lambda each: len(each.logs) + more[each])
+
+    def take(self, new: NewLog, made: Log | Exception) -> Log:
+        """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
+        if isinstance(made, OSError):
+            self.report(new.volume, made)
+            raise KafkaStorageError() from made
+        if isinstance(made, Exception):
+            raise KafkaStorageError(f"the folder of {new.name} belongs to another topic of that name")
+        if new.volume.error is not None:
+            made.close(clean=False)
+            raise KafkaStorageError()
+        new.volume.logs[new.name] = made
+        return made
+
+    def volume_of(self, opened: Log) -> Volume:
+        """The volume that holds a log."""
+        folder = opened.directory.rpartition("/")[0]
+        return next(volume for volume in self.volumes if volume.path == folder)
+
+    def remove(self, name: TopicPartition, volume: Volume) -> None:
+        """Take a log out of service; its files are removed away from the loop."""
+        removed = volume.logs.pop(name, None)
+        if removed is None or volume.error is not None:
+            return
+        try:
+            removed.close(clean=False)
+            path = volume.directory.rename_for_deletion(
+                removed.directory, f"{self._env.unguessable.getrandbits(128):032x}"
+            )
+        except OSError as error:
+            self.report(volume, error)
+            return
+        self._env.offload(partial(volume.directory.remove_folder, path)).add_done_callback(_note_removal)
+
+    def set_aside(self, name: TopicPartition, volume: Volume) -> str:
+        """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.
+
+        For logs that are nobody's as far as this node can tell. They are left to a person, who may know better.
+        """
+        removed = volume.logs.pop(name)
+        target = f"{removed.directory}.{self._env.unguessable.getrandbits(128):032x}-stray"
+        if volume.error is None:
+            try:
+                removed.close(clean=False)
+                self._env.disk.rename(removed.directory, target)
+            except OSError as error:
+                self.report(volume, error)
+        return target
+
+    def report(self, volume: Volume, error: OSError) -> None:
+        """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
+        if error.errno in DISK_FULL:
+            log.warning("disk_full", directory=volume.path)
+        elif error.errno in TOO_MANY_FILES:
+            log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
+        else:
+            self.fail(volume, error)
+
+    def fail(self, volume: Volume, error: OSError) -> None:
+        """Take a volume offline; the second time nothing happens."""
+        if volume.error is not None:
+            return
+        volume.error = error
+        volume.flusher.stop()
+        self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
+        log.error("log_directory_failed", directory=volume.path, reason=str(error))
+        self._failed(volume)
+
+    async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
+        """Make everything durable, and mark the directories clean."""
+        for volume in self.online:
+            await volume.flusher.drain()
+            try:
+                await self._close_logs(tuple(volume.logs.values()))
+                await self._env.offload(partial(_mark_clean, volume, high_watermarks, broker_epoch))
+            except OSError as error:
+                log.error("log_directory_failed", directory=volume.path, reason=str(error))
+
+    async def _close_logs(self, logs: tuple[Log, ...]) -> None:
+        shares = [logs[start::CLOSES_AT_ONCE] for start in range(CLOSES_AT_ONCE)]
+        await asyncio.gather(*(self._env.offload(partial(_close, share)) for share in shares))
+
+
+def _close(logs: Iterable[Log]) -> None:
+    for each in logs:
+        each.close(clean=True)
+
+
+def _mark_clean(volume: Volume, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
+    directory = volume.directory
+    directory.write_recovery_points(offsets(volume.logs.items(), lambda each: each.recovery_point))
+    directory.write_log_starts(offsets(volume.logs.items(), lambda each: each.log_start_offset))
+    directory.write_high_watermarks({name: high_watermarks[name] for name in volume.logs})
+    directory.write_cleaner_offsets(offsets(volume.logs.items(), lambda each: each.cleaned_until))
+    directory.write_clean_shutdown_file(broker_epoch)
+
+
+def offsets(
+    logs: Iterable[tuple[TopicPartition, Log]], of: Callable[[Log], int]
+) -> dict[TopicPartition, int]:
+    """One offset of each log, without the zeros that mean nothing."""
+    return {name: offset for name, each in logs if (offset := of(each))}
+
+
+def _note_removal(future: asyncio.Future[None]) -> None:
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        log.warning("deleted_log_left_behind", reason=str(error))

@@ -1,0 +1,546 @@
+"""This broker's replicas: which partitions it holds, and what the metadata, the disks and the other brokers do to them.
+
+It reconciles: it compares the newest image with what it has, and never takes orders. It is the `Host` of its
+partitions: their notes are gathered here and acted upon once per loop iteration.
+
+Ordering law of a removal: the partition is retired, then its fetcher and flusher let it go, then the files go; a topic
+of the same name that is made meanwhile waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from raftlog.base.config import topic_config
+from raftlog.base.config_setting import LONG_MAX
+from raftlog.base.env import Env, raise_failure
+from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from raftlog.base.log import get_logger
+from raftlog.base.types import TopicPartition
+from raftlog.broker.replicas.fetchers import Peers
+from raftlog.broker.replicas.isr_changes import IsrChanges
+from raftlog.broker.replicas.log_directories import Logs, NewLog, Volume
+from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.broker.replicas.timeline import Timeline
+from raftlog.metadata.effective_config import effective_broker_config
+from raftlog.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerState,
+    MetadataImage,
+    PartitionState,
+    changed_partitions,
+)
+from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.leader_role import LeaderRole
+from raftlog.replication.partition import Partition
+from raftlog.replication.traffic import Traffic
+from raftlog.storage.log import Log
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig, TopicConfig
+    from raftlog.broker.context import Submit
+
+EVENT_LEVELS = {
+    "committed_records_truncated": "error",
+    "log_truncated": "warning",
+    "damaged_log_accepted": "error",
+    "damaged_log_cut": "error",
+    "damaged_replica_leads": "error",
+    "log_damaged": "error",
+}
+"""Events of partitions that are more than news (`info`)."""
+ROLES_SAID_ONE_BY_ONE = 20
+"""Role changes of one image that get a line each; more are only counted."""
+
+CREATED_ON_LOOP = 8
+"""Missing replicas that are made at once, so that a small topic is there when its creation is answered."""
+CREATED_AT_ONCE = 32
+"""Replicas of one batch where there are more."""
+REMOVED_AT_ONCE = 200
+"""Replicas that leave in one turn of the loop, some 20 µs each; of a larger topic the others follow, turn by turn."""
+LONGEST_FLUSH_MS = 30 * 86_400_000
+"""A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
+CREATE_AGAIN_AFTER = 5.0
+"""Seconds after which a replica is tried again that a full disk had no room for."""
+
+log = get_logger(__name__)
+
+
+class Replicas:
+    """All replicas of one broker. `start` first; then `on_metadata` with every image; `close` last."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: NodeConfig,
+        *,
+        submit: Submit,
+        image: Callable[[], MetadataImage],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.broker_id = config.node_id
+        self.replica_lag_time_max = config.replica_lag_time_max_ms / 1000
+        self.flush_before_commit = config.log_flush_policy == "commit"
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.by_id: dict[tuple[UUID, int], Partition] = {}
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
+        """By topic; it outlives replicas that go elsewhere and come back, but not the topic."""
+        self.broker_epoch = broker_epoch
+        self._image = image
+        self._applied = EMPTY_IMAGE
+        self._loop = loop = asyncio.get_running_loop()
+        self.now = loop.time
+        # an event loop's own time may stand still within one callback; a simulation has no other
+        self.stopwatch = time.perf_counter if env.threads else loop.time
+        self.logs = Logs(env, config, self._volume_failed)
+        self._volumes: dict[Partition, Volume] = {}
+        self._due_to_flush: set[Partition] = set()
+        self._told: list[Partition] = []
+        self._removing: set[TopicPartition] = set()
+        self._missing: dict[TopicPartition, None] = {}
+        self._leaving: dict[TopicPartition, None] = {}
+        """Replicas that the image no longer places here."""
+        self._dismissing: asyncio.Task[None] | None = None
+        self._creating: asyncio.Future[list[Log | Exception]] | None = None
+        self._strays_removed = False
+        self._timeline = Timeline(loop)
+        self._closed = False
+        self._damaged: dict[Partition, None] = {}
+        self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
+        self.sent, self.fetched = Quota(loop.time), Quota(loop.time)
+        """What replicas that are throttled may fetch: from leaders here, and to replicas here."""
+        self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
+        self.peers.quota = self.fetched
+        self._throttle(EMPTY_IMAGE)
+        self.on_directory_failed: Callable[[], None] = _nothing
+        """Called when a log directory failed, so that the next heartbeat leaves at once."""
+        self.on_log_damaged: Callable[[], None] = _nothing
+        """Called when a log was found damaged, likewise."""
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the log directories and recover every log in them. Raises ForeignLogDirectory; OSError."""
+        self.logs.open_directories(self.config.cluster_id)
+        for name, opened, high_watermark in await self.logs.recover(self._config_of):
+            volume = self.logs.volume_of(opened)
+            if opened.topic_id is None:
+                # Its first flush would have made its topic id durable, or that file was lost by other means.
+                directory = self.logs.set_aside(name, volume)
+                # An empty one is a replica that lost its power right after it was created: nobody misses it.
+                say = log.error if opened.log_end_offset > opened.log_start_offset else log.warning
+                say(
+                    "log_without_topic_id_set_aside",
+                    directory=directory,
+                    log_end_offset=opened.log_end_offset,
+                )
+                continue
+            partition = Partition(name, opened.topic_id, log=opened, host=self, high_watermark=high_watermark)
+            self._add(partition, volume)
+
+    async def close(self) -> None:
+        """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
+        self._closed = True
+        self._missing.clear()
+        if self._dismissing is not None:
+            self._dismissing.cancel()
+        if self._creating is not None:
+            await asyncio.wait([self._creating])
+        self._isr_changes.close()
+        await self.peers.close()
+        high_watermarks = {name: each.high_watermark for name, each in self.partitions.items()}
+        for partition in self.partitions.values():
+            partition.go_offline(NotLeaderOrFollower)
+        await self.logs.close(high_watermarks=high_watermarks, broker_epoch=self.broker_epoch())
+
+    @property
+    def directory_ids(self) -> tuple[UUID, ...]:
+        return self.logs.directory_ids
+
+    @property
+    def failed_directory_ids(self) -> tuple[UUID, ...]:
+        """For heartbeats: the controller takes the leaderships on them away."""
+        return self.logs.failed_directory_ids
+
+    @property
+    def damaged(self) -> tuple[tuple[UUID, int], ...]:
+        """For heartbeats: (topic id, partition) of damaged replicas that the metadata still counts on."""
+        if not self._damaged:
+            return ()
+        self._damaged = {partition: None for partition in self._damaged if partition.log.damage is not None}
+        return tuple(
+            (partition.topic_id, partition.index)
+            for partition in self._damaged
+            if self._is_counted(partition)
+        )
+
+    def _is_counted(self, partition: Partition) -> bool:
+        image = self._image()
+        topic = image.topics.get(partition.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return False
+        state = image.partition(partition.topic, partition.index)
+        if state is None or self.broker_id not in state.isr:
+            return False
+        return not (state.isr_lost and state.leader == self.broker_id)
+
+    # -- finding them -------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, index: int) -> Partition:
+        """Return the replica held here. UnknownTopicOrPartition, or NotLeaderOrFollower if others hold it."""
+        partition = self.partitions.get((topic, index))  # type: ignore[call-overload]  # equal to its NamedTuple
+        if partition is not None:
+            return partition  # type: ignore[no-any-return]
+        state = self._image().partition(topic, index)
+        if state is None:
+            raise UnknownTopicOrPartition()
+        if self.broker_id in state.replicas and not self.logs.online:
+            raise KafkaStorageError()
+        raise NotLeaderOrFollower()
+
+    def _add(self, partition: Partition, volume: Volume) -> None:
+        self.partitions[partition.name] = partition
+        self.by_id[partition.topic_id, partition.index] = partition
+        self._volumes[partition] = volume
+        partition.traffic = self.traffic[partition.topic]
+        if partition.log.damage is not None:
+            self._note_damage(partition)
+
+    # -- reconciling --------------------------------------------------------------------------------------------
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take the roles that the newest image gives.
+
+        An image that does not hold this process's own registration yet is passed over: it may name this broker as the
+        leader that its earlier life was. (So `old` is not what is compared with, but the last image that was not.)
+        """
+        own = new.brokers.get(self.broker_id)
+        if self._closed or own is None or own.broker_epoch != self.broker_epoch():
+            return
+        old, self._applied = self._applied, new
+        moved: list[Partition] = []
+        for name, topic, was, state in changed_partitions(old, new):
+            if topic is None or state is None or self.broker_id not in state.replicas:
+                if was is not None:
+                    self._leaving[name] = None
+                if topic is None:
+                    self.traffic.pop(name.topic, None)
+            elif self._holds(name, topic.topic_id):
+                self._reconcile(self.partitions[name], state, moved)
+            else:
+                self._missing[name] = None
+        self._dismiss()
+        self._say(moved)
+        self._create_missing()
+        if new.configs is not old.configs:
+            self._reconfigure(old, new)
+        if new.brokers is not old.brokers:
+            self._brokers_changed(old, new)
+        if not own.fenced and not self._strays_removed:
+            self._strays_removed = True
+            self._remove_strays(new)
+
+    def _dismiss(self) -> None:
+        """Remove replicas that the image does not place here, many in turns; those that it places here again stay."""
+        for name in tuple(islice(self._leaving, REMOVED_AT_ONCE)):
+            del self._leaving[name]
+            partition, topic = self.partitions.get(name), self._applied.topics.get(name.topic)
+            state = self._applied.partition(name.topic, name.partition)
+            if partition is None or topic is None or topic.topic_id != partition.topic_id or state is None:
+                self._remove(name)
+            elif self.broker_id not in state.replicas:
+                self._remove(name, elsewhere=True)
+        if self._leaving and self._dismissing is None:
+            self._dismissing = self._loop.create_task(self._dismiss_the_others())
+            self._dismissing.add_done_callback(raise_failure)
+
+    async def _dismiss_the_others(self) -> None:
+        while self._leaving:
+            await self.env.turns.next()
+            self._dismiss()
+        self._dismissing = None
+
+    def _holds(self, name: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the replica of this very topic is here; one of an older topic of that name is removed."""
+        partition = self.partitions.get(name)
+        if partition is not None and partition.topic_id != topic_id:
+            self._remove(name)
+            return False
+        return partition is not None
+
+    def _reconcile(self, partition: Partition, state: PartitionState, moved: list[Partition]) -> None:
+        leader_epoch = partition.leader_epoch
+        partition.reconcile(state)
+        if partition.leader_epoch == leader_epoch:
+            return
+        moved.append(partition)
+        role = partition.role
+        self.peers.follow(partition, role.leader if isinstance(role, FollowerRole) else None)
+
+    def _create_missing(self) -> None:
+        """Make the replicas that the image places here. A few at once; many away from the loop, a batch at a time:
+        each makes a folder and files, which wait while the file system's journal does.
+        """
+        if self._creating is not None or not self._missing:
+            return
+        if len(self._missing) <= CREATED_ON_LOOP:
+            news = self._next_missing(CREATED_ON_LOOP)
+            self._take_created(news, self.logs.create(news))
+        elif news := self._next_missing(CREATED_AT_ONCE):
+            self._creating = self.env.offload(partial(self.logs.create, news))
+            self._creating.add_done_callback(partial(self._created, news))
+
+    def _next_missing(self, most: int) -> list[NewLog]:
+        """Take the next logs to make; those whose predecessor is still being removed wait for that."""
+        image = self._applied
+        news: list[NewLog] = []
+        for name in tuple(self._missing):
+            if len(news) == most:
+                break
+            if name in self._removing:
+                continue
+            del self._missing[name]
+            state = image.partition(name.topic, name.partition)
+            if state is None or self.broker_id not in state.replicas or name in self.partitions:
+                continue
+            try:
+                volume = self.logs.roomiest(news)
+            except KafkaStorageError as error:
+                self._not_created(name, error)
+                continue
+            news.append(NewLog(name, image.topics[name.topic].topic_id, self._config_of(name), volume))
+        return news
+
+    def _created(self, news: list[NewLog], future: asyncio.Future[list[Log | Exception]]) -> None:
+        self._creating = None
+        made = future.result()
+        if self._closed:
+            for each in made:
+                if isinstance(each, Log):
+                    each.close(clean=False)
+            return
+        self._take_created(news, made)
+        self._create_missing()
+
+    def _take_created(self, news: list[NewLog], made: list[Log | Exception]) -> None:
+        """Give each the role that the newest image has for it, which may have changed meanwhile."""
+        image = self._applied
+        moved: list[Partition] = []
+        for new, each in zip(news, made, strict=True):
+            try:
+                created = self.logs.take(new, each)
+            except KafkaStorageError as error:
+                self._not_created(new.name, error)
+                continue
+            partition = Partition(new.name, new.topic_id, log=created, host=self)
+            self._add(partition, new.volume)
+            state = image.partition(new.name.topic, new.name.partition)
+            if state is None or self.broker_id not in state.replicas:
+                self._remove(new.name, elsewhere=state is not None)
+            elif self._holds(new.name, image.topics[new.name.topic].topic_id):
+                partition.configure(self._config_of(new.name))
+                self._reconcile(partition, state, moved)
+        self._say(moved)
+
+    def _not_created(self, name: TopicPartition, error: KafkaStorageError) -> None:
+        log.error("replica_not_created", topic=name.topic, partition=name.partition, reason=error.message)
+        if self.logs.online:
+            self._missing[name] = None
+            self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
+
+    def _remove(self, name: TopicPartition, *, set_aside: bool = False, elsewhere: bool = False) -> None:
+        partition = self.partitions.pop(name, None)
+        if partition is None:
+            return
+        del self.by_id[partition.topic_id, partition.index]
+        volume = self._volumes.pop(partition)
+        self._damaged.pop(partition, None)
+        partition.stop_replica(elsewhere=elsewhere)
+        self.peers.follow(partition, None)
+        self._removing.add(name)
+        volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
+
+    def _removed(self, name: TopicPartition, volume: Volume, *, set_aside: bool) -> None:
+        if set_aside:
+            directory = self.logs.set_aside(name, volume)
+            log.warning("stray_replica_set_aside", directory=directory)
+        else:
+            self.logs.remove(name, volume)
+        self._removing.discard(name)
+        if name in self._missing:
+            self._loop.call_soon(self._create_missing)
+
+    def _remove_strays(self, image: MetadataImage) -> None:
+        """We are unfenced in this image, so it is whole: what it does not place here is left over.
+
+        Most likely its topic was deleted meanwhile. But it may as well be that the metadata was lost, or that the
+        folder is another cluster's, Apache Kafka's say: so nothing is deleted.
+        """
+        for name, partition in tuple(self.partitions.items()):
+            topic = image.topics.get(name.topic)
+            state = image.partition(name.topic, name.partition)
+            known = topic is not None and topic.topic_id == partition.topic_id
+            if not known or state is None or self.broker_id not in state.replicas:
+                self._remove(name, set_aside=True)
+
+    def _say(self, moved: list[Partition]) -> None:
+        if not moved:
+            return
+        leading = sum(each.is_leader for each in moved)
+        log.info("roles_changed", leading=leading, following=len(moved) - leading)
+        for each in moved:
+            event = "partition_became_leader" if each.is_leader else "partition_became_follower"
+            self.log_event(event, each, log_end_offset=each.log_end_offset)
+
+    # -- configs and brokers ------------------------------------------------------------------------------------
+
+    @property
+    def config_in_force(self) -> NodeConfig:
+        """This broker's settings as they are now: what may change while it runs is read here each time."""
+        return effective_broker_config(self.config, self._applied)
+
+    def _config_of(self, name: TopicPartition) -> TopicConfig:
+        image = self._applied
+        return topic_config(
+            self.config, image.broker_configs(self.broker_id), image.config("topic", name.topic)
+        )
+
+    def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
+        changed = {
+            key for key in {*old.configs, *new.configs} if old.configs.get(key) != new.configs.get(key)
+        }
+        self._throttle(new)
+        everywhere = any(kind == "broker" and who in ("", str(self.broker_id)) for kind, who in changed)
+        topics = {who for kind, who in changed if kind == "topic"}
+        for name, partition in self.partitions.items():
+            if everywhere or name.topic in topics:
+                partition.configure(self._config_of(name))
+
+    def _throttle(self, image: MetadataImage) -> None:
+        """Take the rates of KIP-73 that are in force."""
+        config = effective_broker_config(self.config, image)
+        for quota, rate in (
+            (self.sent, config.leader_replication_throttled_rate),
+            (self.fetched, config.follower_replication_throttled_rate),
+        ):
+            quota.limit(None if rate == LONG_MAX else rate)
+
+    def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
+        """A broker that is unfenced may join ISRs; one that registered anew is fetched from anew."""
+        for partition in self.led():
+            partition.reevaluate_isr()
+        for broker_id, state in new.brokers.items():
+            before = old.brokers.get(broker_id)
+            if before is state:
+                continue
+            if broker_id == self.broker_id:
+                if before is None or before.broker_epoch != state.broker_epoch:
+                    self.peers.reconnect_all()
+            else:
+                self.peers.broker_changed(broker_id)
+
+    def is_whole(self, partition: Partition) -> bool:
+        """Whether all replicas are in sync, as far as the metadata knows: what is committed, each of them has."""
+        state = self._applied.partition(partition.topic, partition.index)
+        return state is not None and set(state.replicas) <= set(state.isr)
+
+    def led(self) -> list[Partition]:
+        """The partitions that this broker leads."""
+        return [partition for partition in self.partitions.values() if type(partition.role) is LeaderRole]
+
+    # -- what partitions ask of their broker (`Host`) -----------------------------------------------------------
+
+    def brokers(self) -> Mapping[int, BrokerState]:
+        return self._applied.brokers
+
+    def request_flush(self, partition: Partition) -> None:
+        if self.flush_before_commit:
+            volume = self._volumes.get(partition)
+            if volume is not None:
+                volume.flusher.mark(partition)
+        else:
+            self._flush_in_time(partition)
+
+    def _flush_in_time(self, partition: Partition) -> None:
+        """Under log.flush.policy=os: sync after flush.messages records, and flush.ms after the first of them."""
+        log, config = partition.log, partition.log.config
+        if log.log_end_offset - log.flushed_end_offset >= config.flush_messages:
+            self.mark_unflushed([partition])
+        elif config.flush_ms <= LONGEST_FLUSH_MS and partition not in self._due_to_flush:
+            self._due_to_flush.add(partition)
+            self._loop.call_later(config.flush_ms / 1000, self._flush_due, partition)
+
+    def _flush_due(self, partition: Partition) -> None:
+        self._due_to_flush.discard(partition)
+        if partition in self._volumes and not self._closed:
+            self.mark_unflushed([partition])
+
+    def wake_waiters(self, partition: Partition) -> None:
+        if not self._told:
+            self._loop.call_soon(self._wake_told)
+        self._told.append(partition)
+
+    def _wake_told(self) -> None:
+        told, self._told = self._told, []
+        for partition in told:
+            partition.wake_parked()
+
+    def submit_isr_change(self, partition: Partition) -> None:
+        self._isr_changes.add(partition)
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        volume = self._volumes.get(partition)
+        if volume is not None:
+            self._loop.call_soon(self.logs.report, volume, error)
+
+    def log_damaged(self, partition: Partition) -> None:
+        self._loop.call_soon_threadsafe(self._note_damage, partition)
+
+    def _note_damage(self, partition: Partition) -> None:
+        if partition in self._damaged or partition not in self._volumes:
+            return
+        self._damaged[partition] = None
+        damage = partition.log.damage
+        if damage is not None:
+            self.log_event("log_damaged", partition, offset=damage.offset, until_offset=damage.until_offset)
+            self.on_log_damaged()
+
+    def log_event(self, event: str, partition: Partition, **facts: object) -> None:
+        self._timeline.log_event(event, partition, facts)
+
+    # -- disks --------------------------------------------------------------------------------------------------
+
+    def flush(self) -> asyncio.Future[Any] | None:
+        """Make all that is dirty durable: at once if the disks are fast (None then), else the future of that."""
+        waiting = [
+            future for volume in self.logs.online if (future := volume.flusher.flush_now()) is not None
+        ]
+        if len(waiting) <= 1:
+            return waiting[0] if waiting else None
+        return asyncio.gather(*waiting)
+
+    def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
+        """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""
+        for partition in partitions:
+            if partition in self._volumes and partition.log.flushed_end_offset < partition.log_end_offset:
+                self._volumes[partition].flusher.mark(partition)
+
+    def _volume_failed(self, volume: Volume) -> None:
+        for partition, where in self._volumes.items():
+            if where is volume:
+                partition.go_offline()
+                self.peers.follow(partition, None)
+        self.on_directory_failed()
+
+
+def _nothing() -> None:
+    pass

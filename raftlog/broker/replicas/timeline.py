@@ -1,0 +1,65 @@
+"""The operator's timeline of partitions: what happened to one is a line, what happened to many at once is one line too.
+
+A failover touches thousands of partitions in one loop iteration; a line for each would bury the rest, and cost more
+than the failover. What needs a person (EVENT_LEVELS) is said at once and one by one, since it may be the last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from raftlog.base.log import get_logger
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+EVENT_LEVELS = {
+    "committed_records_truncated": "error",
+    "log_truncated": "warning",
+    "damaged_log_accepted": "error",
+    "damaged_log_cut": "error",
+    "damaged_replica_leads": "error",
+    "leader_batch_refused": "warning",
+    "log_damaged": "error",
+}
+"""Events that are more than news (`info`)."""
+SAID_ONE_BY_ONE = 20
+"""Events of a kind in one loop iteration that get a line each; of more, one line counts them."""
+NAMED = 10
+"""Partitions that such a line names."""
+
+log = get_logger("raftlog.broker.replicas.replicas")
+
+
+class Timeline:
+    """Gathers the events of one loop iteration and says them at its end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told: dict[str, list[dict[str, Any]]] = {}
+
+    def log_event(self, event: str, partition: Partition, facts: dict[str, object]) -> None:
+        """Say it soon."""
+        named = {
+            "topic": partition.topic,
+            "partition": partition.index,
+            "leader_epoch": partition.leader_epoch,
+            **facts,
+        }
+        if event in EVENT_LEVELS:
+            getattr(log, EVENT_LEVELS[event])(event, **named)
+            return
+        if not self._told:
+            self._loop.call_soon(self._tell)
+        self._told.setdefault(event, []).append(named)
+
+    def _tell(self) -> None:
+        told, self._told = self._told, {}
+        for event, cases in told.items():
+            if len(cases) > SAID_ONE_BY_ONE:
+                names = [f"{case['topic']}-{case['partition']}" for case in cases[:NAMED]]
+                log.info(event, count=len(cases), partitions=names)
+                continue
+            for case in cases:
+                log.info(event, **case)

@@ -1,0 +1,126 @@
+"""ISR changes that partition leaders ask for (KIP-497), fenced by epochs of leader, partition and brokers (KIP-903)."""
+
+from __future__ import annotations
+
+from raftlog.base.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    NotController,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.brokers import check_broker_epoch
+from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.reassignment_completion import complete_reassignment
+from raftlog.metadata.controller_api import (
+    AlterPartition,
+    AlterPartitionReply,
+    IsrChange,
+    IsrChangeResult,
+)
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.metadata.record_replay import changed
+
+
+def decide_alter_partition(
+    image: MetadataImage, request: AlterPartition, standing: BrokerAvailability
+) -> Decision:
+    """Answer every ISR change of one leader on its own; those accepted leave in one batch.
+
+    Where a change ends a reassignment, more changes than the leader asked for: it is told to wait for the metadata.
+    """
+    leader = check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    records: list[PartitionChanged] = []
+    results: list[IsrChangeResult] = []
+    completed: list[str] = []
+    seen = set()
+    for change in request.changes:
+        try:
+            if (change.topic_id, change.partition) in seen:
+                raise InvalidRequest("one change per partition in a request")
+            seen.add((change.topic_id, change.partition))
+            state = _accepted(image, change, request.broker_id)
+        except KafkaError as error:
+            results.append(IsrChangeResult(change.topic_id, change.partition, error.code))
+            continue
+        isr = _in_order(state, change)
+        if isr != state.isr:
+            record = PartitionChanged(change.topic_id, change.partition, isr=isr)
+            records.append(record)
+            state = changed(state, record)
+            end = complete_reassignment(change.topic_id, change.partition, state, standing)
+            if end is not None:
+                records.append(end)
+                completed.append(f"{image.topic_names[change.topic_id]}-{change.partition}")
+                results.append(IsrChangeResult(change.topic_id, change.partition, InvalidUpdateVersion.code))
+                continue
+        results.append(_accepted_result(change, state))
+    effects: list[object] = []
+    if completed:
+        fields = {"count": len(completed), "partitions": completed[:MAX_NAMED]}
+        effects.append(LogEvent("info", "reassignment_completed", fields))
+    if records and (leader.in_controlled_shutdown or leader.draining):
+        effects.append(
+            UPDATE_ALL_PARTITIONS
+        )  # who joined may take over from a broker that only waits to be rid of its leaderships
+    return Decision(tuple(records), AlterPartitionReply(tuple(results)), tuple(effects))
+
+
+def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:
+    topic = image.topic_by_id(change.topic_id)
+    if topic is None:
+        raise UnknownTopicId()
+    if not 0 <= change.partition < len(topic.partitions):
+        raise UnknownTopicOrPartition()
+    state = topic.partitions[change.partition]
+    if change.leader_epoch > state.leader_epoch or change.partition_epoch > state.partition_epoch:
+        # The leader knows more than this controller's tail, so another controller is active.
+        raise NotController()
+    if change.leader_epoch < state.leader_epoch:
+        raise FencedLeaderEpoch()
+    if broker_id != state.leader:
+        raise InvalidRequest("only the leader changes the isr")
+    if change.partition_epoch < state.partition_epoch:
+        raise InvalidUpdateVersion()
+    if state.isr_lost:
+        raise InvalidRequest("the isr is lost: its last member lacks records, nobody is in sync with it")
+    _check_isr(image, state, change)
+    return state
+
+
+def _check_isr(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
+    members = [member.broker_id for member in change.isr]
+    if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
+        raise InvalidRequest(f"isr {members} is not a set of the replicas {list(state.replicas)}")
+    if state.leader not in members:
+        raise InvalidRequest("the leader is always in sync")
+    for member in change.isr:
+        broker = image.brokers.get(member.broker_id)
+        if broker is None or member.broker_epoch not in (-1, broker.broker_epoch):
+            raise IneligibleReplica()
+        # Who is in the isr already may stay: only coming in needs a broker that is in service (KIP-841).
+        if member.broker_id not in state.isr and (broker.fenced or broker.in_controlled_shutdown):
+            raise IneligibleReplica()
+
+
+def _in_order(state: PartitionState, change: IsrChange) -> tuple[int, ...]:
+    wanted = {member.broker_id for member in change.isr}
+    return state.isr if wanted == set(state.isr) else tuple(r for r in state.replicas if r in wanted)
+
+
+def _accepted_result(change: IsrChange, state: PartitionState) -> IsrChangeResult:
+    return IsrChangeResult(
+        topic_id=change.topic_id,
+        partition=change.partition,
+        error_code=0,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        partition_epoch=state.partition_epoch,
+    )

@@ -1,0 +1,77 @@
+"""Which brokers may lead, at this moment: the image's fencing (hard) seen through the controller's doubts (soft)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Set
+from typing import NamedTuple
+
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import MetadataImage
+
+
+class BrokerAvailability(NamedTuple):
+    """Brokers by what may be expected of them; whoever is in no set is fenced or unknown.
+
+    `alive`: unfenced and heard of. `suspected`: unfenced, but its connection is lost or it has not come to a new
+    controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: whoever is drained of its
+    leaderships, whichever of these it is.
+    """
+
+    alive: frozenset[int]
+    suspected: frozenset[int]
+    shutting_down: frozenset[int]
+    draining: frozenset[int] = frozenset()
+
+    def is_unfenced(self, broker_id: int) -> bool:
+        """Say whether a broker may lead at all."""
+        return broker_id in self.alive or broker_id in self.suspected or broker_id in self.shutting_down
+
+    def with_fenced(self, broker_ids: Set[int]) -> BrokerAvailability:
+        """The standing once `broker_ids` are fenced."""
+        return self._replace(
+            alive=self.alive - broker_ids,
+            suspected=self.suspected - broker_ids,
+            shutting_down=self.shutting_down - broker_ids,
+        )
+
+    def with_alive(self, broker_id: int) -> BrokerAvailability:
+        """The standing once `broker_id` is unfenced."""
+        return self._replace(alive=self.alive | {broker_id})
+
+    def with_draining(self, broker_id: int, draining: bool) -> BrokerAvailability:
+        """The standing once `broker_id` is drained, or no more."""
+        rest = self.draining - {broker_id}
+        return self._replace(draining=rest | {broker_id} if draining else rest)
+
+    def with_shutting_down(self, broker_id: int) -> BrokerAvailability:
+        """The standing once `broker_id` is in controlled shutdown."""
+        rest = self.with_fenced({broker_id})
+        return rest._replace(shutting_down=rest.shutting_down | {broker_id})
+
+
+def availability_of(image: MetadataImage, doubtful: Container[int] = ()) -> BrokerAvailability:
+    """Return how the image's brokers stand, given whom the controller doubts."""
+    alive, in_doubt, leaving = set(), set(), set()
+    for broker_id, broker in image.brokers.items():
+        if broker.fenced:
+            continue
+        if broker.in_controlled_shutdown:
+            leaving.add(broker_id)
+        elif broker_id in doubtful:
+            in_doubt.add(broker_id)
+        else:
+            alive.add(broker_id)
+    draining = frozenset(broker.broker_id for broker in image.brokers.values() if broker.draining)
+    return BrokerAvailability(frozenset(alive), frozenset(in_doubt), frozenset(leaving), draining)
+
+
+def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:
+    """Return the first ISR member in the replicas' order that is alive, else a doubtful one, else NO_BROKER.
+
+    One that is drained is elected only where nobody else is alive.
+    """
+    for group in (standing.alive - standing.draining, standing.alive, standing.suspected):
+        for replica in replicas:
+            if replica in group and replica in isr:
+                return replica
+    return NO_BROKER

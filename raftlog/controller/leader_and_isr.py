@@ -1,0 +1,219 @@
+"""Settling a partition: who must be its leader and ISR, given how the brokers stand. One rule for every occasion.
+
+Fencing, unfencing, a new incarnation, a controlled shutdown, a doubt that was cleared: each changes the standing, and
+then every partition is settled anew. Settling is idempotent: a settled partition needs no record.
+
+The rule: while any ISR member is alive, members that are fenced or leaving are out of the ISR, and a leader that is
+gone is replaced, in the order of the replicas. While none is alive the ISR stands still: all of its members hold all
+that was committed, so the first to come back may lead. A member that came back with another disk (`wiped`) leaves the
+ISR at once; if it was the only one, the ISR is lost and only an unclean election helps. So does a member that has its
+disk but reports one log as damaged; if it was the only one, it leads for reading only until that election. A leader
+that is drained hands over to another ISR member that is alive and is not. A reassignment ends here that could not end
+before because no replica that stays was known to be alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from raftlog.base.config import NodeConfig, topic_config
+from raftlog.base.types import NO_BROKER
+from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
+from raftlog.controller.decisions import MAX_NAMED, MAX_PARTITION_RECORDS, Level, LogEvent
+from raftlog.controller.reassignment_completion import complete_reassignment
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
+from raftlog.metadata.record_replay import changed
+
+UNCLEAN_KEY: Final = "unclean.leader.election.enable"
+
+_LEVELS: Final[dict[str, Level]] = {"partition_went_offline": "warning", "reassignment_completed": "info"}
+"""Of events that need no person at once."""
+
+UncleanRule = Callable[[str], bool]
+"""Says whether a topic allows unclean leader election."""
+
+
+class LostReplicas(NamedTuple):
+    """A broker whose replicas lack what they had: all of them (another disk), or those that it reports as `damaged`."""
+
+    broker_id: int = NO_BROKER
+    damaged: frozenset[tuple[UUID, int]] | None = None
+
+    def affects(self, topic_id: UUID, index: int, isr: tuple[int, ...]) -> bool:
+        """Say whether this broker is in the isr of a partition whose records it lacks."""
+        return self.broker_id in isr and (self.damaged is None or (topic_id, index) in self.damaged)
+
+
+NO_LOST_REPLICAS: Final = LostReplicas()
+
+
+class PartitionUpdates(NamedTuple):
+    """The records that settle partitions, what an operator must know, and whether that was all of them."""
+
+    records: tuple[PartitionChanged, ...]
+    events: tuple[LogEvent, ...]
+    complete: bool
+
+
+def unclean_rule(image: MetadataImage, config: NodeConfig) -> UncleanRule:
+    """Return the rule from topic configs over cluster-wide dynamic config over the node's own."""
+    cluster_wide = image.config("broker", "")
+
+    def allowed(topic: str) -> bool:
+        effective = topic_config(config, cluster_wide, image.config("topic", topic))
+        return effective.unclean_leader_election_enable
+
+    return allowed
+
+
+def update_all_partitions(
+    image: MetadataImage,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    *,
+    lacking: LostReplicas = NO_LOST_REPLICAS,
+) -> PartitionUpdates:
+    """Settle every partition of the image, MAX_PARTITION_RECORDS at most; what is left, the next call settles."""
+    changes = _Changes()
+    for topic in image.topics.values():
+        for state, change in _unsettled(topic, standing, unclean, lacking):
+            if len(changes.records) == MAX_PARTITION_RECORDS:
+                return PartitionUpdates(tuple(changes.records), changes.events(), False)
+            changes.add(topic.name, state, change)
+    return PartitionUpdates(tuple(changes.records), changes.events(), True)
+
+
+def _unsettled(
+    topic: TopicState, standing: BrokerAvailability, unclean: UncleanRule, lacking: LostReplicas
+) -> Iterator[tuple[PartitionState, PartitionChanged]]:
+    """Yield each partition that needs a change, and the change.
+
+    One partition may need several, each seen as of before it: where an ISR is lost and elected anew, or a reassignment
+    ends.
+    """
+    topic_id = topic.topic_id
+    present = standing.alive | standing.suspected
+    allowed: bool | None = None
+    for index, state in enumerate(topic.partitions):
+        lacks = lacking.damaged is not None and lacking.affects(topic_id, index, state.isr)
+        moves = bool(state.adding_replicas or state.removing_replicas)
+        calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
+        if calm and not moves and state.leader not in standing.draining:
+            continue
+        if allowed is None:
+            allowed = unclean(topic.name)
+        change = update_leader_and_isr(
+            topic_id, index, state, standing=standing, unclean=allowed, lacking=lacking
+        )
+        if change is not None:
+            yield state, change
+            if lacks or moves:
+                state = changed(state, change)  # noqa: PLW2901 - the same partition, a record later
+            if lacks and allowed and (state.isr_lost or state.leader == NO_BROKER):
+                change = update_leader_and_isr(topic_id, index, state, standing=standing, unclean=True)
+                if change is not None:
+                    yield state, change
+                    state = changed(state, change)  # noqa: PLW2901 - likewise
+        ended = complete_reassignment(topic_id, index, state, standing) if moves else None
+        if ended is not None:
+            yield state, ended
+
+
+def update_leader_and_isr(
+    topic_id: UUID,
+    index: int,
+    state: PartitionState,
+    *,
+    standing: BrokerAvailability,
+    unclean: bool,
+    lacking: LostReplicas = NO_LOST_REPLICAS,
+) -> PartitionChanged | None:
+    """Return the record that settles one partition, or None if it is settled.
+
+    A replica that newly reports damage is not elected uncleanly in the same record: it must see that its damage was
+    known, and an election of who was in the ISR until then would pass for a clean one.
+    """
+    isr, lost = state.isr, state.isr_lost
+    reader = state.leader
+    if lacking.affects(topic_id, index, isr):
+        rest = tuple(member for member in isr if member != lacking.broker_id)
+        isr, lost = rest or isr, lost or not rest
+        if lacking.damaged is not None:
+            reader = lacking.broker_id
+            unclean = unclean and state.isr_lost
+    if any(member in standing.alive for member in isr) and not lost:
+        isr = tuple(member for member in isr if member in standing.alive or member in standing.suspected)
+    leader = NO_BROKER if lost else _leader(state, isr, standing)
+    if leader == NO_BROKER and unclean:
+        leader = _unclean_leader(state, standing)
+        if leader != NO_BROKER:
+            isr, lost = (leader,), False
+    if lost and standing.is_unfenced(reader):
+        leader = reader
+    return _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
+
+
+def _leader(state: PartitionState, isr: tuple[int, ...], standing: BrokerAvailability) -> int:
+    leader = state.leader
+    stays = leader in isr and standing.is_unfenced(leader)
+    if stays and leader not in standing.draining:
+        return leader
+    elected = elect_leader(state.replicas, isr, standing)
+    if stays and (elected not in standing.alive or elected in standing.draining):
+        return leader  # drained, but there is nobody better
+    return elected
+
+
+def _unclean_leader(state: PartitionState, standing: BrokerAvailability) -> int:
+    live = [replica for replica in state.replicas if replica in standing.alive]
+    # A member of a lost ISR has an empty disk: anyone else knows more. Who is being added may have as little.
+    live.sort(key=lambda replica: (replica in state.isr, replica in state.adding_replicas))
+    return live[0] if live else NO_BROKER
+
+
+def _change(
+    topic_id: UUID, index: int, state: PartitionState, *, leader: int, isr: tuple[int, ...], lost: bool
+) -> PartitionChanged | None:
+    if leader == state.leader and isr == state.isr and lost == state.isr_lost:
+        return None
+    reelected = state.isr_lost and not lost  # a leader for reading only becomes one for good: in a new epoch
+    return PartitionChanged(
+        topic_id=topic_id,
+        partition=index,
+        leader=UNCHANGED_LEADER if leader == state.leader and not reelected else leader,
+        isr=None if isr == state.isr else isr,
+        isr_lost=None if lost == state.isr_lost else lost,
+    )
+
+
+class _Changes:
+    """Records in the making, and what is remarkable among them."""
+
+    def __init__(self) -> None:
+        self.records: list[PartitionChanged] = []
+        self._remarkable: dict[str, list[str]] = {}
+
+    def add(self, topic: str, state: PartitionState, change: PartitionChanged) -> None:
+        self.records.append(change)
+        if change.replicas is not None:
+            self._note("reassignment_completed", topic, change)
+        elif change.isr_lost:
+            self._note("isr_lost", topic, change)
+        elif change.leader == NO_BROKER:
+            self._note("partition_went_offline", topic, change)
+        elif change.leader >= 0 and (change.isr_lost is False or change.leader not in state.isr):
+            self._note("unclean_leader_elected", topic, change)
+
+    def _note(self, name: str, topic: str, change: PartitionChanged) -> None:
+        self._remarkable.setdefault(name, []).append(f"{topic}-{change.partition}")
+
+    def events(self) -> tuple[LogEvent, ...]:
+        return tuple(_event(name, partitions) for name, partitions in self._remarkable.items())
+
+
+def _event(name: str, partitions: list[str]) -> LogEvent:
+    fields: dict[str, Any] = {"count": len(partitions), "partitions": partitions[:MAX_NAMED]}
+    return LogEvent(_LEVELS.get(name, "error"), name, fields)

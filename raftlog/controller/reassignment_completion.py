@@ -1,0 +1,41 @@
+"""The end of a reassignment (KIP-455): when it may come, and the one record that it is.
+
+The rule: once every replica that stays is in the ISR, those that go drop out of replicas and ISR, and if one of them
+led, the leadership goes in the same record to one that stays. Until then everything that holds the partition goes on
+holding it. Where the leader goes and no one that stays is known to be alive, the end waits: it must take no partition
+offline. Nobody is asked and nothing is remembered: whoever changes a partition looks whether this is the end.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
+from raftlog.metadata.image import PartitionState, without
+from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
+
+
+def complete_reassignment(
+    topic_id: UUID, index: int, state: PartitionState, standing: BrokerAvailability
+) -> PartitionChanged | None:
+    """Return the record that ends a partition's reassignment, or None if there is none or it cannot end yet."""
+    if not state.is_reassigned or state.isr_lost:
+        return None
+    target = state.target_replicas
+    if not set(target) <= set(state.isr):
+        return None
+    isr = without(state.isr, state.removing_replicas)
+    leader = UNCHANGED_LEADER
+    if state.leader not in target:
+        leader = elect_leader(target, isr, standing)
+        if leader not in standing.alive:
+            return None
+    return PartitionChanged(
+        topic_id,
+        index,
+        leader=leader,
+        isr=None if isr == state.isr else isr,
+        replicas=target,
+        adding_replicas=(),
+        removing_replicas=(),
+    )

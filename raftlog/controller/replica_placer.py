@@ -1,0 +1,121 @@
+"""Where new replicas go: spread over racks, then evenly over brokers, leaders evenly too (KIP-36).
+
+Greedy and load-aware: each choice takes the broker that carries least, first of this topic, then of the cluster; chance
+breaks ties, so that a broker that fails leaves its load to all others.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from raftlog.base.errors import InvalidReplicationFactor
+from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+
+
+class _Load:
+    """What one broker carries; the first two count one topic only."""
+
+    __slots__ = (
+        "broker_id",
+        "draining",
+        "fenced",
+        "leaders",
+        "rack",
+        "replicas",
+        "topic_leaders",
+        "topic_replicas",
+    )
+
+    def __init__(self, broker: BrokerState) -> None:
+        self.broker_id = broker.broker_id
+        self.rack = broker.rack
+        self.fenced = broker.fenced or broker.in_controlled_shutdown
+        self.draining = broker.draining
+        self.topic_leaders = self.topic_replicas = self.leaders = self.replicas = 0
+
+
+class ReplicaPlacer:
+    """Places the partitions of one request; what it placed counts as load for the next."""
+
+    def __init__(self, image: MetadataImage, random: Random) -> None:
+        self._random = random.random
+        self._loads = {broker.broker_id: _Load(broker) for broker in image.brokers.values()}
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                self._count(state.replicas)
+
+    def _count(self, replicas: tuple[int, ...]) -> None:
+        for broker_id in replicas:
+            load = self._loads.get(broker_id)
+            if load is not None:
+                load.replicas += 1
+                load.topic_replicas += 1
+        leader = self._loads.get(replicas[0])
+        if leader is not None:
+            leader.leaders += 1
+            leader.topic_leaders += 1
+
+    def place(
+        self, partitions: int, replication_factor: int, existing: TopicState | None = None
+    ) -> list[tuple[int, ...]]:
+        """Return replicas for `partitions` new partitions, leader first; fenced brokers only where others lack.
+
+        Raises InvalidReplicationFactor when there are too few brokers, or none in service.
+        """
+        loads = list(self._loads.values())
+        if replication_factor > len(loads):
+            raise InvalidReplicationFactor(
+                f"replication factor {replication_factor} is larger than the number of brokers, {len(loads)}"
+            )
+        if all(load.fenced for load in loads):
+            raise InvalidReplicationFactor("no broker is in service")
+        for load in loads:
+            load.topic_leaders = load.topic_replicas = 0
+        for state in existing.partitions if existing else ():
+            self._recount_topic(state.replicas)
+        placed = []
+        for _ in range(partitions):
+            replicas = self._place_one(loads, replication_factor)
+            self._count(replicas)
+            placed.append(replicas)
+        return placed
+
+    def _recount_topic(self, replicas: tuple[int, ...]) -> None:
+        for position, broker_id in enumerate(replicas):
+            load = self._loads.get(broker_id)
+            if load is not None:
+                load.topic_replicas += 1
+                load.topic_leaders += position == 0
+
+    def _place_one(self, loads: list[_Load], replication_factor: int) -> tuple[int, ...]:
+        random = self._random
+        leader = min(
+            loads,
+            key=lambda each: (
+                each.fenced,
+                each.draining,
+                each.topic_leaders,
+                each.topic_replicas,
+                each.leaders,
+                each.replicas,
+                random(),
+            ),
+        )
+        chosen = [leader]
+        left = [load for load in loads if load is not leader]
+        racks: dict[str | None, int] = {leader.rack: 1}
+        while len(chosen) < replication_factor:
+            follower = min(
+                left,
+                key=lambda each: (
+                    each.fenced,
+                    racks.get(each.rack, 0),
+                    each.topic_replicas,
+                    each.replicas,
+                    random(),
+                ),
+            )
+            chosen.append(follower)
+            left.remove(follower)
+            racks[follower.rack] = racks.get(follower.rack, 0) + 1
+        return tuple(load.broker_id for load in chosen)

@@ -1,0 +1,69 @@
+"""Because of what a request is decided: the causes that its batch carries. Not: what is decided."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.metadata.causes import Cause
+from raftlog.metadata.controller_api import (
+    UNCLEAN,
+    AlterConfigs,
+    AlterPartition,
+    AlterReassignments,
+    BrokerHeartbeat,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DrainBroker,
+    ElectLeaders,
+    RegisterBroker,
+    Request,
+    TransferLeaderships,
+    UnregisterBroker,
+    UpdateFeatures,
+)
+
+Causes = tuple[Cause, ...]
+
+_OF_BROKERS: Final[dict[type, str]] = {
+    RegisterBroker: "registered",
+    AlterPartition: "proposed",
+    UnregisterBroker: "unregistered",
+}
+_OF_CLIENTS: Final[dict[type, str]] = {
+    AlterReassignments: "reassigned",
+    TransferLeaderships: "transferred",
+    CreateTopics: "topics_created",
+    DeleteTopics: "topics_deleted",
+    CreatePartitions: "partitions_added",
+    AlterConfigs: "configs_asked",
+    UpdateFeatures: "features_updated",
+}
+
+
+def causes_of(request: Request) -> Causes:
+    """Return why a request changes something, if it does."""
+    kind = _OF_BROKERS.get(type(request))
+    if kind is not None:
+        return (Cause(kind, request.broker_id),)  # type: ignore[union-attr]
+    match request:
+        case BrokerHeartbeat():
+            return (_of_heartbeat(request),)
+        case ElectLeaders():
+            return (Cause("unclean_asked" if request.election_type == UNCLEAN else "preferred_asked"),)
+        case DrainBroker():
+            return (Cause("drained" if request.draining else "undrained", request.broker_id),)
+    kind = _OF_CLIENTS.get(type(request))
+    return (Cause(kind),) if kind is not None else ()
+
+
+def _of_heartbeat(request: BrokerHeartbeat) -> Cause:
+    if request.want_shutdown:
+        kind = "shutdown"
+    elif request.failed_directory_ids:
+        kind = "disk_failed"
+    elif request.want_fence:
+        kind = "asked_to_leave"
+    else:
+        kind = "damage_reported" if request.damaged else "caught_up"
+    return Cause(kind, request.broker_id)

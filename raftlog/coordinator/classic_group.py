@@ -1,0 +1,567 @@
+"""One classic group: its recorded state (a runner), and the soft state of who waits for whom in a rebalance.
+
+Ordering law: soft state changes at once, so that who comes next meets it; what a client is told waits for every record
+that it rests on. A generation is recorded before any member hears its number, so that no two coordinators give out the
+same one: stricter than Apache Kafka, which records a generation only with its assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.classic_group_states import ClassicGroupEvent, next_state
+from raftlog.coordinator.classic_group_timers import ClassicGroupTimers
+from raftlog.coordinator.classic_rules import (
+    check_join,
+    check_member,
+    check_protocols,
+    check_sync,
+    choose_protocol,
+    decide_assign,
+    decide_replace_static_member,
+    find_member,
+    join_result,
+    joining_member,
+    next_generation,
+    static_rejoin_result,
+    sync_result,
+)
+from raftlog.coordinator.group import (
+    COMPLETING_REBALANCE,
+    NO_LEADER,
+    PREPARING_REBALANCE,
+    STABLE,
+    Group,
+    GroupChanged,
+    Member,
+    Membership,
+)
+from raftlog.coordinator.group_memory import GroupMemory
+from raftlog.coordinator.group_requests import (
+    JoinGroup,
+    JoinGroupResult,
+    MemberIdRequired,
+    MemberRef,
+    SyncGroup,
+)
+from raftlog.coordinator.member_protocols import (
+    OFFERED_SHARE,
+    MemberProtocols,
+    ProtocolsByMember,
+    max_generation_bytes,
+)
+from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.pending_rebalance import ParkedJoin, PendingRebalance
+from raftlog.coordinator.timer import CoordinatorTimer
+
+log = get_logger(__name__)
+
+MAX_UNCOMMITTED_CHANGES: Final = 20
+"""Changes of a group's members that wait for their commit: each keeps what the group was until then."""
+
+
+class ClassicGroup:
+    """Requests are answered with a reply or a KafkaError, once each, some of them much later."""
+
+    def __init__(
+        self,
+        runner: Runner[Group],
+        sessions: CoordinatorTimer,
+        config: NodeConfig,
+        *,
+        memory: GroupMemory | None = None,
+    ) -> None:
+        self.runner = runner
+        self.group_id = runner.tail.group_id
+        self._clocks = ClassicGroupTimers(self.group_id, sessions, config)
+        self._config = config
+        self._gathering: PendingRebalance | None = None
+        self._memory = memory or GroupMemory(config)
+        self._offers = MemberProtocols(self._memory.grow)
+        self._syncs: dict[str, Answer] = {}
+        """Members that wait for the leader's assignments."""
+        self._unsynced: set[str] = set()
+        """Members of this generation that have not asked for their assignments yet."""
+        self._uncommitted = 0
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        return PREPARING_REBALANCE if self._gathering else self.recorded.state
+
+    @property
+    def recorded(self) -> Membership:
+        return self.runner.tail.membership
+
+    @property
+    def effective_membership(self) -> Membership:
+        """Who may speak now, and in which generation."""
+        return self._gathering.membership if self._gathering else self.recorded
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        waiting = self._gathering is not None or self.runner.parked > 0
+        return not (waiting or self.runner.tail.exists or self._clocks.pending_join_count)
+
+    def reader_view(self, group: Group) -> Group:
+        """What readers are told while a rebalance gathers the members."""
+        if self._gathering is None:
+            return group
+        present = msgspec.structs.replace(self._gathering.membership, members=dict(self._gathering.members))
+        return msgspec.structs.replace(group, membership=present, preparing=True)
+
+    def on_loaded(self, now: float) -> None:
+        """Begin as its new coordinator: everybody gets a whole session, and a rebalance under way its whole time."""
+        membership = self.recorded
+        for member in membership.members.values():
+            self._clocks.renew_session(member, now)
+            self._offers.put_recorded(member, membership.protocol)
+        if membership.state == COMPLETING_REBALANCE:
+            self._await_syncs(membership, now)
+        elif membership.state == STABLE and membership.leader == NO_LEADER:
+            self._clocks.start_rebalance_timeout(self._prepare(None), now)
+
+    @property
+    def member_protocols(self) -> ProtocolsByMember:
+        """All that each present member offers, as far as it is known."""
+        return self._offers.all()
+
+    @property
+    def protocol_bytes(self) -> int:
+        """About what the present members' protocols take in memory."""
+        return self._offers.bytes
+
+    def rebalance_after_downgrade(self, offers: ProtocolsByMember, at: Moment) -> None:
+        """Rebalance the members of what was a consumer group; `member_protocols` is what each of them offers."""
+        for member in self.recorded.members.values():
+            self._offers.put(member, offers[member.member_id])
+            self._clocks.renew_session(member, at.now)
+        self._remove_and_rebalance((), at)
+
+    def close_after_upgrade(self) -> None:
+        """It is a consumer group from now on: who waits is told to join that."""
+        gathering, self._gathering = self._gathering, None
+        waiting = [each.answer for each in gathering.joins.values()] if gathering else []
+        waiting += self._syncs.values()
+        self._syncs = {}
+        self._clocks.cancel_rebalance_timeout()
+        for member_id in gathering.members if gathering else ():
+            if self.runner.tail.consumer is None or member_id not in self.runner.tail.consumer.members:
+                self._clocks.cancel_session(member_id)
+        self._offers.keep(())
+        for answer in waiting:
+            self._reply(RebalanceInProgress(), answer)
+
+    def on_unloaded(self, error: KafkaError) -> None:
+        """Answer all who wait with `error`."""
+        gathering, self._gathering = self._gathering, None
+        waiting = [each.answer for each in gathering.joins.values()] if gathering else []
+        waiting += self._syncs.values()
+        self._syncs = {}
+        for answer in waiting:
+            answer(error)
+        self.runner.stand_down(error)
+
+    # -- joining -------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
+        """Answered with Joined (when the rebalance ends, if there is one) or MemberIdRequired."""
+        try:
+            reply = self._admit(request, answer, new_member_id, at)
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        if reply is not None:
+            self._reply(reply, answer)
+
+    def _admit(
+        self, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
+    ) -> JoinGroupResult | MemberIdRequired | None:
+        """Return an answer that can be given at once, or None: it is waited for, or given."""
+        if self._uncommitted >= MAX_UNCOMMITTED_CHANGES:
+            raise CoordinatorNotAvailable(
+                f"{self._uncommitted} changes of the group's members wait for their commit"
+            )
+        present, who = self.effective_membership, request.member
+        check_join(request)
+        static_id = who.group_instance_id
+        holder = None if static_id is None else present.member_of_instance(static_id)
+        if holder is not None and who.member_id:
+            find_member(present, who)
+        self._check_room(present, who.member_id if holder is None else holder.member_id, at)
+        assert len(self._offers) == len(present.members), "every member offers something"
+        check_protocols(request, present.protocol_type, self._offers.common())
+        self._check_fits(joining_member(request, who.member_id or new_member_id), request)
+        expected = self._clocks.is_pending_join(who.member_id) and holder is None
+        if who.member_id and not expected:
+            return self._admit_again(find_member(present, who), request, answer, at)
+        if holder is not None and not who.member_id:
+            self._admit_successor(holder, request, answer, new_member_id, at)
+            return None
+        if not who.member_id and request.may_require_member_id and who.group_instance_id is None:
+            self._clocks.add_pending_join(new_member_id, request.session_timeout_ms, at.now)
+            return MemberIdRequired(new_member_id)
+        self._clocks.cancel_pending_join(who.member_id)
+        self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
+        return None
+
+    def _check_room(self, present: Membership, member_id: str, at: Moment) -> None:
+        """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
+        most, gathering = self._config.group_max_size, self._gathering
+        taken = gathering.joins if gathering else present.members
+        if member_id not in taken and len(taken) >= most:
+            if gathering and member_id in present.members:
+                self._remove_and_rebalance((member_id,), at)
+            raise GroupMaxSizeReached(f"group.max.size is {most}")
+
+    def _check_fits(self, member: Member, request: JoinGroup) -> None:
+        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded, and for more
+        protocols than that; PolicyViolation if the broker has no room for them.
+        """
+        most = max_generation_bytes(self._config.message_max_bytes)
+        if self._offers.size_with(member, request.protocols) > most:
+            raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
+        growth = self._offers.growth_with(member.member_id, request.protocols)
+        if growth > 0:
+            if self._offers.bytes + growth > OFFERED_SHARE * most:
+                raise GroupMaxSizeReached(
+                    f"all protocols of a group's members have at most {OFFERED_SHARE * most} bytes"
+                )
+            self._memory.check_growth(growth, is_new=False)
+
+    def _admit_again(
+        self, member: Member, request: JoinGroup, answer: Answer, at: Moment
+    ) -> JoinGroupResult | None:
+        """A member joins again: because its answer was lost, or because something changed."""
+        recorded, state = self.recorded, self.state
+        if self._offers_the_same(member, request):
+            leads = state == STABLE and member.member_id == recorded.leader
+            if state in (COMPLETING_REBALANCE, STABLE) and not leads:
+                self._clocks.renew_session(member, at.now)
+                return join_result(recorded, member.member_id)
+        self._gather(joining_member(request, member.member_id), request, answer, at)
+        return None
+
+    def _offers_the_same(self, member: Member, request: JoinGroup) -> bool:
+        offer = self._offers.joined_with(member.member_id)
+        if offer is not None:
+            return offer == request.protocols
+        return dict(request.protocols).get(self.recorded.protocol or "") == member.subscription
+
+    def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
+        """Let a join wait for the others, and end the rebalance if it was the last."""
+        begins = self._gathering is None
+        gathering = self._prepare(request.protocol_type)
+        is_new = member.member_id not in gathering.members or (
+            member.member_id in gathering.joins and gathering.joins[member.member_id].is_new
+        )
+        former = gathering.park(member, ParkedJoin(request, answer, is_new))
+        self._offers.put(member, request.protocols)
+        if former is not None:
+            self._reply(RebalanceInProgress(), former.answer)
+        if is_new:
+            self._clocks.start_new_member_timeout(member.member_id, at.now)
+        if begins:
+            self._clocks.start_rebalance_timeout(gathering, at.now)
+        self._complete_if_all_joined(at)
+
+    def _admit_successor(
+        self, holder: Member, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
+    ) -> None:
+        """A static member came back without its id: it takes the place, and its former self is fenced (KIP-345)."""
+        successor = joining_member(request, new_member_id)
+        if self.state == STABLE and self._keeps_protocol(holder, request):
+            self._replace(holder, successor, request, answer, at)
+            return
+        begins = self._gathering is None
+        gathering = self._prepare(request.protocol_type)
+        led = gathering.leader == holder.member_id
+        self._forget(holder.member_id, gathering, FencedInstanceId())
+        if led:
+            gathering.leader = new_member_id
+        gathering.members[new_member_id] = successor
+        if begins:
+            self._clocks.start_rebalance_timeout(gathering, at.now)
+        self._clocks.renew_session(successor, at.now)
+        self._gather(successor, request, answer, at)
+
+    def _keeps_protocol(self, holder: Member, request: JoinGroup) -> bool:
+        members = self.recorded.members
+        offers = [
+            request.protocols if each == holder.member_id else self._offers.of(each) for each in members
+        ]
+        return choose_protocol(offers) == self.recorded.protocol
+
+    def _replace(
+        self, holder: Member, successor: Member, request: JoinGroup, answer: Answer, at: Moment
+    ) -> None:
+        before = self.recorded
+        subscription = dict(request.protocols)[before.protocol or ""]
+        heir = msgspec.structs.replace(successor, subscription=subscription, assignment=holder.assignment)
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, Membership):
+                may_skip = request.may_skip_assignment
+                answer(static_rejoin_result(before, reply, heir.member_id, may_skip=may_skip))
+            else:
+                answer(reply)
+
+        if self._write(lambda group: decide_replace_static_member(group, holder, heir), answered):
+            self._clocks.cancel_session(holder.member_id)
+            self._offers.drop(holder.member_id)
+            self._offers.put(heir, request.protocols)
+            self._synced(holder.member_id)
+            self._clocks.renew_session(heir, at.now)
+
+    # -- a rebalance ---------------------------------------------------------------------------------------
+
+    def _prepare(self, protocol_type: str | None) -> PendingRebalance:
+        """Begin a rebalance, or return the one that is under way."""
+        if self._gathering is None:
+            next_state(self.state, ClassicGroupEvent.MEMBERS_CHANGE)
+            self._gathering = PendingRebalance(self.recorded, protocol_type)
+            self._unsynced.clear()
+            syncs, self._syncs = self._syncs, {}
+            for answer in syncs.values():
+                self._reply(RebalanceInProgress(), answer)
+        return self._gathering
+
+    def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
+        """End the rebalance unless somebody is still awaited; returns why it could not be recorded."""
+        gathering = self._gathering
+        if gathering is None:
+            return None
+        if gathering.is_initial:
+            return None if self._config.group_initial_rebalance_delay_ms else self._complete(gathering, at)
+        if gathering.members and self._clocks.pending_join_count:
+            return None
+        return self._complete(gathering, at) if gathering.is_complete else None
+
+    def _complete(self, gathering: PendingRebalance, at: Moment) -> KafkaError | None:
+        """Record the next generation of those who have joined, and let them know."""
+        for member_id in gathering.members_not_rejoined():
+            self._forget(member_id, gathering, UnknownMemberId())
+        if gathering.members and not gathering.joins:
+            self._clocks.restart_rebalance_timeout(gathering, at.now)
+            return None
+        if not gathering.members and not self.runner.tail.exists:
+            self._end_gathering()
+            return None
+        offers = {each: self._offers.of(each) for each in gathering.members}
+        generation = next_generation(gathering, offers, now_ms=at.now_ms)
+        answers = {member_id: join.answer for member_id, join in gathering.joins.items()}
+
+        def answered(reply: object) -> None:
+            for member_id, answer in answers.items():
+                answer(reply if isinstance(reply, KafkaError) else join_result(generation, member_id))
+
+        event = ClassicGroupEvent.MEMBERS_GATHERED if generation.members else ClassicGroupEvent.NOBODY_LEFT
+        after = next_state(self.state, event)
+        self._end_gathering()
+        record = GroupChanged(self.group_id, generation)
+        if not self._write(lambda _: Decision((record,)), answered):
+            self._resume(gathering, at)
+            return CoordinatorNotAvailable("the next generation cannot be recorded now")
+        assert self._gathering is not None or self.state == after
+        self._generation_began(generation, at)
+        return None
+
+    def _end_gathering(self) -> None:
+        self._gathering = None
+        self._clocks.cancel_rebalance_timeout()
+
+    def _resume(self, gathering: PendingRebalance, at: Moment) -> None:
+        """The generation could not be recorded: who joined was told so, and may come again with its id."""
+        for member_id, join in tuple(gathering.joins.items()):
+            if join.is_new:
+                gathering.remove(member_id)
+                self._clocks.cancel_session(member_id)
+                self._offers.drop(member_id)
+                if member_id == join.request.member.member_id:
+                    self._clocks.add_pending_join(member_id, join.request.session_timeout_ms, at.now)
+        gathering.joins.clear()
+        if gathering.is_initial and not gathering.members:
+            return
+        self._gathering = gathering
+        self._clocks.restart_rebalance_timeout(gathering, at.now)
+
+    def _generation_began(self, generation: Membership, at: Moment) -> None:
+        self._offers.keep(generation.members)
+        for member in generation.members.values():
+            self._clocks.renew_session(member, at.now)
+        if generation.members:
+            self._await_syncs(generation, at.now)
+        log.info(
+            "group_generation_began",
+            group=self.group_id,
+            generation=generation.generation,
+            members=len(generation.members),
+        )
+
+    def _await_syncs(self, generation: Membership, now: float) -> None:
+        self._unsynced = set(generation.members)
+        self._clocks.start_sync_timeout(generation, now)
+
+    # -- assignments ---------------------------------------------------------------------------------------
+
+    def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
+        """Answered with Synced: at once in a stable group, else when the leader's assignments are recorded."""
+        try:
+            member = check_sync(self.effective_membership, request)
+            if self._gathering is not None:
+                raise RebalanceInProgress
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        self._clocks.renew_session(member, at.now)
+        self._synced(member.member_id)
+        if self.state == STABLE:
+            self._reply(sync_result(self.recorded, member.member_id), answer)
+            return
+        former = self._syncs.pop(member.member_id, None)
+        if former is not None:
+            self._reply(RebalanceInProgress(), former)
+        self._syncs[member.member_id] = answer
+        if member.member_id == self.recorded.elected:
+            self._assign(request, at)
+
+    def _synced(self, member_id: str) -> None:
+        self._unsynced.discard(member_id)
+        if not self._unsynced and self._gathering is None:
+            self._clocks.cancel_rebalance_timeout()
+
+    def _assign(self, request: SyncGroup, at: Moment) -> None:
+        after = next_state(self.state, ClassicGroupEvent.ASSIGNED)
+        waiting, self._syncs = self._syncs, {}
+
+        def answered(reply: object) -> None:
+            for member_id, answer in waiting.items():
+                answer(sync_result(reply, member_id) if isinstance(reply, Membership) else reply)
+
+        if self._write(lambda group: decide_assign(group, request, now_ms=at.now_ms), answered):
+            assert self.state == after
+            for member_id in waiting:
+                self._clocks.renew_session(self.recorded.members[member_id], at.now)
+        else:  # the leader comes again, and who waited asks again
+            self._await_syncs(self.recorded, at.now)
+
+    # -- staying and leaving -------------------------------------------------------------------------------
+
+    def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
+        """Answered with None; RebalanceInProgress is how members hear that they have to join again."""
+        try:
+            self._clocks.renew_session(check_member(self.effective_membership, ref, generation), at.now)
+            if self._gathering is not None:
+                raise RebalanceInProgress
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        self._reply(None, answer)
+
+    def on_member_activity(self, ref: MemberRef, now: float) -> None:
+        """A member gave a sign of life."""
+        member = self.effective_membership.members.get(ref.member_id)
+        if member is not None:
+            self._clocks.renew_session(member, now)
+
+    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
+        """Answered with None. An id that was given out and never used is given back."""
+        if self._clocks.is_pending_join(ref.member_id):
+            self._clocks.cancel_pending_join(ref.member_id)
+            self._complete_if_all_joined(at)
+            self._reply(None, answer)
+            return
+        try:
+            member = find_member(self.effective_membership, ref)
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        log.info("group_member_left", group=self.group_id, member=member.member_id)
+        self._reply(self._remove_and_rebalance((member.member_id,), at), answer)
+
+    def on_session_timeout(self, member_id: str, at: Moment) -> None:
+        """A member fell silent: unless it waits for an answer of ours, it is out."""
+        member = self.effective_membership.members.get(member_id)
+        if member is None:
+            return
+        join = self._gathering.joins.get(member_id) if self._gathering else None
+        if member_id in self._syncs or (join is not None and not join.is_new):
+            self._clocks.renew_session(member, at.now)
+            return
+        log.info("group_member_expired", group=self.group_id, member=member_id)
+        self._remove_and_rebalance((member_id,), at)
+
+    def on_pending_join_timeout(self, at: Moment) -> None:
+        """A member id was never used: nobody waits for its owner any longer."""
+        self._complete_if_all_joined(at)
+
+    def on_rebalance_timeout(self, at: Moment) -> None:
+        """The time of a rebalance is up: to join again, or to ask for one's assignment."""
+        gathering = self._gathering
+        if gathering is None:
+            if self._unsynced:
+                silent = tuple(self._unsynced)
+                log.info("group_members_never_synced", group=self.group_id, members=len(silent))
+                self._remove_and_rebalance(silent, at)
+        elif gathering.is_initial and gathering.new_member_added and gathering.remaining_ms:
+            self._clocks.extend_initial_delay(gathering, at.now)
+        else:
+            self._complete(gathering, at)
+
+    def _remove_and_rebalance(self, member_ids: tuple[str, ...], at: Moment) -> KafkaError | None:
+        """Take members out, and gather the others; returns why a group without members could not be recorded."""
+        begins = self._gathering is None
+        gathering = self._prepare(None)
+        for member_id in member_ids:
+            self._forget(member_id, gathering, UnknownMemberId())
+        if begins:
+            self._clocks.start_rebalance_timeout(gathering, at.now)
+        return self._complete_if_all_joined(at)
+
+    def _forget(self, member_id: str, gathering: PendingRebalance, reason: KafkaError) -> None:
+        """Take a member out; what it waits for is answered with `reason`."""
+        self._clocks.cancel_session(member_id)
+        self._offers.drop(member_id)
+        join = gathering.remove(member_id)
+        if join is not None:
+            self._reply(reason, join.answer)
+
+    # -- the journal ---------------------------------------------------------------------------------------
+
+    def _reply(self, reply: object, answer: Answer) -> None:
+        """Answer once everything decided so far is committed."""
+
+        def decide(_: Group) -> Decision:
+            if isinstance(reply, KafkaError):
+                raise reply
+            return Decision(reply=reply)
+
+        self.runner.handle(decide, answer)
+
+    def _write(self, decide: Callable[[Group], Decision], answer: Answer) -> bool:
+        """Append records; False: that failed, and nothing changed."""
+
+        def answered(reply: object) -> None:
+            self._uncommitted -= 1
+            answer(reply)
+
+        before = self.runner.tail
+        self._uncommitted += 1
+        self.runner.handle(decide, answered)
+        return self.runner.tail is not before

@@ -1,0 +1,49 @@
+"""The states of a classic group and what moves it from one to another, as data. What is not here cannot happen.
+
+PreparingRebalance is soft: a coordinator that fails over goes back to the generation that was recorded last, and its
+members begin the rebalance anew. All other states are read off records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from raftlog.coordinator.group import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+)
+
+
+class ClassicGroupEvent(Enum):
+    """What can happen to a group as a whole."""
+
+    MEMBERS_CHANGE = "somebody joins, leaves, falls silent, or offers something else"
+    MEMBERS_GATHERED = "everybody has joined again, or the time for it is up: a new generation is recorded"
+    NOBODY_LEFT = "a rebalance ended without members: an empty generation is recorded"
+    ASSIGNED = "the leader's assignments are recorded"
+    DELETED = "the group is deleted, or its last offset expired"
+
+
+TRANSITIONS: Final[Mapping[tuple[str, ClassicGroupEvent], str]] = {
+    (EMPTY, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
+    (EMPTY, ClassicGroupEvent.DELETED): DEAD,
+    (PREPARING_REBALANCE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
+    (PREPARING_REBALANCE, ClassicGroupEvent.MEMBERS_GATHERED): COMPLETING_REBALANCE,
+    (PREPARING_REBALANCE, ClassicGroupEvent.NOBODY_LEFT): EMPTY,
+    (COMPLETING_REBALANCE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
+    (COMPLETING_REBALANCE, ClassicGroupEvent.ASSIGNED): STABLE,
+    (STABLE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
+}
+"""(state, event) → next state. A group that is Dead is forgotten; one of the same name begins as Empty."""
+
+
+def next_state(state: str, event: ClassicGroupEvent) -> str:
+    """Return where an event leads. That it leads nowhere from there is a bug of ours: AssertionError."""
+    after = TRANSITIONS.get((state, event))
+    assert after is not None, f"{event.name} cannot happen to a group that is {state}"
+    return after

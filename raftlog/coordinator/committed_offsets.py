@@ -1,0 +1,81 @@
+"""A group's offsets while records are applied to them: what is committed, and what hangs on open transactions (KIP-98).
+
+The one place that knows which of two commits for a partition stands: the one whose record came later, whenever the
+transaction of either ends. So what a later record replaced is forgotten at once, and nothing has to be compared when a
+marker comes. Replay and `group.apply` both stand on this, so that a new coordinator knows what the old one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from raftlog.coordinator.partition_map import PartitionKey, PartitionMap
+
+Offset = TypeVar("Offset")
+
+
+class PendingOffset(NamedTuple, Generic[Offset]):
+    """An offset that counts once its transaction commits. `number` orders those of a group by their records."""
+
+    committed: Offset
+    number: int
+
+
+class GroupOffsets(Generic[Offset]):
+    """A working copy; `offsets`, `pending` (by producer id) and `next_pending_number` are what a new Group is made of.
+
+    What was before is shared as far as nothing of it changes: a group may have a million offsets.
+    """
+
+    __slots__ = ("_own", "next_pending_number", "offsets", "pending")
+
+    def __init__(
+        self,
+        offsets: PartitionMap[Offset] | None = None,
+        pending: Mapping[int, PartitionMap[PendingOffset[Offset]]] | None = None,
+        pended: int = 0,
+    ) -> None:
+        self.offsets: PartitionMap[Offset] = PartitionMap(offsets)
+        self.pending: dict[int, PartitionMap[PendingOffset[Offset]]] = dict(pending or {})
+        self._own: set[int] = set()
+        """Producers whose places nobody else shares."""
+        self.next_pending_number = pended
+
+    def put(self, place: PartitionKey, committed: Offset | None) -> None:
+        """An offset outside any transaction; None removes it. It replaces what pends from earlier."""
+        if committed is None:
+            self.offsets.pop(place, None)
+        else:
+            self.offsets[place] = committed
+        if self.pending:
+            self._forget_pending(place, before=self.next_pending_number)
+
+    def put_pending(self, producer_id: int, place: PartitionKey, committed: Offset) -> None:
+        """An offset in the open transaction of a producer."""
+        self._owned(producer_id)[place] = PendingOffset(committed, self.next_pending_number)
+        self.next_pending_number += 1
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """The transaction's marker: its offsets count from now on, or never."""
+        ended = self.pending.pop(producer_id, None)
+        self._own.discard(producer_id)
+        if commit and ended:
+            for place, pending in ended.items():
+                self.offsets[place] = pending.committed
+                self._forget_pending(place, before=pending.number)
+
+    def _forget_pending(self, place: PartitionKey, *, before: int) -> None:
+        for producer_id, places in tuple(self.pending.items()):
+            if place in places and places[place].number < before:
+                left = self._owned(producer_id)
+                del left[place]
+                if not left:
+                    del self.pending[producer_id]
+                    self._own.discard(producer_id)
+
+    def _owned(self, producer_id: int) -> PartitionMap[PendingOffset[Offset]]:
+        if producer_id not in self._own:
+            self._own.add(producer_id)
+            self.pending[producer_id] = PartitionMap(self.pending.get(producer_id))
+        return self.pending[producer_id]

@@ -1,0 +1,491 @@
+"""One consumer group: its recorded state (a runner) and the clocks of its members.
+
+Everything that decides is in records, so there is nothing to gather and nobody waits for anybody: each request is a
+decision on the tail, answered once it is committed. Soft are only the deadlines: until when a member's session lasts,
+until when it must have given up what it was told to, and, for those of the classic protocol, until when they must have
+joined again or asked for what they have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from raftlog.base.config import NodeConfig, group_config
+from raftlog.base.errors import (
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.classic_group import ClassicGroup
+from raftlog.coordinator.classic_rules import check_join
+from raftlog.coordinator.consumer import classic_members
+from raftlog.coordinator.consumer.consumer_membership import (
+    ConsumerMembership,
+    ConsumerRecord,
+    MemberState,
+    apply_consumer,
+    consumer_group_tombstones,
+)
+from raftlog.coordinator.consumer.decision_builder import (
+    MAX_SUBSCRIBED_TOPICS,
+    DecisionBuilder,
+    DecisionContext,
+    DecisionScope,
+    TooManySubscribedTopics,
+)
+from raftlog.coordinator.consumer.heartbeat import (
+    check_consumer_heartbeat,
+    decide_consumer_heartbeat,
+    decide_fence_members,
+    decide_leave,
+)
+from raftlog.coordinator.consumer.heartbeat_requests import (
+    JOIN_GROUP_MEMBER_EPOCH,
+    LEAVE_EPOCHS,
+    ConsumerGroupHeartbeat,
+)
+from raftlog.coordinator.consumer.migration import (
+    ClassicGroupLimits,
+    classic_protocols,
+    downgrade_to_classic,
+    upgrade_to_consumer,
+)
+from raftlog.coordinator.consumer.reconcile import is_subset
+from raftlog.coordinator.consumer.subscription_bytes import MAX_SUBSCRIPTION_BYTES, SubscriptionBytes
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
+from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
+from raftlog.coordinator.group_records import batch_bytes
+from raftlog.coordinator.group_requests import (
+    JoinGroup,
+    JoinGroupResult,
+    MemberIdRequired,
+    MemberRef,
+    SyncGroup,
+)
+from raftlog.coordinator.member_protocols import ProtocolsByMember, max_generation_bytes
+from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.timer import CoordinatorTimer, TimerKey, TimerKind
+
+RETRY_S: Final = 1.0
+"""A member whose time is up, and whose end could not be recorded, is looked at again after this."""
+
+ENDS_SHARE: Final = 16
+"""Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
+
+RESOLVED_SHARE: Final = 2
+"""What expressions match takes so small a part of a batch: the rest is for targets."""
+
+TOO_MUCH: Final = (
+    f"a group reads {MAX_SUBSCRIBED_TOPICS} topics at most, and what its members are assigned fits into a batch of the"
+    " group's journal"
+)
+
+log = get_logger(__name__)
+
+Write = Callable[[DecisionBuilder], object]
+"""Writes a request into a draft; returns the reply."""
+
+
+class ConsumerGroup:
+    """Requests are answered with a reply or a KafkaError, once each. `former`: the classic group that it may become."""
+
+    def __init__(
+        self,
+        runner: Runner[Group],
+        sessions: CoordinatorTimer,
+        config: NodeConfig,
+        *,
+        topics: TopicRegexResolver,
+        former: ClassicGroup | None = None,
+    ) -> None:
+        self.runner = runner
+        self.group_id = runner.tail.group_id
+        self._sessions = sessions
+        self._config = config
+        self._topics = topics
+        self._former = former
+        self._topics_seen: int | None = None
+        """The topics as the last decision saw them: the image's `topics_offset`."""
+        self._awaited: frozenset[str] = frozenset()
+        """Expressions that this decision did without, because it was not known yet what they match."""
+        self._settled: frozenset[str] = frozenset()
+        """Those that match what is recorded, of those topics."""
+        self._refused: frozenset[str] = frozenset()
+        """Those that match too much. Their members were let in before that was known, and never had anything of it."""
+        self._draft: DecisionBuilder | None = None
+        """What was decided last; None if the request was refused, which is no sign of life."""
+        self._too_large: tuple[int, int, DecisionScope] | None = None
+        """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
+        self._unheard: set[str] = set()
+        """Members that were told what they have now, and have not said since that they have it. Soft: who loses its
+        coordinator tells the next one all, and is told all.
+        """
+        self._weights = SubscriptionBytes()
+        self.member_protocols: ProtocolsByMember = {}
+        """What the members offered, once it is a classic group."""
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def recorded(self) -> ConsumerMembership | None:
+        return self.runner.tail.consumer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        return not (self.runner.parked or self.runner.tail.exists)
+
+    def reader_view(self, group: Group) -> Group:
+        """What readers are told: just what is recorded."""
+        return group
+
+    def on_loaded(self, now: float) -> None:
+        """Begin as its new coordinator: everybody gets a whole session, and its whole time to give up partitions."""
+        state = self.recorded
+        self._weights.update(state.members if state else {})
+        for member_id in state.members if state else ():
+            self._renew(member_id, now)
+            self._watch_revocation(member_id, now)
+
+    def on_unloaded(self, error: KafkaError) -> None:
+        """Answer all who wait with `error`."""
+        self.runner.stand_down(error)
+
+    def on_member_activity(self, ref: MemberRef, now: float) -> None:
+        """A commit is no heartbeat."""
+
+    # -- members of the consumer protocol ------------------------------------------------------------------
+
+    def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
+        """Answered with Heard."""
+
+        def write(draft: DecisionBuilder) -> object:
+            if beat.epoch in LEAVE_EPOCHS:
+                return decide_leave(draft, beat)
+            return decide_consumer_heartbeat(draft, beat, tell_again=beat.member_id in self._unheard)
+
+        def decide(group: Group) -> Decision:
+            check_consumer_heartbeat(beat, self._config.group_consumer_assignors)
+            if group.consumer is None and beat.epoch in LEAVE_EPOCHS:
+                raise GroupIdNotFound(f"group {self.group_id} is not a consumer group")
+            if group.consumer is None and beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
+                raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
+            if self._is_refused(group, beat):
+                fence: Write = lambda draft: decide_fence_members(draft, (beat.member_id,))  # noqa: E731
+                return self._decision(group, fence, at)._replace(reply=GroupMaxSizeReached(TOO_MUCH))
+            return self._decision(group, write, at)
+
+        before = self.recorded
+        self._run(decide, answer, at)
+        if self._draft is not None:
+            if before and self.recorded and self.recorded.has_new_revocation(before, beat.member_id):
+                self._sessions.cancel(self._clock(beat.member_id))  # it has its whole time for each step
+            self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVE_EPOCHS)
+            self._note_told(before, beat)
+
+    def _note_told(self, before: ConsumerMembership | None, beat: ConsumerGroupHeartbeat) -> None:
+        if self.recorded is None or beat.member_id not in self.recorded.members:
+            return
+        has = self.recorded.current_assignment_of(beat.member_id).assigned
+        if beat.owned is not None and is_subset(has, beat.owned):
+            self._unheard.discard(beat.member_id)
+        elif before is None or has != before.current_assignment_of(beat.member_id).assigned:
+            self._unheard.add(beat.member_id)
+
+    def _is_refused(self, group: Group, beat: ConsumerGroupHeartbeat) -> bool:
+        """Whether a member goes on as before, with an expression that turned out to match too much."""
+        member = group.consumer.members.get(beat.member_id) if group.consumer else None
+        if member is None or member.regex not in self._refused or beat.epoch < JOIN_GROUP_MEMBER_EPOCH:
+            return False
+        return beat.regex in (None, member.regex)
+
+    # -- members of the classic protocol -------------------------------------------------------------------
+
+    def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
+        """Answered with Joined or MemberIdRequired, at once: it waits for nobody."""
+        who = request.member
+        needs_id = request.may_require_member_id and not who.member_id and who.group_instance_id is None
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            check_join(request)
+            subscription = classic_members.check_protocols(group.consumer, request)
+            if needs_id:
+                return Decision(reply=MemberIdRequired(new_member_id))
+            return self._decision(
+                group,
+                lambda draft: classic_members.decide_join(draft, request, subscription, new_member_id),
+                at,
+            )
+
+        self._run(decide, answer, at)
+        if self._draft is None:
+            return
+        member_id = who.member_id or new_member_id
+        self._note_alive(member_id, at, is_here=True)
+        if self.recorded is not None and member_id in self.recorded.members:
+            self._sessions.schedule(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
+
+    def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
+        """Answered with Synced."""
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            reply = classic_members.sync_result(group.consumer, request, self._topics.image())
+            self._sessions.cancel(self._clock(request.member.member_id))
+            self._renew(request.member.member_id, at.now)
+            return Decision(reply=reply)
+
+        self.runner.handle(decide, answer)
+
+    def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
+        """Answered with None; RebalanceInProgress is how members hear that there is a step to take."""
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            member_id = classic_members.find_member(group.consumer, ref)
+            classic_members.check_generation(group.consumer, member_id, generation)
+            self._renew(member_id, at.now)
+            if classic_members.must_rejoin(group.consumer, member_id):
+                if not self._sessions.is_scheduled(self._clock(member_id)):
+                    timeout_s = self._rebalance_timeout_s(member_id)
+                    self._sessions.schedule(self._clock(member_id), at.now + timeout_s)
+                raise RebalanceInProgress
+            return Decision()
+
+        self.runner.handle(decide, answer)
+
+    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
+        """Answered with None."""
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            member_id = classic_members.find_member(group.consumer, ref, by_instance_alone=True)
+            return self._decision(group, lambda draft: decide_fence_members(draft, (member_id,)), at)
+
+        self._run(decide, answer, at)
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def on_member_timeouts(self, member_ids: Sequence[str], at: Moment) -> None:
+        """Members fell silent, or had time enough to give up partitions, to join again, or to ask for what they have.
+
+        They are out, all with one decision; with a few if their ids are long.
+        """
+        log.info("group_members_expired", group=self.group_id, members=len(member_ids), first=member_ids[0])
+        most = self._config.message_max_bytes // ENDS_SHARE
+        batch: list[str] = []
+        size = 0
+        for each in dict.fromkeys(member_ids):
+            size += len(each.encode())
+            if batch and size > most:
+                self._fence(batch, at)
+                batch, size = [], len(each.encode())
+            batch.append(each)
+        self._fence(batch, at)
+
+    def on_pending_join_timeout(self, at: Moment) -> None:
+        """Nobody waits for ids that were given out."""
+
+    def _fence(self, member_ids: Sequence[str], at: Moment) -> None:
+        before = self.recorded
+        present = [each for each in member_ids if before and each in before.members]
+        if not present:
+            return
+        fence: Write = lambda draft: decide_fence_members(draft, present)  # noqa: E731
+        self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at)
+        if self.recorded is before:
+            for each in present:
+                self._sessions.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
+
+    # -- deciding ------------------------------------------------------------------------------------------
+
+    def _decision(self, group: Group, write: Write, at: Moment) -> Decision:
+        """Return what fits into one batch of all that follows from a request.
+
+        Members that are in and read the same go on, at worst with the targets they have. Raises GroupMaxSizeReached
+        for who joins, or reads more.
+        """
+        topics, known, least = self._topics.image().topics_offset, self._too_large, DecisionScope.ALL
+        if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
+            least = known[2]
+        targets_may_follow = False
+        for effort in (*list(DecisionScope)[least:], DecisionScope.KNOWN_TOPICS):
+            if effort is DecisionScope.TARGETS_LATER and not targets_may_follow:
+                continue
+            try:
+                decision, draft = self._drafted(group, write, at, effort)
+            except TooManySubscribedTopics:
+                continue
+            self._check_weight(draft)
+            if effort is DecisionScope.NO_TARGETS and _reads_more(group.consumer, draft.state):
+                continue
+            if batch_bytes(decision.records) <= self._config.message_max_bytes:
+                self._draft = draft
+                if effort is not DecisionScope.ALL and effort is not least:
+                    log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
+                goes_on = effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or draft.rejected_regexes
+                self._too_large = None if goes_on else (draft.state.epoch, topics, effort)
+                return decision
+            targets_may_follow = self._may_follow(draft)
+        raise GroupMaxSizeReached(TOO_MUCH)
+
+    def _may_follow(self, draft: DecisionBuilder) -> bool:
+        """Whether targets that fit into no batch with what expressions match fit into one of their own."""
+        targets = draft.records[draft.before_targets :]
+        return draft.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
+
+    def _check_weight(self, draft: DecisionBuilder) -> None:
+        """Raises GroupMaxSizeReached for who would say more of itself than there is room for."""
+        if self._weights.total < self._weights.total_with(draft.state.members) > MAX_SUBSCRIPTION_BYTES:
+            raise GroupMaxSizeReached(
+                f"what all members of a group subscribe to has {MAX_SUBSCRIPTION_BYTES} bytes at most"
+            )
+
+    def _drafted(
+        self, group: Group, write: Write, at: Moment, effort: DecisionScope
+    ) -> tuple[Decision, DecisionBuilder]:
+        """Return what a draft holds once it is written; the group may change its type by it."""
+        begun = self._upgraded(group)
+        started = group.consumer if group.consumer or not begun else apply_consumer(None, begun)
+        draft = DecisionBuilder(self.group_id, started, self._surroundings(at, effort))
+        reply = write(draft)
+        classic = downgrade_to_classic(
+            draft.state,
+            generation=draft.state.epoch if started is None else started.epoch,
+            policy=self._config.group_consumer_migration_policy,
+            bounds=ClassicGroupLimits(
+                self._config.group_max_size, max_generation_bytes(self._config.message_max_bytes)
+            ),
+            image=draft.context.image,
+            now_ms=at.now_ms,
+        )
+        if classic is not None and group.consumer is not None:
+            ended = consumer_group_tombstones(self.group_id, group.consumer)
+            records: tuple[GroupRecord, ...] = (*ended, GroupChanged(self.group_id, classic))
+            if batch_bytes(records) <= self._config.message_max_bytes:
+                self.member_protocols = classic_protocols(draft.state)
+                if isinstance(reply, JoinGroupResult):
+                    reply = msgspec.structs.replace(reply, generation=classic.generation)
+                return Decision(records, reply), draft
+        ends = (GroupChanged(self.group_id, None),) if group.has_metadata else ()
+        return Decision((*ends, *begun, *draft.records), reply), draft
+
+    def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
+        if group.consumer is not None or self._former is None:
+            return ()
+        return upgrade_to_consumer(
+            group,
+            self._former.reader_view(group),
+            self._former.member_protocols,
+            policy=self._config.group_consumer_migration_policy,
+            most_members=self._config.group_consumer_max_size,
+            image=self._topics.image(),
+        )
+
+    def _surroundings(self, at: Moment, effort: DecisionScope) -> DecisionContext:
+        image = self._topics.image()
+        return DecisionContext(
+            image,
+            self._topics,
+            at.now_ms,
+            self._config.group_consumer_assignors,
+            self._config.group_consumer_max_size,
+            image.topics_offset != self._topics_seen or self._matches_came(),
+            effort,
+            at.now,
+            self._settled if image.topics_offset == self._topics_seen else frozenset(),
+            self._refused,
+            self._config.message_max_bytes // RESOLVED_SHARE,
+        )
+
+    def _matches_came(self) -> bool:
+        """Whether it may be known by now what an expression matches that was done without."""
+        return not all(map(self._topics.is_queued, self._awaited))
+
+    def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
+        """Decide, and set the clocks of who came and who went."""
+        before, self._draft = self.recorded, None
+        self.runner.handle(decide, answer)
+        after, draft = self.recorded, self._draft
+        if draft is not None and draft.checked_topics and (after is not before or not draft.records):
+            self._topics_seen = draft.context.image.topics_offset
+            self._awaited, self._settled = frozenset(draft.queued_regexes), frozenset(draft.resolved_regexes)
+            self._refused = frozenset(draft.rejected_regexes)
+        if after is before:
+            return
+        if after is not None:
+            self._former = (
+                None  # it does not come back: what its members offered would stay for the group's life
+            )
+        had, has = (state.members if state else {} for state in (before, after))
+        self._weights.update(has)
+        self._refused &= {it.regex for it in has.values() if it.regex} if self._refused else frozenset()
+        for member_id in had.keys() - has.keys():
+            self._unheard.discard(member_id)
+            self._sessions.cancel(self._clock(member_id))
+            if after is not None:  # in a classic group sessions go on
+                self._sessions.cancel(TimerKey(self.group_id, member_id))
+        if after is None:
+            return
+        for member_id in has.keys() - had.keys():
+            self._renew(member_id, at.now)
+        if before is None or before.epoch != after.epoch:
+            log.info("consumer_group_changed", group=self.group_id, epoch=after.epoch, members=len(has))
+
+    # -- clocks --------------------------------------------------------------------------------------------
+
+    def _note_alive(self, member_id: str, at: Moment, *, is_here: bool) -> None:
+        if self.recorded is not None and member_id in self.recorded.members:
+            if is_here:
+                self._renew(member_id, at.now)
+            self._watch_revocation(member_id, at.now)
+
+    def _clock(self, member_id: str) -> TimerKey:
+        """Of the step that a member has to take, beside its session."""
+        return TimerKey(self.group_id, member_id, TimerKind.REBALANCE)
+
+    def _renew(self, member_id: str, now: float) -> None:
+        assert self.recorded is not None
+        classic = self.recorded.members[member_id].classic
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
+        else:
+            own = self._topics.image().config("group", self.group_id)
+            timeout_ms = group_config(self._config, own).consumer_session_timeout_ms
+        self._sessions.schedule(TimerKey(self.group_id, member_id), now + timeout_ms / 1000)
+
+    def _watch_revocation(self, member_id: str, now: float) -> None:
+        """Let the clock of a member run that is to give up partitions, from when it was told."""
+        assert self.recorded is not None
+        if self.recorded.members[member_id].classic is not None:
+            return
+        if self.recorded.current_assignment_of(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
+            self._sessions.cancel(self._clock(member_id))
+        elif not self._sessions.is_scheduled(self._clock(member_id)):
+            self._sessions.schedule(self._clock(member_id), now + self._rebalance_timeout_s(member_id))
+
+    def _rebalance_timeout_s(self, member_id: str) -> float:
+        assert self.recorded is not None
+        return self.recorded.members[member_id].rebalance_timeout_ms / 1000
+
+
+def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) -> bool:
+    """Whether there are members that there were not, or that read something else."""
+    then, now = (
+        Counter((it.topics, it.regex) for it in each.members.values()) if each else Counter()
+        for each in (before, after)
+    )
+    return not now <= then
+
+
+def _nobody_waits(reply: object) -> None:
+    """A member that could not be taken out is looked at again."""

@@ -1,0 +1,240 @@
+"""Records of consumer groups as keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
+
+Types 3, 5 … 8 and 16, all of value version 0. Type 4 (ConsumerGroupPartitionMetadata) is of the past: since 4.1 the
+epoch's record holds a hash instead (KIP-1101), so it is neither written nor read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+from uuid import UUID
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.coordinator.consumer.consumer_membership import (
+    ClassicProtocols,
+    ConsumerRecord,
+    CurrentAssignment,
+    CurrentAssignmentChanged,
+    GroupEpochChanged,
+    MemberChanged,
+    MemberMetadata,
+    MemberState,
+    Partitions,
+    RegexResolved,
+    ResolvedRegex,
+    TargetAssignmentChanged,
+    TargetAssignmentEpochChanged,
+)
+from raftlog.coordinator.record_fields import (
+    I8,
+    I16,
+    I32,
+    I64,
+    NO_TAGS,
+    FieldReader,
+    compact_array,
+    compact_bytes,
+    compact_string,
+    string,
+    tagged,
+)
+
+KeyValue = tuple[bytes, bytes | None]
+
+EPOCH: Final = 3
+MEMBER: Final = 5
+TARGET_EPOCH: Final = 6
+TARGET: Final = 7
+CURRENT: Final = 8
+REGEX: Final = 16
+TYPES: Final = frozenset({EPOCH, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX})
+
+_VERSION: Final = I16.pack(0)
+_PRESENT: Final = I8.pack(1)
+
+Element = TypeVar("Element")
+
+
+def encode(record: ConsumerRecord) -> KeyValue:
+    """Return a record's key and value; the value None is a tombstone."""
+    match record:
+        case GroupEpochChanged():
+            value = None if record.epoch is None else _epoch(record.epoch, record.metadata_hash)
+            return _key(EPOCH, record.group_id), value
+        case TargetAssignmentEpochChanged():
+            value = None if record.epoch is None else _VERSION + I32.pack(record.epoch) + NO_TAGS
+            return _key(TARGET_EPOCH, record.group_id), value
+        case MemberChanged():
+            value = None if record.metadata is None else _subscriber(record.metadata)
+            return _key(MEMBER, record.group_id, record.member_id), value
+        case TargetAssignmentChanged():
+            value = None if record.partitions is None else _VERSION + _partitions(record.partitions) + NO_TAGS
+            return _key(TARGET, record.group_id, record.member_id), value
+        case CurrentAssignmentChanged():
+            value = None if record.current is None else _current(record.current)
+            return _key(CURRENT, record.group_id, record.member_id), value
+        case RegexResolved():
+            value = None if record.resolved is None else _resolved(record.resolved)
+            return _key(REGEX, record.group_id, record.regex), value
+
+
+def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
+    """Return the record of one of TYPES; `key` stands behind its type. Raises CorruptMessage."""
+    group_id = key.string()
+    if kind == EPOCH:
+        return GroupEpochChanged(group_id, *((None,) if value is None else _read(value, _read_epoch)))
+    if kind == TARGET_EPOCH:
+        return TargetAssignmentEpochChanged(
+            group_id, None if value is None else _read(value, _read_target_epoch)
+        )
+    name = key.string()
+    if kind == MEMBER:
+        return MemberChanged(group_id, name, None if value is None else _read(value, _read_subscriber))
+    if kind == TARGET:
+        return TargetAssignmentChanged(group_id, name, None if value is None else _read(value, _read_target))
+    if kind == CURRENT:
+        return CurrentAssignmentChanged(
+            group_id, name, None if value is None else _read(value, _read_current)
+        )
+    return RegexResolved(group_id, name, None if value is None else _read(value, _read_resolved))
+
+
+# -- writing ---------------------------------------------------------------------------------------------
+
+
+def _key(kind: int, *names: str) -> bytes:
+    return I16.pack(kind) + b"".join(map(string, names))
+
+
+def _epoch(epoch: int, metadata_hash: int) -> bytes:
+    return _VERSION + I32.pack(epoch) + tagged({0: I64.pack(metadata_hash) if metadata_hash else b""})
+
+
+def _subscriber(it: MemberMetadata) -> bytes:
+    return b"".join(
+        (
+            _VERSION,
+            compact_string(it.instance_id),
+            compact_string(it.rack_id),
+            compact_string(it.client_id),
+            compact_string(it.client_host),
+            compact_array(it.topics, compact_string),
+            compact_string(it.regex),
+            I32.pack(it.rebalance_timeout_ms),
+            compact_string(it.assignor),
+            tagged({0: b"" if it.classic is None else _classic(it.classic)}),
+        )
+    )
+
+
+def _classic(classic: ClassicProtocols) -> bytes:
+    def protocol(each: tuple[str, bytes]) -> bytes:
+        return compact_string(each[0]) + compact_bytes(each[1]) + NO_TAGS
+
+    timeout = I32.pack(classic.session_timeout_ms)
+    return _PRESENT + timeout + compact_array(classic.protocols, protocol) + NO_TAGS
+
+
+def _partitions(partitions: Partitions) -> bytes:
+    def topic(each: tuple[bytes, frozenset[int]]) -> bytes:
+        return each[0] + compact_array(sorted(each[1]), I32.pack) + NO_TAGS
+
+    return compact_array(sorted((topic.bytes, indexes) for topic, indexes in partitions.items()), topic)
+
+
+def _current(current: CurrentAssignment) -> bytes:
+    epochs = I32.pack(current.epoch) + I32.pack(current.previous_epoch) + I8.pack(current.state)
+    return _VERSION + epochs + _partitions(current.assigned) + _partitions(current.revoking) + NO_TAGS
+
+
+def _resolved(resolved: ResolvedRegex) -> bytes:
+    topics = compact_array(resolved.topics, compact_string)
+    return _VERSION + topics + I64.pack(0) + I64.pack(resolved.timestamp_ms) + NO_TAGS
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+def _read(value: bytes, read: Callable[[FieldReader], Element]) -> Element:
+    """Read a value as a whole, tagged fields at its end and all."""
+    fields = FieldReader(value)
+    version = fields.int16()
+    if version != 0:
+        raise CorruptMessage(f"version {version} of a consumer group's record is unknown")
+    fields.flexible = True
+    return read(fields)
+
+
+def _read_epoch(fields: FieldReader) -> tuple[int, int]:
+    epoch, tags = fields.int32(), fields.tagged()
+    return epoch, FieldReader(tags[0]).int64() if 0 in tags else 0
+
+
+def _read_target_epoch(fields: FieldReader) -> int:
+    epoch, _ = fields.int32(), fields.tagged()
+    return epoch
+
+
+def _read_target(fields: FieldReader) -> Partitions:
+    partitions, _ = _read_partitions(fields), fields.tagged()
+    return partitions
+
+
+def _read_subscriber(fields: FieldReader) -> MemberMetadata:
+    instance_id, rack_id = fields.nullable_string(), fields.nullable_string()
+    client_id, client_host = fields.string(), fields.string()
+    topics, regex = fields.strings(), fields.nullable_string()
+    timeout_ms, assignor = fields.int32(), fields.nullable_string()
+    classic = fields.tagged().get(0)
+    return MemberMetadata(
+        instance_id,
+        rack_id,
+        client_id,
+        client_host,
+        topics,
+        regex,
+        timeout_ms,
+        assignor,
+        None if classic is None else _read_classic(classic),
+    )
+
+
+def _read_classic(content: bytes) -> ClassicProtocols | None:
+    fields = FieldReader(content)
+    fields.flexible = True
+    if fields.int8() < 0:
+        return None
+    session_timeout_ms = fields.int32()
+    protocols = _read_array(fields, lambda: (fields.string(), fields.raw_bytes()))
+    return ClassicProtocols(session_timeout_ms, tuple(protocols))
+
+
+def _read_array(fields: FieldReader, read: Callable[[], Element]) -> list[Element]:
+    """Read structures, each with its tagged fields, which are skipped."""
+    found = []
+    for _ in range(fields.count()):
+        found.append(read())
+        fields.tagged()
+    return found
+
+
+def _read_partitions(fields: FieldReader) -> Partitions:
+    def topic() -> tuple[UUID, frozenset[int]]:
+        return fields.uuid(), frozenset(fields.int32() for _ in range(fields.count()))
+
+    return {topic_id: indexes for topic_id, indexes in _read_array(fields, topic) if indexes}
+
+
+def _read_current(fields: FieldReader) -> CurrentAssignment:
+    epoch, previous, state = fields.int32(), fields.int32(), fields.int8()
+    known = MemberState(state) if state in set(MemberState) else MemberState.UNKNOWN
+    current = CurrentAssignment(epoch, previous, known, _read_partitions(fields), _read_partitions(fields))
+    fields.tagged()
+    return current
+
+
+def _read_resolved(fields: FieldReader) -> ResolvedRegex:
+    topics, _version, timestamp_ms = fields.strings(), fields.int64(), fields.int64()
+    fields.tagged()
+    return ResolvedRegex(topics, timestamp_ms)

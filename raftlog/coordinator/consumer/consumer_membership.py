@@ -1,0 +1,263 @@
+"""A consumer group as a value: what its records say, each of one key, and how they change it.
+
+Every record carries one of the maps' entries, so a replay needs the last word on each key only, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+ASSIGNING: Final = "Assigning"
+RECONCILING: Final = "Reconciling"
+"""States that classic groups do not have; Empty, Stable and Dead they share."""
+
+LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2
+"""The epoch of a static member that announced to come back."""
+
+Partitions = Mapping[UUID, frozenset[int]]
+"""Partitions by topic id. No topic is there without one."""
+
+NO_PARTITIONS: Final[Partitions] = {}
+
+
+class MemberState(IntEnum):
+    """How far a member is with its target; the numbers are Apache Kafka's, as they stand in records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has to give up partitions before it may enter the epoch of its target."""
+    UNRELEASED_PARTITIONS = 2
+    """It is in that epoch, and others still hold some of what it is to get."""
+    UNKNOWN = 127
+
+
+class ClassicProtocols(msgspec.Struct, frozen=True):
+    """What a member of the classic protocol offers, best first: (name, subscription)."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class MemberMetadata(msgspec.Struct, frozen=True):
+    """A member as it describes itself. `topics` is sorted; `classic` is None for those of the consumer protocol."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicProtocols | None = None
+
+
+class CurrentAssignment(msgspec.Struct, frozen=True):
+    """What a member has: `assigned` it may read, `revoking` it was told to give up and nobody else has yet.
+
+    `epoch` is what it must say in requests, `previous_epoch` what it says if our last answer was lost.
+    """
+
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NO_PARTITIONS
+    revoking: Partitions = NO_PARTITIONS
+
+
+NEW_MEMBER: Final = CurrentAssignment()
+
+
+class ResolvedRegex(msgspec.Struct, frozen=True):
+    """The topics that a regular expression matched when it was last looked at, sorted."""
+
+    topics: tuple[str, ...] = ()
+    timestamp_ms: int = -1
+
+
+class GroupEpochChanged(msgspec.Struct, frozen=True):
+    """The group's epoch: it grows with every change of members, subscriptions or topics. None: the group's end.
+
+    `metadata_hash` tells whether the subscribed topics have changed since.
+    """
+
+    group_id: str
+    epoch: int | None
+    metadata_hash: int = 0
+
+
+class MemberChanged(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+    metadata: MemberMetadata | None
+
+
+class TargetAssignmentEpochChanged(msgspec.Struct, frozen=True):
+    """The group epoch that the targets were computed for."""
+
+    group_id: str
+    epoch: int | None
+
+
+class TargetAssignmentChanged(msgspec.Struct, frozen=True):
+    """What a member shall have."""
+
+    group_id: str
+    member_id: str
+    partitions: Partitions | None
+
+
+class CurrentAssignmentChanged(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+    current: CurrentAssignment | None
+
+
+class RegexResolved(msgspec.Struct, frozen=True):
+    group_id: str
+    regex: str
+    resolved: ResolvedRegex | None
+
+
+ConsumerRecord = (
+    GroupEpochChanged
+    | MemberChanged
+    | TargetAssignmentEpochChanged
+    | TargetAssignmentChanged
+    | CurrentAssignmentChanged
+    | RegexResolved
+)
+
+
+Subscriptions = Mapping[tuple[tuple[str, ...], str | None], frozenset[str]]
+"""What is read by who names these topics and this expression."""
+
+
+class ConsumerMembership(msgspec.Struct, frozen=True):
+    """All of a consumer group but its offsets. `target_assignments` and `current_assignments` are by member id; who
+    has none has nothing.
+    """
+
+    epoch: int = 0
+    metadata_hash: int = 0
+    target_epoch: int = 0
+    members: Mapping[str, MemberMetadata] = {}
+    target_assignments: Mapping[str, Partitions] = {}
+    current_assignments: Mapping[str, CurrentAssignment] = {}
+    regexes: Mapping[str, ResolvedRegex] = {}
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        return "Stable" if all(map(self._is_reconciled, self.members)) else RECONCILING
+
+    def _is_reconciled(self, member_id: str) -> bool:
+        current = self.current_assignment_of(member_id)
+        return current.state is MemberState.STABLE and current.epoch == self.target_epoch
+
+    def current_assignment_of(self, member_id: str) -> CurrentAssignment:
+        return self.current_assignments.get(member_id, NEW_MEMBER)
+
+    def has_new_revocation(self, before: ConsumerMembership, member_id: str) -> bool:
+        """Whether a member has to give up something else than before."""
+        return (
+            self.current_assignment_of(member_id).revoking != before.current_assignment_of(member_id).revoking
+        )
+
+    def target_assignment_of(self, member_id: str) -> Partitions:
+        return self.target_assignments.get(member_id, NO_PARTITIONS)
+
+    def static_member_id(self, instance_id: str) -> str | None:
+        """Return the member id that holds a static id (KIP-345)."""
+        return next((each for each, it in self.members.items() if it.instance_id == instance_id), None)
+
+    def topics_of(self, subscriber: MemberMetadata) -> frozenset[str]:
+        """What a member reads, whether named or matched; of what was not resolved yet, nothing."""
+        resolved = self.regexes.get(subscriber.regex) if subscriber.regex else None
+        named = frozenset(subscriber.topics)
+        return named if resolved is None else named.union(resolved.topics)
+
+    def subscriptions(self) -> Subscriptions:
+        """What members read. Most read the same."""
+        alike = {(it.topics, it.regex): it for it in self.members.values()}
+        return {each: self.topics_of(it) for each, it in alike.items()}
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """What any of the members reads."""
+        return frozenset().union(*self.subscriptions().values())
+
+
+class ConsumerMembershipBuilder:
+    """The same while records are noted in it; maps are copied when they first change."""
+
+    _MAPS: Final = ("members", "target_assignments", "current_assignments", "regexes")
+
+    def __init__(self, membership: ConsumerMembership | None = None) -> None:
+        self.epoch: int | None = None if membership is None else membership.epoch
+        self.metadata_hash = 0 if membership is None else membership.metadata_hash
+        self.target_epoch = 0 if membership is None else membership.target_epoch
+        self._maps: dict[str, Mapping[str, object]] = {
+            name: {} if membership is None else getattr(membership, name) for name in self._MAPS
+        }
+        self._own: set[str] = set()
+
+    def apply(self, record: ConsumerRecord) -> None:
+        match record:
+            case GroupEpochChanged():
+                self.epoch, self.metadata_hash = record.epoch, record.metadata_hash
+            case TargetAssignmentEpochChanged():
+                self.target_epoch = record.epoch or 0
+            case MemberChanged():
+                self._put("members", record.member_id, record.metadata)
+            case TargetAssignmentChanged():
+                self._put("target_assignments", record.member_id, record.partitions)
+            case CurrentAssignmentChanged():
+                self._put("current_assignments", record.member_id, record.current)
+            case RegexResolved():
+                self._put("regexes", record.regex, record.resolved)
+
+    def _put(self, name: str, key: str, value: object | None) -> None:
+        if name not in self._own:
+            self._own.add(name)
+            self._maps[name] = dict(self._maps[name])
+        mapping = self._maps[name]
+        assert isinstance(mapping, dict)
+        if value is None:
+            mapping.pop(key, None)
+        else:
+            mapping[key] = value
+
+    def build(self) -> ConsumerMembership | None:
+        """Return the value; None for a group that has no epoch, whatever else is left of it."""
+        if self.epoch is None:
+            return None
+        return ConsumerMembership(self.epoch, self.metadata_hash, self.target_epoch, **self._maps)  # type: ignore[arg-type]
+
+
+def apply_consumer(
+    membership: ConsumerMembership | None, records: Iterable[ConsumerRecord]
+) -> ConsumerMembership | None:
+    """Return the consumer group after the records; None: there is none."""
+    book = ConsumerMembershipBuilder(membership)
+    for record in records:
+        book.apply(record)
+    return book.build()
+
+
+def consumer_group_tombstones(group_id: str, membership: ConsumerMembership) -> tuple[ConsumerRecord, ...]:
+    """End all that the journal holds of a consumer group, its epoch last."""
+    records: list[ConsumerRecord] = [
+        CurrentAssignmentChanged(group_id, each, None) for each in membership.current_assignments
+    ]
+    records += [TargetAssignmentChanged(group_id, each, None) for each in membership.target_assignments]
+    records += [MemberChanged(group_id, each, None) for each in membership.members]
+    records += [RegexResolved(group_id, each, None) for each in membership.regexes]
+    return (*records, TargetAssignmentEpochChanged(group_id, None), GroupEpochChanged(group_id, None))

@@ -1,0 +1,346 @@
+"""A decision about a consumer group in the making: records, and the group as it will be after them.
+
+What a member's change leads to is here for every protocol it may speak: a new epoch, new targets, its own next step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from raftlog.base.errors import GroupMaxSizeReached
+from raftlog.coordinator.consumer.assignors import ASSIGNORS, MemberSubscription, TopicMetadata
+from raftlog.coordinator.consumer.consumer_membership import (
+    ConsumerMembership,
+    ConsumerRecord,
+    CurrentAssignment,
+    CurrentAssignmentChanged,
+    GroupEpochChanged,
+    MemberChanged,
+    MemberMetadata,
+    Partitions,
+    RegexResolved,
+    ResolvedRegex,
+    Subscriptions,
+    TargetAssignmentChanged,
+    TargetAssignmentEpochChanged,
+    apply_consumer,
+)
+from raftlog.coordinator.consumer.reconcile import next_assignment
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
+from raftlog.metadata.image import MetadataImage
+
+NO_GROUP: Final = ConsumerMembership()
+
+
+class DecisionScope(IntEnum):
+    """How much of what follows from a change is decided. Less where all of it fits into no batch of the journal."""
+
+    ALL = 0
+    STEPS_LATER = 1
+    """Who is in takes its next step with its next heartbeat, if targets are computed with this one."""
+    TARGETS_LATER = 2
+    """What expressions match now is noted; targets are computed for it with the next heartbeat."""
+    KNOWN_TOPICS = 3
+    """Regular expressions match what they matched before; of those that nobody had one is looked at."""
+    NO_TARGETS = 4
+    """Members keep the targets they have, too, and the next expression that nobody had is refused."""
+
+
+NO_NEW_TARGETS: Final = (DecisionScope.TARGETS_LATER, DecisionScope.NO_TARGETS)
+
+MAX_SUBSCRIBED_TOPICS: Final = 10_000
+"""Topics that the members of a group read together: what follows from a change takes some 10 µs for each."""
+
+
+MAX_REGEXES: Final = 50
+"""Different ones, of the members of a group together."""
+
+
+class TooManySubscribedTopics(Exception):
+    """The members would read more topics than a group may."""
+
+
+class DecisionContext(msgspec.Struct, frozen=True):
+    """What a decision stands on beside the group: the topics there are, the rules of this broker, the time."""
+
+    image: MetadataImage
+    topics: TopicRegexResolver
+    now_ms: int
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    most_members: int = 2**31 - 1
+    topics_changed: bool = True
+    """Whether the topics may be others than at the last decision."""
+    scope: DecisionScope = DecisionScope.ALL
+    now: float = 0.0
+    """Loop seconds."""
+    resolved_regexes: frozenset[str] = frozenset()
+    """Expressions of which is recorded what they match of these very topics."""
+    rejected_regexes: frozenset[str] = frozenset()
+    """Those that were found to match more than there is room for; their members will hear of it."""
+    resolved_bytes: int = 2**31 - 1
+    """About so much is noted of what expressions match, in one decision; of one in any case."""
+
+
+class DecisionBuilder:
+    """Starts from what the group is; `state` is always what it is after `records`."""
+
+    def __init__(self, group_id: str, state: ConsumerMembership | None, around: DecisionContext) -> None:
+        self.group_id = group_id
+        self.context = around
+        self.records: list[ConsumerRecord] = []
+        self._retargeted = False
+        self.checked_topics = False
+        """Whether the topics were looked at."""
+        self.queued_regexes: set[str] = set()
+        """Expressions whose turn has not come: nothing changes for them until then."""
+        self.resolved_regexes: set[str] = set()
+        self.rejected_regexes: set[str] = set()
+        self.has_resolved = False
+        """Whether some expression matches something else than before."""
+        self._read_before: tuple[object, object, Subscriptions, frozenset[str]] | None = None
+        """Of these members and expressions."""
+        self.before_targets = 0
+        """How many records there were before targets were computed."""
+        self.state = NO_GROUP if state is None else state
+        if state is None:
+            self.put(GroupEpochChanged(group_id, 0))
+
+    def put(self, *records: ConsumerRecord) -> None:
+        """Add records."""
+        self.records += records
+        state = apply_consumer(self.state, records)
+        assert state is not None, "a draft does not end a group"
+        self.state = state
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def check_group_size(self, member_id: str, instance_id: str | None) -> None:
+        """Raises GroupMaxSizeReached for one member too many."""
+        members = self.state.members
+        is_known = member_id in members or (
+            instance_id is not None and self.state.static_member_id(instance_id)
+        )
+        if not is_known and len(members) >= self.context.most_members:
+            raise GroupMaxSizeReached(f"group.consumer.max.size is {self.context.most_members}")
+
+    def remove(self, *member_ids: str) -> None:
+        """Take members out, with all they have."""
+        self.put(
+            *(
+                record
+                for each in member_ids
+                for record in (
+                    CurrentAssignmentChanged(self.group_id, each, None),
+                    TargetAssignmentChanged(self.group_id, each, None),
+                    MemberChanged(self.group_id, each, None),
+                )
+            )
+        )
+
+    def replace_static_member(self, former_id: str, member_id: str, current: CurrentAssignment) -> None:
+        """Give a static member's place, target and partitions to its next life (KIP-345)."""
+        subscriber, target = self.state.members[former_id], self.state.target_assignment_of(former_id)
+        self.remove(former_id)
+        self.put(
+            MemberChanged(self.group_id, member_id, subscriber),
+            TargetAssignmentChanged(self.group_id, member_id, target),
+            CurrentAssignmentChanged(self.group_id, member_id, current),
+        )
+
+    def update_member(self, member_id: str, subscriber: MemberMetadata) -> bool:
+        """Note what a member says of itself; returns whether it reads something else than before.
+
+        Raises GroupMaxSizeReached for one expression too many.
+        """
+        before = self.state.members.get(member_id)
+        if subscriber == before:
+            return False
+        if subscriber.regex and (before is None or before.regex != subscriber.regex):
+            regexes = self._regexes()
+            if subscriber.regex not in regexes and len(regexes) >= MAX_REGEXES:
+                raise GroupMaxSizeReached(
+                    f"members of a group have {MAX_REGEXES} different expressions at most"
+                )
+        self.put(MemberChanged(self.group_id, member_id, subscriber))
+        return before is None or (before.topics, before.regex) != (subscriber.topics, subscriber.regex)
+
+    # -- what follows --------------------------------------------------------------------------------------
+
+    def update_epoch_and_targets(self, *, changed: bool) -> None:
+        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without.
+
+        Raises TooManySubscribedTopics.
+        """
+        if changed or self.context.topics_changed:
+            self.checked_topics = True
+            self._resolve()
+            _, read = self._read()
+            if len(read) > MAX_SUBSCRIBED_TOPICS:
+                raise TooManySubscribedTopics
+            metadata_hash = _hash(read, self.context.image)
+            if changed or self.has_resolved or metadata_hash != self.state.metadata_hash:
+                self.put(GroupEpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
+        self.before_targets = len(self.records)
+        if self.state.epoch > self.state.target_epoch and self.context.scope not in NO_NEW_TARGETS:
+            self._retarget()
+
+    def bump_group_epoch(self) -> None:
+        """Members have gone: the next heartbeat of another looks at the topics and computes the targets.
+
+        So this is small, whatever the group reads: going must always be possible.
+        """
+        self._forget_regexes()
+        metadata_hash = _hash(self._read()[1], self.context.image)
+        self.put(GroupEpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
+
+    def _resolve(self) -> None:
+        """Look anew at the regular expressions, and forget those that nobody has any longer."""
+        left = self.context.resolved_bytes
+        for regex in sorted(self._regexes()):
+            if regex in self.context.rejected_regexes:
+                self.rejected_regexes.add(regex)
+            elif regex in self.context.resolved_regexes and regex in self.state.regexes:
+                self.resolved_regexes.add(regex)
+            else:
+                left -= self._resolve_one(regex, left)
+        self._forget_regexes()
+
+    def _resolve_one(self, regex: str, left: int) -> int:
+        """Note what an expression matches, if it is its turn; returns about how many bytes that took."""
+        around, known = self.context, self.state.regexes.get(regex)
+        if known is not None and around.scope >= DecisionScope.KNOWN_TOPICS:
+            return 0
+        topics = around.topics.resolve(regex, around.now)
+        if topics is None:
+            self.queued_regexes.add(regex)
+            return 0
+        if known is not None and known.topics == topics:
+            self.resolved_regexes.add(regex)
+            return 0
+        if left <= 0:
+            self.queued_regexes.add(regex)
+            return 0
+        size = sum(map(len, topics)) + len(regex)
+        if self.has_resolved and size > left:
+            self.queued_regexes.add(regex)
+            return 0
+        if known is None and self._is_too_much(topics):
+            self.rejected_regexes.add(regex)
+            return left if around.scope is DecisionScope.NO_TARGETS else 0
+        self.has_resolved = True
+        self.resolved_regexes.add(regex)
+        self.put(RegexResolved(self.group_id, regex, ResolvedRegex(topics, around.now_ms)))
+        return left if around.scope is DecisionScope.KNOWN_TOPICS else size
+
+    def _is_too_much(self, topics: tuple[str, ...]) -> bool:
+        """Whether there is no room for what an expression matches that nobody had before."""
+        if self.context.scope is DecisionScope.NO_TARGETS:
+            return True
+        return len(self._read()[1].union(topics)) > MAX_SUBSCRIBED_TOPICS
+
+    def _regexes(self) -> set[str]:
+        return {each.regex for each in self.state.members.values() if each.regex}
+
+    def _forget_regexes(self) -> None:
+        gone = self.state.regexes.keys() - self._regexes()
+        self.put(*(RegexResolved(self.group_id, each, None) for each in sorted(gone)))
+
+    def _retarget(self) -> None:
+        self._retargeted = True
+        state = self.state
+        members, topics = self._wanted()
+        shares = (
+            ASSIGNORS[preferred_assignor(state, self.context.assignors)](members, topics) if members else {}
+        )
+        self.put(
+            *(
+                TargetAssignmentChanged(self.group_id, each, share)
+                for each, share in shares.items()
+                if (before := state.target_assignments.get(each)) is not share and before != share
+            ),
+            TargetAssignmentEpochChanged(self.group_id, state.epoch),
+        )
+
+    def _wanted(self) -> tuple[Mapping[str, MemberSubscription], Mapping[str, TopicMetadata]]:
+        state, topics = self.state, self.context.image.topics
+        subscriptions, read = self._read()
+        members = {
+            member_id: MemberSubscription(
+                subscriptions[it.topics, it.regex], state.target_assignment_of(member_id), it.instance_id
+            )
+            for member_id, it in state.members.items()
+        }
+        offered = (topics[each] for each in read & topics.keys())
+        return members, {each.name: TopicMetadata(each.topic_id, len(each.partitions)) for each in offered}
+
+    def _read(self) -> tuple[Subscriptions, frozenset[str]]:
+        """What members read, and what that is together. Looked at once: it may be hundreds of thousands of names."""
+        state, known = self.state, self._read_before
+        if known is None or known[0] is not state.members or known[1] is not state.regexes:
+            subscriptions = state.subscriptions()
+            known = state.members, state.regexes, subscriptions, frozenset().union(*subscriptions.values())
+            self._read_before = known
+        return known[2:]
+
+    def reconcile(self, member_id: str, owned: Partitions | None) -> None:
+        """Take a member as far towards its target as the others allow."""
+        if (
+            self._retargeted
+            and self.context.scope >= DecisionScope.STEPS_LATER
+            and member_id in self.state.current_assignments
+        ):
+            return
+        current = self.state.current_assignment_of(member_id)
+        after = next_assignment(
+            current,
+            self.state.target_assignment_of(member_id),
+            target_epoch=self.state.target_epoch,
+            owned=owned,
+            held=PartitionsOfOthers(self.state, but=member_id),
+        )
+        if after is not current or member_id not in self.state.current_assignments:
+            self.put(CurrentAssignmentChanged(self.group_id, member_id, after))
+
+
+class PartitionsOfOthers:
+    """Says which partitions are in the hands of other members than `but`."""
+
+    def __init__(self, state: ConsumerMembership, *, but: str) -> None:
+        self._state = state
+        self._but = but
+
+    def __call__(self, wanted: Partitions) -> Partitions:
+        """Return those of some partitions that another member reads, or has not given up yet.
+
+        Goes through the members once, whatever number of topics is asked about.
+        """
+        held: dict[UUID, set[int]] = defaultdict(set)
+        for member_id, current in self._state.current_assignments.items() if wanted else ():
+            if member_id == self._but:
+                continue
+            for hands in (current.assigned, current.revoking):
+                for topic_id in wanted.keys() & hands.keys() if hands else ():
+                    held[topic_id] |= wanted[topic_id] & hands[topic_id]
+        return {topic_id: frozenset(indexes) for topic_id, indexes in held.items() if indexes}
+
+
+def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str:
+    """Return the assignor that most members ask for, of those that this broker offers; else its first."""
+    votes = Counter(each.assignor for each in state.members.values() if each.assignor in offered)
+    return max(offered, key=lambda each: votes[each])
+
+
+def _hash(names: frozenset[str], image: MetadataImage) -> int:
+    """A number that changes when one of these topics does: there or not, its id, how many partitions. 0: none is."""
+    digest = blake2b(digest_size=8)
+    found = [image.topics[name] for name in sorted(names) if name in image.topics]
+    for topic in found:
+        digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0

@@ -1,0 +1,75 @@
+"""What the members of a consumer group say of themselves takes memory, in each coordinator and each look at the group.
+
+A classic group is bounded by its one record. Here each member has a record of its own, so it is this that bounds all of
+them together. Kept as a sum: a heartbeat costs what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from raftlog.coordinator.consumer.consumer_membership import MemberMetadata
+
+MAX_SUBSCRIPTION_BYTES: Final = 64 * 1024 * 1024
+"""For all members of a group together, about half a million names of topics."""
+
+NAME_BYTES: Final = 60
+"""What a name takes beside its characters."""
+
+Members = Mapping[str, MemberMetadata]
+
+
+class SubscriptionBytes:
+    """Of the members that are recorded."""
+
+    __slots__ = ("_members", "_of", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._members: Members = {}
+        self._of: dict[str, int] = {}
+
+    def update(self, members: Members) -> None:
+        """These are the members now."""
+        if members is self._members:
+            return
+        for member_id in self._members.keys() - members.keys():
+            self.total -= self._of.pop(member_id)
+        for member_id, it in members.items():
+            if it is not self._members.get(member_id):
+                self.total -= self._of.get(member_id, 0)
+                self._of[member_id] = weight = member_bytes(member_id, it)
+                self.total += weight
+        self._members = members
+
+    def total_with(self, members: Members) -> int:
+        """Return what these would weigh."""
+        if members is self._members:
+            return self.total
+        gone = sum(self._of[each] for each in self._members.keys() - members.keys())
+        grown = sum(
+            member_bytes(member_id, it) - self._of.get(member_id, 0)
+            for member_id, it in members.items()
+            if it is not self._members.get(member_id)
+        )
+        return self.total - gone + grown
+
+
+def member_bytes(member_id: str, subscriber: MemberMetadata) -> int:
+    """Return about how many bytes a member's description takes."""
+    protocols = subscriber.classic.protocols if subscriber.classic else ()
+    names = (
+        member_id,
+        subscriber.instance_id or "",
+        subscriber.rack_id or "",
+        subscriber.client_id,
+        subscriber.client_host,
+        subscriber.regex or "",
+        *subscriber.topics,
+    )
+    return (
+        NAME_BYTES * (len(names) + len(protocols))
+        + sum(map(len, names))
+        + sum(len(name) + len(subscription) for name, subscription in protocols)
+    )

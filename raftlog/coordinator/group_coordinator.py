@@ -1,0 +1,367 @@
+"""The coordinator of the groups in one partition of `__consumer_offsets`: what one may ask it.
+
+Each group is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once
+the partition's high watermark has passed. Here every request finds its group. The groups themselves are held by
+`groups`; what becomes of them as time passes is `upkeep`'s duty.
+
+The coordinator knows nothing of partitions, logs or time: `append` is given, `now` (loop seconds) and `now_ms` come
+with the calls. Requests go to an active coordinator only; whoever owns it stands it down when it loses the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
+from raftlog.base.failures import Failures
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
+from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, ConsumerGroupHeartbeat
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
+from raftlog.coordinator.group import DeletedTopics, Group, TransactionEnded
+from raftlog.coordinator.group_expiration import SESSIONS_PER_TICK, GroupExpiration
+from raftlog.coordinator.group_records import MAX_STRING_BYTES
+from raftlog.coordinator.group_requests import (
+    CommitOffsets,
+    DeleteOffsets,
+    JoinGroup,
+    MemberRef,
+    SyncGroup,
+    TxnOffsetCommit,
+    WriteTxnMarker,
+)
+from raftlog.coordinator.groups import AnyGroup, GroupCapacity, Groups
+from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.offsets import decide_commit, decide_delete, decide_delete_offsets, may_delete
+from raftlog.coordinator.partition_writer import Append, PartitionWriter
+from raftlog.coordinator.pending_deletion import max_tombstone_batch_bytes, next_tombstone_batch
+from raftlog.coordinator.transactional_offsets import (
+    NoTransactions,
+    TransactionalWriter,
+    decide_commit_in_transaction,
+)
+from raftlog.metadata.image import EMPTY_IMAGE
+
+
+class GroupCoordinator:
+    """The groups of one partition, from when they were read back until the partition is lost.
+
+    `topics` says which there are, to all coordinators of a broker.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        append: Append,
+        *,
+        new_uuid: Callable[[], UUID],
+        room: GroupCapacity = GroupCapacity(),  # noqa: B008 (a value)
+        transactions: TransactionalWriter | None = None,
+        topics: TopicRegexResolver | None = None,
+    ) -> None:
+        self._config = config
+        self._new_uuid = new_uuid
+        self._transactions = transactions or NoTransactions()
+        self._markers: Runner[None] = Runner(None, lambda state, _: state, self._append_end)
+        self._open: dict[int, set[str]] = {}
+        """By producer id, the groups in which its transaction may have offsets."""
+        journal = PartitionWriter(append, self._transactions)
+        self._groups = Groups(
+            config, journal, room=room, topics=topics or TopicRegexResolver(lambda: EMPTY_IMAGE)
+        )
+        self._upkeep = GroupExpiration(config, self._groups, journal)
+        self._lost: KafkaError | None = None
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @property
+    def failures(self) -> Failures:
+        """What could not be done for single groups as time passed."""
+        return self._upkeep.failures
+
+    @property
+    def pending_join_bytes(self) -> int:
+        """About what the member ids take that were given out and not yet used."""
+        return self._groups.timer.pending_join_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what its groups take in memory."""
+        return self._groups.memory.bytes
+
+    def recount_memory_bytes(self) -> int:
+        """Weigh all groups anew, for whoever checks `memory_bytes`."""
+        return self._groups.recount_memory_bytes()
+
+    def load(self, groups: Iterable[Group], *, now: float) -> None:
+        """Take over groups, all of them committed; may be called with some at a time. Members get whole sessions."""
+        for group in groups:
+            self._groups.load(group, now=now)
+            self._note_open(group)
+        self._upkeep.begin(now)
+
+    def _ask(
+        self, group_id: str, ask: Callable[[AnyGroup], None], answer: Answer, at: Moment | None = None
+    ) -> None:
+        """Let a group deal with a request, then release what is committed and note what is not.
+
+        `at` comes with all that may change members.
+        """
+        if self._lost is not None:
+            answer(self._lost)
+            return
+        try:
+            group = self._groups.find(group_id)
+        except KafkaError as error:
+            answer(error)
+            return
+        try:
+            ask(group)
+        except KafkaError as error:
+            answer(error)
+        self._groups.refresh(group, at)
+
+    # -- the journal ---------------------------------------------------------------------------------------
+
+    def committed(self, end_offset: int) -> None:
+        """The partition's high watermark is at `end_offset`: answer what rests on it."""
+        self._markers.committed(end_offset)
+        self._groups.committed(end_offset)
+
+    def on_unloaded(self, error: KafkaError) -> None:
+        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        self._lost = error
+        self._markers.stand_down(error)
+        self._groups.on_unloaded(error)
+        self._upkeep.on_unloaded(error)
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinGroup, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with Joined, MemberIdRequired, or a KafkaError."""
+        shortest, longest = (
+            self._config.group_min_session_timeout_ms,
+            self._config.group_max_session_timeout_ms,
+        )
+        if not shortest <= request.session_timeout_ms <= longest:
+            answer(InvalidSessionTimeout(f"the session timeout must be from {shortest} to {longest} ms"))
+            return
+        try:
+            self._groups.check_capacity(request.group_id)
+        except KafkaError as error:
+            answer(error)
+            return
+        prefix = request.member.group_instance_id or request.client_id
+        new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
+        if self._lost is None and not self._upkeep.pending_deletion_of(request.group_id).deletes_group:
+            self._groups.delete_empty_consumer_group(request.group_id)
+
+        def ask(group: AnyGroup) -> None:
+            self._check_stays(request.group_id)
+            group.join(request, answer, new_member_id=new_id, at=at)
+
+        self._ask(request.group_id, ask, answer, at)
+
+    def _check_stays(self, group_id: str) -> None:
+        """Raises CoordinatorLoadInProgress while a group is being deleted."""
+        if self._upkeep.pending_deletion_of(group_id).deletes_group:
+            raise CoordinatorLoadInProgress("the group is being deleted")
+
+    def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with Synced or a KafkaError."""
+        at = Moment(now, now_ms)
+        self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer, at)
+
+    def heartbeat(
+        self, group_id: str, member: MemberRef, answer: Answer, *, generation: int, now: float
+    ) -> None:
+        """Answered with None or a KafkaError."""
+        at = Moment(now, 0)
+        self._ask(
+            group_id, lambda group: group.heartbeat(member, answer, generation=generation, at=at), answer, at
+        )
+
+    def leave(self, group_id: str, member: MemberRef, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with None or a KafkaError. An id that was given out and never used is given back."""
+        at = Moment(now, now_ms)
+        self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer, at)
+
+    def consumer_group_heartbeat(
+        self, beat: ConsumerGroupHeartbeat, answer: Answer, *, now: float, now_ms: int
+    ) -> None:
+        """The consumer protocol's heartbeat, which also joins and leaves. Answered with Heard or a KafkaError."""
+        if self._lost is not None:
+            answer(self._lost)
+            return
+        try:
+            self._check_stays(beat.group_id)
+            if beat.epoch not in LEAVE_EPOCHS:
+                self._groups.check_capacity(beat.group_id)
+            group = self._groups.find(beat.group_id)
+        except KafkaError as error:
+            answer(error)
+            return
+        at = Moment(now, now_ms)
+        if isinstance(group, ConsumerGroup):
+            group.consumer_group_heartbeat(beat, answer, at=at)
+            self._groups.refresh(group, at)
+        else:
+            self._groups.try_upgrade(
+                group, lambda turned: turned.consumer_group_heartbeat(beat, answer, at=at), at
+            )
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def next_expiry_at(self) -> float | None:
+        """When to call `tick` and `sweep` next."""
+        return self._upkeep.next_at()
+
+    def tick(self, *, now: float, now_ms: int, most: int = SESSIONS_PER_TICK) -> int:
+        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
+
+        Returns how many it were, `most` at most: for others `next_expiry_at` is over.
+        """
+        return self._upkeep.tick(Moment(now, now_ms), most)
+
+    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+        """Go on with what has to go, then with expired offsets, for about so many groups; returns how many."""
+        return self._upkeep.sweep(Moment(now, now_ms), most)
+
+    def on_loop_stall(self, seconds: float) -> None:
+        """This broker itself stood still for so long: nobody's session ends for that."""
+        self._groups.timer.postpone_all(seconds)
+
+    # -- offsets -------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, request: CommitOffsets, answer: Answer, *, now: float) -> None:
+        """Answered with one error code per commit, or a KafkaError for all."""
+        self._ask(
+            request.group_id, lambda group: self._commit(group, request, decide_commit, answer, now), answer
+        )
+
+    def commit_in_transaction(self, request: TxnOffsetCommit, answer: Answer, *, now: float) -> None:
+        """Answered with one error code per commit, or a KafkaError for all; they count when the transaction commits."""
+
+        def ask(group: AnyGroup) -> None:
+            self._commit(group, request, decide_commit_in_transaction, answer, now)
+            self._note_open(group.runner.tail)
+
+        self._ask(request.group_id, ask, answer)
+
+    def _commit(
+        self,
+        group: AnyGroup,
+        request: CommitOffsets | TxnOffsetCommit,
+        decide: Callable[..., Decision],
+        answer: Answer,
+        now: float,
+    ) -> None:
+        limit = min(self._config.offset_metadata_max_bytes, MAX_STRING_BYTES)
+        self._upkeep.finish_deletion(group)
+        shown = group.reader_view(group.runner.tail)
+
+        def decide_now(tail: Group) -> Decision:
+            self._groups.check_capacity(request.group_id)
+            decision = decide(tail, request, shown=shown, metadata_max_bytes=limit)
+            group.on_member_activity(request.member, now)
+            return decision
+
+        group.runner.handle(decide_now, answer)
+
+    def end_transaction(self, end: WriteTxnMarker, answer: Answer) -> None:
+        """Have a transaction's offsets count, or never; answered with None once its marker is committed."""
+        self._markers.handle(lambda _: Decision((end,)), answer)
+        self._markers.committed(self._groups.committed_offset)
+
+    def _append_end(self, ends: tuple[WriteTxnMarker, ...]) -> int:
+        """One marker is the end for all groups that the producer wrote of."""
+        (end,) = ends
+        end_offset = self._transactions.append_end_marker(end)
+        for group_id in sorted(self._open.pop(end.producer_id, ())):
+            group = self._groups.get(group_id)
+            if group is not None:
+                ended = TransactionEnded(group_id, end.producer_id, end.commit)
+                self._groups.apply_appended(group, (ended,), end_offset)
+        return end_offset
+
+    def _note_open(self, group: Group) -> None:
+        for producer_id in group.pending:
+            self._open.setdefault(producer_id, set()).add(group.group_id)
+
+    def delete_offsets(self, request: DeleteOffsets, answer: Answer) -> None:
+        """Answered with one error code per place, or a KafkaError for all."""
+
+        def ask(group: AnyGroup) -> None:
+            self._upkeep.finish_deletion(group)
+            group.runner.handle(
+                lambda tail: decide_delete_offsets(tail, request, shown=group.reader_view(tail)), answer
+            )
+
+        self._ask(request.group_id, ask, answer)
+
+    def delete(self, group_id: str, answer: Answer) -> None:
+        """Answered with None or a KafkaError. A group that no batch holds goes slice by slice, as `sweep` is called."""
+
+        def ask(group: AnyGroup) -> None:
+            tail = group.runner.tail
+            most = max_tombstone_batch_bytes(self._config.message_max_bytes)
+            is_large = not next_tombstone_batch(group_id, tail.partitions(), most_bytes=most).is_all
+            if self._upkeep.pending_deletion_of(group_id).deletes_group or (
+                is_large and may_delete(group.reader_view(tail))
+            ):
+                self._upkeep.delete_group(group_id, answer)
+            else:
+                group.runner.handle(lambda tail: decide_delete(tail, shown=group.reader_view(tail)), answer)
+
+        self._ask(group_id, ask, answer)
+
+    def offset_count_of(self, group_id: str) -> int:
+        """Return how many offsets a group has."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else group.runner.tail.offset_count
+
+    def on_topics_deleted(self, topics: DeletedTopics) -> None:
+        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        self._upkeep.on_topics_deleted(topics)
+
+    def delete_topic_offsets(self, topics: Mapping[str, DeletedTopics]) -> None:
+        """Offsets of deleted topics were taken over, in some groups: those go likewise."""
+        self._upkeep.delete_topic_offsets(topics)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def read(self, group_id: str, answer: Answer) -> None:
+        """Answered with the Group as committed; one that does not exist has `exists` False."""
+
+        def ask(group: AnyGroup) -> None:
+            self._check_stays(group_id)
+            chore = self._upkeep.pending_deletion_of(group_id)
+            group.runner.handle(
+                lambda tail: Decision(reply=chore.without_deleted(group.reader_view(tail))), answer
+            )
+
+        self._ask(group_id, ask, answer)
+
+    def group_ids(self) -> list[str]:
+        """Return the names of all groups, those included whose end is not committed yet."""
+        return self._groups.ids()
+
+    def read_some(self, group_ids: Sequence[str], answer: Answer) -> None:
+        """Answered with those Groups, in a tuple, that exist and are not being deleted."""
+        wanted = [each for each in group_ids if not self._upkeep.pending_deletion_of(each).deletes_group]
+        groups: list[Any] = []
+
+        def collect(reply: object) -> None:
+            groups.append(reply)
+            if len(groups) == len(wanted):
+                failed = next((each for each in groups if isinstance(each, KafkaError)), None)
+                answer(failed or tuple(each for each in groups if each.exists))
+
+        if not wanted:
+            answer(self._lost or ())
+        for group_id in wanted:
+            self.read(group_id, collect)

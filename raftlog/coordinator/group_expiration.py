@@ -1,0 +1,316 @@
+"""What becomes of a partition's groups as time passes, a bounded part of it at each call.
+
+Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice (`chores`): offsets
+of deleted topics, and groups that were deleted. Nobody waits for it but who wants a group gone, and who commits in a
+group of which something has to go first.
+
+Each group fails alone: it is noted in `failures`, left out for a while, and tried again. Only a broken invariant
+(AssertionError) is not contained.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
+from raftlog.base.failures import FIRST_RETRY_S, Failures
+from raftlog.base.machine import Answer, Decision
+from raftlog.coordinator.classic_group import ClassicGroup
+from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
+from raftlog.coordinator.group import DeletedTopics, Group
+from raftlog.coordinator.groups import AnyGroup, Groups
+from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.offsets import decide_expire_offsets
+from raftlog.coordinator.partition_writer import PartitionWriter
+from raftlog.coordinator.pending_deletion import (
+    PAUSE_S,
+    RETRY_S,
+    PendingDeletion,
+    max_tombstone_batch_bytes,
+)
+from raftlog.coordinator.timer import TimerKey, TimerKind
+
+GROUPS_PER_SWEEP: Final = 200
+"""Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
+
+SESSIONS_PER_TICK: Final = 200
+"""Sessions of a broker that end before the loop gets its turn again."""
+
+RECORDS_PER_GROUP: Final = 20
+"""So many tombstones, or offsets that are looked at, are as much work as looking through a group."""
+
+SWEPT_OFFSETS: Final = 2_000
+"""A group of more offsets is looked through some topics at a time."""
+
+MS_PER_MINUTE: Final = 60_000
+
+SESSIONS: Final = "group_sessions"
+OFFSETS: Final = "offset_expiry"
+REMOVAL: Final = "group_removal"
+"""What is done, by its name among the failures."""
+
+NO_PENDING_DELETION: Final = PendingDeletion()
+NO_TOPICS: Final[tuple[str, ...]] = ()
+
+
+Part = tuple[str, ...] | None
+"""Topics of a group whose offsets are looked through together; None: all that it has."""
+
+
+class _Look(NamedTuple):
+    """Whose offsets are looked through, and in which parts; None: that is not known yet."""
+
+    group_id: str
+    parts: Iterator[Part] | None = None
+
+
+class GroupExpiration:
+    """Of all groups of one partition."""
+
+    def __init__(self, config: NodeConfig, groups: Groups, journal: PartitionWriter) -> None:
+        self._config = config
+        self._groups = groups
+        self._journal = journal
+        self._chores: dict[str, PendingDeletion] = {}
+        """What has yet to go, by group."""
+        self._chores_at = 0.0
+        self._to_sweep: deque[_Look] = deque()
+        self._sweeps_at = 0.0
+        self.failures = Failures()
+
+    def _try(self, chore: str, group_id: str, now: float, work: Callable[[], int]) -> int | None:
+        """Return what the work for one group returns; None if it failed, now or not long ago."""
+        return self.failures.attempt(chore, group_id, now, work, raises=AssertionError)
+
+    def begin(self, now: float) -> None:
+        """The groups were taken over: the first look for expired offsets is an interval from now."""
+        self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
+
+    def on_unloaded(self, error: KafkaError) -> None:
+        """Tell everybody who wants a group gone."""
+        for chore in self._chores.values():
+            chore.answer(error)
+
+    def next_at(self) -> float | None:
+        """When to call `tick` and `sweep` next."""
+        due = [self._chores_at] if self._chores else []
+        if self._groups.topics.has_work:
+            due.append(self._groups.topics.due_at)
+        expires_at = self._groups.timer.next_expiry_at()
+        if expires_at is not None:
+            due.append(expires_at)
+        return min(due, default=None)
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    def tick(self, at: Moment, most: int) -> int:
+        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
+
+        Returns how many it were, `most` at most.
+        """
+        keys = self._groups.timer.pop_expired(at.now, most)
+        ended: dict[str, list[TimerKey]] = {}
+        for key in keys:
+            group = self._groups.get(key.group_id)
+            if isinstance(group, ConsumerGroup) and key.kind is not TimerKind.PENDING_JOIN:
+                ended.setdefault(key.group_id, []).append(key)
+            elif group is not None:
+                self._end_sessions(key.group_id, [key], at, partial(_tell, group, key, at))
+        for group_id, of_group in ended.items():
+            group = self._groups.get(group_id)
+            assert isinstance(group, ConsumerGroup)
+            member_ids = [key.member_id for key in of_group]
+            self._end_sessions(group_id, of_group, at, partial(group.on_member_timeouts, member_ids, at))
+        return len(keys)
+
+    def _end_sessions(
+        self, group_id: str, keys: list[TimerKey], at: Moment, tell: Callable[[], None]
+    ) -> None:
+        """Tell a group that sessions have ended; they end again later if that fails."""
+        group = self._groups.get(group_id)
+        assert group is not None
+
+        def work() -> int:
+            tell()
+            self._groups.refresh(group, at)
+            return len(keys)
+
+        if self._try(SESSIONS, group_id, at.now, work) is None:
+            for key in keys:
+                self._groups.timer.schedule(key, at.now + FIRST_RETRY_S)
+
+    # -- offsets that expire -------------------------------------------------------------------------------
+
+    def sweep(self, at: Moment, most: int) -> int:
+        """Go on with what has to go, then with expired offsets, for about so many groups; returns how many.
+
+        A slice of a large group counts as many.
+        """
+        self._groups.topics.run_slice(at.now)
+        looked = self._work_off(at.now, most)
+        if not self._to_sweep and at.now >= self._sweeps_at:
+            self._sweeps_at = at.now + self._config.offsets_retention_check_interval_ms / 1000
+            self._to_sweep.extend(map(_Look, self._groups.ids()))
+        while self._to_sweep and looked < most:
+            look = self._to_sweep.popleft()
+            work = partial(self._look_through, look, at.now_ms)
+            counted = self._try(OFFSETS, look.group_id, at.now, work)
+            looked += 1 if counted is None else counted
+        return looked
+
+    def _look_through(self, look: _Look, now_ms: int) -> int:
+        """Expire offsets, of a large group those of its next topics; returns for how many groups it counts."""
+        group = self._groups.get(look.group_id)
+        if group is None or look.group_id in self._chores:
+            return 1
+        before = group.runner.tail
+        parts = look.parts or _parts(before)
+        part = next(parts, NO_TOPICS)
+        if part == NO_TOPICS:
+            return 0
+        if part is not None:
+            self._to_sweep.appendleft(_Look(look.group_id, parts))
+        group.runner.handle(self._expiring(group.reader_view(before), part, now_ms), _nobody_waits)
+        after = group.runner.tail
+        if after is not before and after.offsets:
+            self._to_sweep.append(_Look(look.group_id, iter((part,))))  # it may have been a slice of them
+        self._groups.refresh(group)
+        looked_at = before.offsets.topics() if part is None else part
+        return 1 + sum(len(before.offsets.of_topic(each)) for each in looked_at) // RECORDS_PER_GROUP
+
+    def _expiring(self, shown: Group, topics: Part, now_ms: int) -> Callable[[Group], Decision]:
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        most = max_tombstone_batch_bytes(self._config.message_max_bytes)
+        return lambda tail: decide_expire_offsets(
+            tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms, topics=topics, most_bytes=most
+        )
+
+    # -- what goes bit by bit ------------------------------------------------------------------------------
+
+    def pending_deletion_of(self, group_id: str) -> PendingDeletion:
+        """Return what has yet to go from a group."""
+        return self._chores.get(group_id, NO_PENDING_DELETION)
+
+    def _new_chore(self) -> PendingDeletion:
+        return PendingDeletion(most_bytes=max_tombstone_batch_bytes(self._config.message_max_bytes))
+
+    def delete_group(self, group_id: str, answer: Answer) -> None:
+        """A group goes slice by slice; answered with None or a KafkaError once it has."""
+        chore = self._chores.setdefault(group_id, self._new_chore())
+        chore.answers.append(answer)
+        if not chore.deletes_group:
+            chore.deletes_group = True
+            self._chores_at = 0.0
+
+    def on_topics_deleted(self, topics: DeletedTopics) -> None:
+        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        self.delete_topic_offsets(dict.fromkeys(self._groups.ids() if topics else (), topics))
+
+    def delete_topic_offsets(self, topics: Mapping[str, DeletedTopics]) -> None:
+        """The same, of some groups, each its own."""
+        for group_id, gone in topics.items():
+            self._chores.setdefault(group_id, self._new_chore()).add_topics(gone)
+        self._chores_at = 0.0
+
+    def finish_deletion(self, group: AnyGroup) -> None:
+        """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""
+        chore = self._chores.get(group.group_id)
+        if chore is not None and not chore.deletes_group:
+            self._take_slice(group)
+        if group.group_id in self._chores:
+            raise (chore and chore.last_error) or CoordinatorLoadInProgress("offsets are being removed")
+
+    def _work_off(self, now: float, most: int) -> int:
+        """Go on with what has to go from some groups; returns for how many it counts."""
+        looked, is_at_work = 0, False
+        if now < self._chores_at:
+            return looked
+        self._chores_at = now + PAUSE_S
+        for group_id in tuple(self._chores) if self._chores else ():
+            if looked >= most:
+                break
+            group = self._groups.get(group_id)
+            if group is None:
+                self._chores.pop(group_id).answer(None)
+                continue
+            removed = self._try(REMOVAL, group_id, now, partial(self._take_slice, group))
+            looked += 1 + (removed or 0) // RECORDS_PER_GROUP
+            chore = self._chores.get(group_id)
+            if removed is None and chore is not None:
+                self._put_off(group_id, chore)
+                continue
+            if chore is not None and chore.last_error is not None:
+                self._put_off(group_id, chore)
+                self._chores_at = now + RETRY_S
+                break
+            is_at_work = True
+        if self._chores and not is_at_work:
+            self._chores_at = now + RETRY_S
+        return looked
+
+    def _put_off(self, group_id: str, chore: PendingDeletion) -> None:
+        """What cannot go now lets all others go first."""
+        del self._chores[group_id]
+        self._chores[group_id] = chore
+
+    def _take_slice(self, group: AnyGroup) -> int:
+        """Remove the next slice of what has to go from a group; returns how many offsets it was."""
+        chore = self._chores[group.group_id]
+        before, self._journal.last_error = group.runner.tail, None
+        if not chore.is_done(before):
+            group.runner.handle(chore.decide_next_batch, _nobody_waits)
+        after = group.runner.tail
+        chore.last_error = self._journal.last_error if after is before else None
+        if chore.last_error is not None and (chore.deletes_group or not chore.last_error.retriable):
+            group.runner.handle(_refusing(chore.last_error), chore.cancel_group_deletion().answer)
+            if not chore.topics or not chore.last_error.retriable:
+                del self._chores[group.group_id]
+        elif chore.is_done(after):
+            group.runner.handle(_nothing, chore.answer)
+            del self._chores[group.group_id]
+        self._groups.refresh(group)
+        return before.offset_count - after.offset_count
+
+
+def _parts(group: Group) -> Iterator[Part]:
+    """Yield what is looked through together: all of a small group, about SWEPT_OFFSETS offsets of a large one."""
+    if len(group.offsets) <= SWEPT_OFFSETS:
+        yield None
+        return
+    part: list[str] = []
+    count = 0
+    for topic in group.offsets.topics():
+        part.append(topic)
+        count += len(group.offsets.of_topic(topic))
+        if count >= SWEPT_OFFSETS:
+            yield tuple(part)
+            part, count = [], 0
+    yield tuple(part)
+
+
+def _tell(group: AnyGroup, key: TimerKey, at: Moment) -> None:
+    if key.kind is TimerKind.PENDING_JOIN:
+        group.on_pending_join_timeout(at)
+    elif isinstance(group, ClassicGroup):
+        group.on_session_timeout(
+            key.member_id, at
+        ) if key.kind is TimerKind.SESSION else group.on_rebalance_timeout(at)
+
+
+def _refusing(error: KafkaError) -> Callable[[Group], Decision]:
+    def decide(_: Group) -> Decision:
+        raise error
+
+    return decide
+
+
+def _nothing(_: Group) -> Decision:
+    return Decision()
+
+
+def _nobody_waits(reply: object) -> None:
+    """What concerns deleted topics and old offsets is tried again with the next sweep."""

@@ -1,0 +1,232 @@
+"""About how many bytes the groups of one partition take in memory, and whether there is room for more.
+
+A change is weighed by what it touches: a commit into a group with a million offsets costs what it commits. Two limits
+stand here, by one setting. Beyond `raftlog.group.max.bytes` nothing new is let in: no group, and no offset of a
+partition that had none. Beyond twice that nothing grows at all. So groups that exist go on, also where a broker takes
+over the groups of another one that were let in there.
+
+What is taken over is counted and never refused: a node starts however much there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import PolicyViolation
+from raftlog.coordinator.consumer.consumer_membership import (
+    ConsumerMembership,
+    ConsumerRecord,
+    CurrentAssignment,
+    CurrentAssignmentChanged,
+    MemberChanged,
+    MemberMetadata,
+    Partitions,
+    RegexResolved,
+    ResolvedRegex,
+    TargetAssignmentChanged,
+)
+from raftlog.coordinator.consumer.subscription_bytes import NAME_BYTES, member_bytes
+from raftlog.coordinator.group import (
+    CommittedOffset,
+    Group,
+    GroupRecord,
+    Membership,
+    OffsetCommitted,
+    TransactionalOffsetCommitted,
+    TransactionEnded,
+)
+from raftlog.coordinator.partition_map import PartitionKey
+
+GROUP_BYTES: Final = 1_000
+"""What a group takes beside all that is counted of it."""
+
+OFFSET_BYTES: Final = 400
+"""What an offset takes beside its text, where each is of another topic; half of it where they are of few."""
+
+MEMBER_BYTES: Final = 500
+"""What a classic member takes beside its names and bytes."""
+
+PARTITION_BYTES: Final = 40
+"""What a partition takes that is assigned to a member of a consumer group."""
+
+ASSIGNED_TOPIC_BYTES: Final = 300
+"""What an assigned topic takes beside its partitions."""
+
+HARD_LIMIT_FACTOR: Final = 2
+"""So many times `raftlog.group.max.bytes` is where nothing grows any more."""
+
+HasMemoryFor = Callable[[int, int], bool]
+"""Whether this broker's groups may take so many bytes more, up to so many in all."""
+
+
+def _always(growth: int, limit: int) -> bool:
+    return True
+
+
+class GroupMemory:
+    """Of the groups in one partition. `has_memory_for` asks for all partitions of the broker."""
+
+    __slots__ = ("_config", "_growth", "_is_new", "bytes", "has_memory_for")
+
+    def __init__(self, config: NodeConfig, may_keep: HasMemoryFor = _always) -> None:
+        self.has_memory_for = may_keep
+        self.bytes = 0
+        """What is kept."""
+        self._config = config
+        self._growth = 0
+        """What the change adds that was weighed last, and whether that is a new group or offset."""
+        self._is_new = False
+
+    def on_loaded(self, group: Group) -> None:
+        """A group was read back."""
+        self.bytes += group_bytes(group)
+
+    def measure(self, before: Group, after: Group, records: Iterable[GroupRecord]) -> None:
+        """Note by how much a group grows with these records."""
+        self._growth = _growth(before, after, records)
+        self._is_new = self._growth > 0 and _is_new(before, records)
+
+    def check(self) -> None:
+        """Raise PolicyViolation if there is no room for what was weighed."""
+        if self._growth > 0:
+            self.check_growth(self._growth, is_new=self._is_new)
+
+    def check_growth(self, growth: int, *, is_new: bool) -> None:
+        """Raise PolicyViolation if there is no room for so many bytes more. `is_new`: a group, or an offset."""
+        most = self._config.raftlog_group_max_bytes
+        if not self.has_memory_for(growth, most if is_new else HARD_LIMIT_FACTOR * most):
+            raise PolicyViolation(
+                f"raftlog.group.max.bytes is {most}: this broker has no room for "
+                + ("new groups and offsets" if is_new else "anything more that groups keep")
+            )
+
+    def grow(self, growth: int) -> None:
+        """Count bytes that no record tells of."""
+        self.bytes += growth
+
+    def commit_measured(self) -> None:
+        """Count what was weighed last: it is in the journal."""
+        self.bytes, self._growth = self.bytes + self._growth, 0
+
+
+def group_bytes(group: Group) -> int:
+    """Return about how many bytes a group takes, beside what its classic members offer."""
+    found = GROUP_BYTES if group.exists else 0
+    found += sum(map(_of_offset, group.offsets.values()))
+    found += sum(_of_offset(each.committed) for places in group.pending.values() for each in places.values())
+    found += _of_membership(group.membership)
+    state = group.consumer
+    if state is not None:
+        found += sum(member_bytes(member_id, it) for member_id, it in state.members.items())
+        found += sum(map(_of_assigned, state.target_assignments.values()))
+        found += sum(map(_of_current, state.current_assignments.values()))
+        found += sum(map(_of_resolved, state.regexes.values()))
+    return found
+
+
+def _growth(before: Group, after: Group, records: Iterable[GroupRecord]) -> int:
+    found = GROUP_BYTES * (after.exists - before.exists)
+    if after.membership is not before.membership:
+        found += _of_membership(after.membership) - _of_membership(before.membership)
+    found += OFFSET_BYTES * (after.offset_count - before.offset_count)
+    if after.consumer is not before.consumer:
+        consumer = [each for each in records if isinstance(each, ConsumerRecord)]
+        found += _consumer_growth(before.consumer, after.consumer, consumer)
+    places = set(_with_text(before, records))
+    return found + sum(_text_at(after, place) - _text_at(before, place) for place in places)
+
+
+def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[PartitionKey]:
+    """Yield the places that records change and that have a text, or may have one. Few have: ten thousand offsets of a
+    request are looked at in one turn of the loop."""
+    offsets = before.offsets
+    for record in records:
+        if isinstance(record, OffsetCommitted):
+            had, has = offsets.of_topic(record.topic).get(record.partition), record.committed
+            if before.pending or (had is not None and had.metadata) or (has is not None and has.metadata):
+                yield record.topic, record.partition
+        elif isinstance(record, TransactionalOffsetCommitted):
+            yield record.topic, record.partition
+        elif isinstance(record, TransactionEnded):
+            yield from before.pending.get(record.producer_id, ())
+
+
+def _consumer_growth(
+    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[ConsumerRecord]
+) -> int:
+    had, has = before or ConsumerMembership(), after or ConsumerMembership()
+    touched: dict[tuple[type, str], ConsumerRecord] = {}
+    for record in records:
+        if isinstance(record, RegexResolved):
+            touched[RegexResolved, record.regex] = record
+        elif isinstance(record, MemberChanged | TargetAssignmentChanged | CurrentAssignmentChanged):
+            touched[type(record), record.member_id] = record
+    return sum(_of_entry(has, *key) - _of_entry(had, *key) for key in touched)
+
+
+def _of_entry(state: ConsumerMembership, kind: type, key: str) -> int:
+    if kind is MemberChanged:
+        subscriber: MemberMetadata | None = state.members.get(key)
+        return 0 if subscriber is None else member_bytes(key, subscriber)
+    if kind is TargetAssignmentChanged:
+        return _sized(state.target_assignments, key, _of_assigned)
+    if kind is CurrentAssignmentChanged:
+        return _sized(state.current_assignments, key, _of_current)
+    return _sized(state.regexes, key, _of_resolved)
+
+
+def _sized(entries: Mapping[str, Any], key: str, size: Callable[[Any], int]) -> int:
+    return size(entries[key]) if key in entries else 0
+
+
+def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
+    """Whether records begin a group, or have an offset of a place that had none."""
+    if not before.exists:
+        return True
+    return any(
+        not before.has((each.topic, each.partition))
+        for each in records
+        if isinstance(each, TransactionalOffsetCommitted)
+        or (isinstance(each, OffsetCommitted) and each.committed)
+    )
+
+
+def _text_at(group: Group, place: PartitionKey) -> int:
+    """What the texts of a group's offsets of one place take, those included that pend."""
+    committed = group.offsets.get(place)
+    found = 0 if committed is None else len(committed.metadata)
+    return found + sum(
+        len(places[place].committed.metadata) for places in group.pending.values() if place in places
+    )
+
+
+def _of_offset(committed: CommittedOffset) -> int:
+    return OFFSET_BYTES + len(committed.metadata)
+
+
+def _of_membership(membership: Membership) -> int:
+    return sum(
+        MEMBER_BYTES
+        + len(each.member_id)
+        + len(each.group_instance_id or "")
+        + len(each.client_id)
+        + len(each.client_host)
+        + len(each.subscription)
+        + len(each.assignment)
+        for each in membership.members.values()
+    )
+
+
+def _of_assigned(partitions: Partitions) -> int:
+    count = sum(map(len, partitions.values()))
+    return NAME_BYTES + ASSIGNED_TOPIC_BYTES * len(partitions) + PARTITION_BYTES * count
+
+
+def _of_current(current: CurrentAssignment) -> int:
+    return _of_assigned(current.assigned) + _of_assigned(current.revoking)
+
+
+def _of_resolved(resolved: ResolvedRegex) -> int:
+    return NAME_BYTES * (1 + len(resolved.topics))

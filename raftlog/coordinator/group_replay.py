@@ -1,0 +1,128 @@
+"""Read a partition of `__consumer_offsets` back into groups: the last word on each key counts.
+
+What a producer wrote in a transaction pends until its marker comes; in a log that ends before it, it pends on.
+
+An offset tells which topic had the name. Whoever reads back knows all of the metadata that an earlier coordinator knew:
+the record that made it the leader is behind what that one had applied, which coordinates no longer once it has that
+record. So what names another topic than the one that is there now is an offset of a deleted one, never of one to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.coordinator.committed_offsets import GroupOffsets
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembershipBuilder
+from raftlog.coordinator.group import CommittedOffset, Group, GroupChanged, Membership, OffsetCommitted
+from raftlog.coordinator.group_records import decode
+from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_records, read_end_marker
+
+
+class GroupReplay:
+    """Collects records batch by batch; damaged or unknown records are counted and left out."""
+
+    __slots__ = (
+        "_books",
+        "_is_gone",
+        "_memberships",
+        "_offsets",
+        "_open",
+        "deleted_topics",
+        "next_offset",
+        "skipped",
+    )
+
+    def __init__(self, is_gone: Callable[[str, UUID], bool] = lambda _name, _id: False) -> None:
+        """`is_gone` is asked whether a topic of this name and id is no more."""
+        self._is_gone = is_gone
+        self.deleted_topics: dict[str, dict[str, set[UUID]]] = {}
+        """By group and name, the deleted topics of which offsets were read, be they replaced by now."""
+        self._memberships: dict[str, Membership] = {}
+        self._offsets: dict[str, GroupOffsets[CommittedOffset]] = {}
+        self._books: dict[str, ConsumerMembershipBuilder] = {}
+        self._open: dict[int, set[str]] = {}
+        """By producer id, the groups in which its transaction has offsets."""
+        self.next_offset = 0
+        self.skipped = 0
+
+    def feed(self, batches: Buffer) -> int:
+        """Take whole batches as a log returns them; returns the offset to read on from."""
+        for _ in self.feed_stepwise(batches):
+            pass
+        return self.next_offset
+
+    def feed_stepwise(self, batches: Buffer) -> Iterator[None]:
+        """The same record by record; `next_offset` is where to read on from after the last."""
+        view = memoryview(batches)
+        for position, header in iter_headers(view):
+            batch = view[position : position + header.length]
+            if header.is_control:
+                self._feed_marker(header, batch)
+            else:
+                yield from self._feed_batch(header, batch)
+            self.next_offset = header.end_offset
+
+    def _feed_marker(self, header: BatchHeader, batch: memoryview) -> None:
+        marker = read_end_marker(batch)
+        if marker is not None:
+            for group_id in self._open.pop(header.producer_id, ()):
+                self._offsets[group_id].end_transaction(header.producer_id, commit=marker.commit)
+
+    def _feed_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
+        for record in iter_records(batch):
+            try:
+                self._note(header, record.key, record.value)
+            except CorruptMessage:
+                self.skipped += 1
+            yield
+
+    def _note(self, header: BatchHeader, key: bytes | None, value: bytes | None) -> None:
+        record = decode(key, value)
+        if record is None:
+            self.skipped += 1
+        elif isinstance(record, GroupChanged):
+            if record.membership is None:
+                self._memberships.pop(record.group_id, None)
+            else:
+                self._memberships[record.group_id] = record.membership
+        elif isinstance(record, OffsetCommitted):
+            self._move(header, record)
+        else:
+            self._books.setdefault(record.group_id, ConsumerMembershipBuilder()).apply(record)
+
+    def _move(self, header: BatchHeader, record: OffsetCommitted) -> None:
+        positions = self._offsets.get(record.group_id)
+        if positions is None:
+            positions = self._offsets[record.group_id] = GroupOffsets()
+        if record.committed is not None:
+            self._note_topic(record, record.committed.topic_id)
+        place = (record.topic, record.partition)
+        if header.is_transactional and record.committed is not None:
+            positions.put_pending(header.producer_id, place, record.committed)
+            self._open.setdefault(header.producer_id, set()).add(record.group_id)
+        else:
+            positions.put(place, record.committed)
+
+    def _note_topic(self, record: OffsetCommitted, topic_id: UUID | None) -> None:
+        if topic_id is not None and self._is_gone(record.topic, topic_id):
+            self.deleted_topics.setdefault(record.group_id, {}).setdefault(record.topic, set()).add(topic_id)
+
+    def groups(self) -> Iterator[Group]:
+        """Yield every group that something is left of, by name."""
+        for group_id in sorted(self._memberships.keys() | self._offsets.keys() | self._books.keys()):
+            membership = self._memberships.get(group_id)
+            book = self._books.get(group_id)
+            positions = self._offsets.get(group_id) or GroupOffsets()
+            group = Group(
+                group_id,
+                membership or Membership(),
+                positions.offsets,
+                membership is not None,
+                pending=positions.pending,
+                next_pending_number=positions.next_pending_number,
+                consumer=book.build() if book else None,
+            )
+            if group.exists:
+                yield group

@@ -1,0 +1,144 @@
+"""What the members of a group offer: their protocols, and how much of a generation's record and of memory they take.
+
+Soft: records keep what was chosen of it only. Kept as sums, so that letting one member in does not ask all the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from raftlog.coordinator.group import Member
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""What a member offers, best first: (name, subscription)."""
+
+PROTOCOL_BYTES: Final = 150
+"""What a protocol takes in memory beside its name and bytes."""
+
+MEMBER_BYTES: Final = 28
+"""What a member takes in a record beside its names and bytes."""
+
+SUBSCRIPTIONS_SHARE: Final = 0.75
+"""Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
+
+OFFERED_SHARE: Final = 3
+"""What all protocols of all members take in memory, times what they may take in a record. Clients offer one to three
+protocols with about the same bytes; a record holds one of them."""
+
+ProtocolNames = frozenset[str]
+
+ProtocolsByMember = Mapping[str, Protocols]
+"""By member id."""
+
+
+def _ignore(growth: int) -> None:
+    """For whoever does not count."""
+
+
+class MemberProtocols:
+    """Those of all present members. `count(growth)` is told by how many bytes they grow in memory."""
+
+    __slots__ = ("_count", "_names", "_offers", "_recorded", "_sizes", "_total_size", "bytes")
+
+    def __init__(self, count: Callable[[int], None] = _ignore) -> None:
+        self._count = count
+        self.bytes = 0
+        """What all the protocols take."""
+        self._offers: dict[str, Protocols] = {}
+        self._recorded: set[str] = set()
+        """Members of whom only that is known which records kept."""
+        self._sizes: dict[str, int] = {}
+        self._total_size = 0
+        self._names: Counter[ProtocolNames] = Counter()
+
+    def __len__(self) -> int:
+        """How many members there are."""
+        return len(self._offers)
+
+    def put(self, member: Member, protocols: Protocols) -> None:
+        """A member offers this, in place of what it offered before."""
+        member_id = member.member_id
+        self.drop(member_id)
+        self._offers[member_id] = protocols
+        self._sizes[member_id] = size = member_record_bytes(member, protocols)
+        self._total_size += size
+        self._grow(_bytes_of(protocols))
+        self._names[_names_of(protocols)] += 1
+
+    def _grow(self, growth: int) -> None:
+        self.bytes += growth
+        self._count(growth)
+
+    def put_recorded(self, member: Member, protocol: str | None) -> None:
+        """A member is taken over: it offers what was chosen at least."""
+        self.put(member, ((protocol or "", member.subscription),))
+        self._recorded.add(member.member_id)
+
+    def drop(self, member_id: str) -> None:
+        """A member is gone; fine if it was never there."""
+        protocols = self._offers.pop(member_id, None)
+        if protocols is None:
+            return
+        self._recorded.discard(member_id)
+        self._total_size -= self._sizes.pop(member_id)
+        self._grow(-_bytes_of(protocols))
+        names = _names_of(protocols)
+        self._names[names] -= 1
+        if not self._names[names]:
+            del self._names[names]
+
+    def keep(self, member_ids: Container[str]) -> None:
+        """Drop all others."""
+        for member_id in tuple(self._offers):
+            if member_id not in member_ids:
+                self.drop(member_id)
+
+    def of(self, member_id: str) -> Protocols:
+        """What a present member offers, as far as it is known."""
+        return self._offers[member_id]
+
+    def all(self) -> ProtocolsByMember:
+        """What each present member offers, as far as it is known."""
+        return MappingProxyType(self._offers)
+
+    def joined_with(self, member_id: str) -> Protocols | None:
+        """All that a member offers; None if it joined another coordinator."""
+        return None if member_id in self._recorded else self._offers.get(member_id)
+
+    def common(self) -> ProtocolNames | None:
+        """The names of protocols that all have; None: there is nobody."""
+        distinct = list(self._names)
+        return distinct[0].intersection(*distinct[1:]) if distinct else None
+
+    def size_with(self, member: Member, protocols: Protocols) -> int:
+        """Return what the next generation's record takes at most if a member joins (again) with this."""
+        return (
+            self._total_size - self._sizes.get(member.member_id, 0) + member_record_bytes(member, protocols)
+        )
+
+    def growth_with(self, member_id: str, protocols: Protocols) -> int:
+        """Return by how many bytes all protocols grow in memory if a member joins (again) with these."""
+        return _bytes_of(protocols) - _bytes_of(self._offers.get(member_id, ()))
+
+
+def max_generation_bytes(message_max_bytes: int) -> int:
+    """Return what names and subscriptions of a group may take, so that a generation of it can be recorded."""
+    return int(message_max_bytes * SUBSCRIPTIONS_SHARE)
+
+
+def member_record_bytes(member: Member, protocols: Protocols) -> int:
+    """Return what a member may take in a generation's record: the largest of its subscriptions counts."""
+    names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
+    largest = max((len(subscription) for _, subscription in protocols), default=0)
+    return MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)
+
+
+def _bytes_of(protocols: Protocols) -> int:
+    return sum(PROTOCOL_BYTES + len(name) + len(subscription) for name, subscription in protocols)
+
+
+def _names_of(protocols: Protocols) -> ProtocolNames:
+    return frozenset(name for name, _ in protocols)

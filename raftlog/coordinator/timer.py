@@ -1,0 +1,128 @@
+"""Soft state: until when each member's session lasts, which member ids were given out but not yet used, and how long a
+group's rebalance may take.
+
+A new coordinator starts it anew and gives every member a whole session. `*_at` is loop seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+MAX_PENDING_JOINS: Final = 5_000
+"""Member ids per group that may be given out and not yet used."""
+
+PENDING_JOIN_BYTES: Final = 300
+"""What such an id takes beside its text: its entries and its key."""
+
+MIN_STALE_ENTRIES: Final = 1_000
+"""Heap entries of ended sessions that are never worth a clean-up."""
+
+
+class TimerKind(IntEnum):
+    """What ends at a deadline."""
+
+    SESSION = 0
+    PENDING_JOIN = 1
+    """An id was given out, and nobody has joined with it yet."""
+    REBALANCE = 2
+    """The time to join again, or to ask for one's assignment; `member_id` is empty. In a consumer group each member
+    has its own: to give up partitions, or what a classic group's has."""
+
+
+class TimerKey(NamedTuple):
+    """Whose deadline it is."""
+
+    group_id: str
+    member_id: str
+    kind: TimerKind = TimerKind.SESSION
+
+
+def _bytes_of(key: TimerKey) -> int:
+    return PENDING_JOIN_BYTES + len(key.member_id)
+
+
+def _always() -> bool:
+    return True
+
+
+class CoordinatorTimer:
+    """Deadlines. Renewing is a dictionary write: the heap is corrected when an entry comes up."""
+
+    __slots__ = ("_expected_counts", "_expires_at", "_heap", "may_add_pending_join", "pending_join_bytes")
+
+    def __init__(self, may_expect: Callable[[], bool] = _always) -> None:
+        self.may_add_pending_join = may_expect
+        """Whether the broker has room for one more id that was given out."""
+        self.pending_join_bytes = 0
+        """About what the ids take that were given out and not yet used."""
+        self._expires_at: dict[TimerKey, float] = {}
+        self._heap: list[tuple[float, TimerKey]] = []
+        self._expected_counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """How many entries are held, those of ended sessions included."""
+        return len(self._heap)
+
+    def schedule(self, key: TimerKey, expires_at: float) -> None:
+        """Begin a session, or let it last longer (or shorter)."""
+        before = self._expires_at.get(key)
+        if before is None and key.kind is TimerKind.PENDING_JOIN:
+            self._expected_counts[key.group_id] = self.pending_join_count(key.group_id) + 1
+            self.pending_join_bytes += _bytes_of(key)
+        self._expires_at[key] = expires_at
+        if before is None or expires_at < before:
+            heapq.heappush(self._heap, (expires_at, key))
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Ended sessions leave an entry that lasts until its deadline: most of the heap must not be such."""
+        if len(self._heap) > 2 * len(self._expires_at) + MIN_STALE_ENTRIES:
+            self._heap = [(at, key) for key, at in self._expires_at.items()]
+            heapq.heapify(self._heap)
+
+    def cancel(self, key: TimerKey) -> None:
+        """Forget a session; fine if there is none."""
+        if self._expires_at.pop(key, None) is not None and key.kind is TimerKind.PENDING_JOIN:
+            self.pending_join_bytes -= _bytes_of(key)
+            left = self._expected_counts[key.group_id] - 1
+            if left:
+                self._expected_counts[key.group_id] = left
+            else:
+                del self._expected_counts[key.group_id]
+
+    def is_scheduled(self, key: TimerKey) -> bool:
+        return key in self._expires_at
+
+    def is_pending_join(self, group_id: str, member_id: str) -> bool:
+        return TimerKey(group_id, member_id, TimerKind.PENDING_JOIN) in self._expires_at
+
+    def pending_join_count(self, group_id: str) -> int:
+        return self._expected_counts.get(group_id, 0)
+
+    def next_expiry_at(self) -> float | None:
+        """When to call `pop_expired` next; it may then find nothing."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop_expired(self, now: float, most: int = sys.maxsize) -> list[TimerKey]:
+        """Take out and return the sessions that have ended by `now`, so many of them at most."""
+        ended: list[TimerKey] = []
+        while self._heap and self._heap[0][0] <= now and len(ended) < most:
+            _, key = heapq.heappop(self._heap)
+            expires_at = self._expires_at.get(key)
+            if expires_at is None:
+                continue
+            if expires_at > now:
+                heapq.heappush(self._heap, (expires_at, key))
+            else:
+                ended.append(key)
+                self.cancel(key)
+        return ended
+
+    def postpone_all(self, seconds: float) -> None:
+        """Move all deadlines: members are not to blame for a stall of the coordinator's own."""
+        self._expires_at = {key: at + seconds for key, at in self._expires_at.items()}
+        self._heap = [(at + seconds, key) for at, key in self._heap]

@@ -1,0 +1,95 @@
+"""Decisions about offsets that are committed in a producer's transaction (KIP-98, KIP-447).
+
+They are written at once, in the transaction, and count when its marker is committed. Until then who asks for stable
+offsets is told to wait: a consumer that began before them would read records again that the transaction has done.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from raftlog.base.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    OffsetMetadataTooLarge,
+    UnknownMemberId,
+)
+from raftlog.base.machine import Decision
+from raftlog.coordinator.classic_rules import check_member
+from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, TransactionalOffsetCommitted
+from raftlog.coordinator.group_records import KeyValue
+from raftlog.coordinator.group_requests import TxnOffsetCommit, WriteTxnMarker
+from raftlog.coordinator.partition_map import PartitionKey
+
+
+class TransactionalWriter(Protocol):
+    """The part of a journal that transactions need; both raise KafkaError with nothing appended."""
+
+    def append_transactional(
+        self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
+    ) -> int:
+        """Append in a producer's confirmed transaction; returns the journal's end offset after it."""
+
+    def append_end_marker(self, end: WriteTxnMarker) -> int:
+        """Append the transaction's marker unless that is there already; returns the journal's end offset after it."""
+
+
+class NoTransactions:
+    """Of a coordinator whose journal has none."""
+
+    def append_transactional(
+        self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
+    ) -> int:
+        raise CoordinatorNotAvailable("this journal takes no transactions")
+
+    def append_end_marker(self, end: WriteTxnMarker) -> int:
+        raise CoordinatorNotAvailable("this journal takes no transactions")
+
+
+def decide_commit_in_transaction(
+    group: Group, request: TxnOffsetCommit, *, shown: Group, metadata_max_bytes: int
+) -> Decision:
+    """Record offsets that wait for the transaction's end; the reply is one error code per commit.
+
+    `shown` is the group with a rebalance that is under way. Raises UnknownMemberId, IllegalGeneration,
+    FencedInstanceId.
+    """
+    _check(shown, request)
+    records = []
+    codes = []
+    for commit in request.commits:
+        if len(commit.committed.metadata.encode()) > metadata_max_bytes:
+            codes.append(OffsetMetadataTooLarge.code)
+            continue
+        codes.append(NONE)
+        place = (commit.topic, commit.partition)
+        producer = (request.producer_id, request.producer_epoch)
+        records.append(TransactionalOffsetCommitted(group.group_id, *place, commit.committed, *producer))
+    return Decision(tuple(records), tuple(codes))
+
+
+def _check(group: Group, request: TxnOffsetCommit) -> None:
+    """A zombie of an older generation is refused (KIP-447); producers before that name no member at all.
+
+    A rebalance does not hinder who is still in the generation: the transaction's fate is its producer's.
+    """
+    member = request.member
+    if request.generation <= NO_GENERATION:
+        anonymous = not member.member_id and member.group_instance_id is None
+        if anonymous or group.state == EMPTY or not group.exists:
+            return
+    elif not group.exists:
+        raise IllegalGeneration
+    if group.consumer is not None:
+        if member.member_id not in group.consumer.members:
+            raise UnknownMemberId
+        if request.generation != group.consumer.current_assignment_of(member.member_id).epoch:
+            raise IllegalGeneration
+        return
+    check_member(group.membership, member, request.generation)
+
+
+def is_unstable(group: Group, place: PartitionKey) -> bool:
+    """Whether a transaction that is open may still move this offset (KIP-447)."""
+    return any(place in places for places in group.pending.values())

@@ -1,0 +1,338 @@
+"""The coordinator of the transactional ids in one partition of `__transaction_state`.
+
+Each id is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once the
+partition's high watermark has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is
+committed, and a new coordinator derives the effects of all outcomes again from what it reads back.
+
+The coordinator knows nothing of partitions, logs, brokers or time: `append`, `send` and `take_id` are given, `now`
+(loop seconds) and `now_ms` come with the calls. Whoever owns it stands it down when it loses the partition.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
+from raftlog.base.failures import FIRST_RETRY_S, Failures
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.transactions import decisions
+from raftlog.coordinator.transactions.decisions import AllocateProducerId
+from raftlog.coordinator.transactions.timeouts import Timeouts
+from raftlog.coordinator.transactions.transaction import (
+    PREPARED_STATES,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionChanged,
+    TransactionState,
+    apply,
+    check_transactional_id,
+)
+from raftlog.coordinator.transactions.transaction_counts import (
+    OutcomeCounts,
+    TransactionCapacity,
+    TransactionCounts,
+)
+from raftlog.coordinator.transactions.transaction_records import KeyValue, encode_all
+from raftlog.coordinator.transactions.transaction_requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    SendMarkers,
+    VerifyPartitions,
+)
+
+Append = Callable[[tuple[KeyValue, ...]], int]
+"""Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
+
+IDS_PER_SWEEP: Final = 200
+"""Ids that are looked at for one kind of ending before the loop gets its turn again."""
+
+TIMEOUTS: Final = "transaction_timeout"
+COMPLETION: Final = "transaction_completion"
+EXPIRY: Final = "transactional_id_expiry"
+"""What time asks for, by its name among the failures."""
+
+RETRY_S: Final = 0.5
+"""What the journal did not take is tried again after so long."""
+
+TransactionRunner = Runner[Transaction]
+T = TypeVar("T")
+
+
+class TransactionCoordinator:
+    """The ids of one partition, from when they were read back until the partition is lost.
+
+    `send(markers)` begins to tell an outcome; whoever does that calls `markers_written` once, when all have heard.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        append: Append,
+        *,
+        send: Callable[[SendMarkers], None],
+        take_id: AllocateProducerId,
+        room: TransactionCapacity = TransactionCapacity(),  # noqa: B008 (a value)
+        ended: OutcomeCounts | None = None,
+    ) -> None:
+        self._config = config
+        self._append = append
+        self._send = send
+        self.counts = TransactionCounts()
+        self._ended = OutcomeCounts() if ended is None else ended
+        self._take_id = take_id
+        self._room = room
+        self._bound = (self._append_records, self._tell)  # once, not for each of very many ids
+        self._runners: dict[str, TransactionRunner] = {}
+        self._waiting: list[tuple[int, str]] = []
+        """A heap of what waits for commit: journal offsets and whose machine to look at."""
+        self._timeouts = Timeouts()
+        self._unrecorded: dict[str, ProducerIdAndEpoch] = {}
+        """Whose markers are all written, while no record says so yet."""
+        self._lost: KafkaError | None = None
+        self._committed_offset = 0
+        self._to_sweep: list[str] = []
+        self._sweeps_at = 0.0
+        self.failures = Failures()
+        """Ids for which what time asks for could not be done."""
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> list[SendMarkers]:
+        """Take over some ids, all of them committed: clocks go on. Call it until all are here, before anything else.
+
+        Returns the outcomes to tell (again) from then on.
+        """
+        for transaction in transactions:
+            self._runners[transaction.transactional_id] = self._runner(transaction)
+            self.counts.update(Transaction(transaction.transactional_id), transaction)
+            self._watch(transaction, now=now, now_ms=now_ms)
+        self._sweeps_at = now + self._sweep_interval_s
+        return [decisions.markers_of(each) for each in transactions if each.state in PREPARED_STATES]
+
+    @property
+    def _sweep_interval_s(self) -> float:
+        return self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+
+    def _runner(self, transaction: Transaction) -> TransactionRunner:
+        append, tell = self._bound
+        return Runner(transaction, apply, append, perform=tell)
+
+    def _tell(self, markers: SendMarkers) -> None:
+        """An outcome is committed."""
+        if markers.commit:
+            self._ended.committed += 1
+        else:
+            self._ended.aborted += 1
+        self._send(markers)
+
+    def _append_records(self, records: tuple[TransactionChanged, ...]) -> int:
+        return self._append(encode_all(records))
+
+    def _find(self, transactional_id: str) -> TransactionRunner:
+        """Return an id's machine, or one that is kept once something is known of the id. Raises InvalidRequest."""
+        check_transactional_id(transactional_id)
+        return self._runners.get(transactional_id) or self._runner(Transaction(transactional_id))
+
+    def _decide(
+        self, transactional_id: str, decide: Callable[[Transaction], Decision], answer: Answer
+    ) -> TransactionRunner | None:
+        """Run a decision about an id, release what is committed and note what is not."""
+        if self._lost is not None:
+            answer(self._lost)
+            return None
+        try:
+            runner = self._find(transactional_id)
+        except KafkaError as error:
+            answer(error)
+            return None
+        before = runner.tail
+        runner.handle(decide, answer)
+        self.counts.update(before, runner.tail)
+        self._settle(runner)
+        return runner
+
+    def _change(
+        self,
+        transactional_id: str,
+        decide: Callable[[Transaction], Decision],
+        answer: Answer,
+        *,
+        now: float,
+        now_ms: int,
+    ) -> None:
+        """Run a decision that may open or end a transaction."""
+        runner = self._decide(transactional_id, decide, answer)
+        if runner is not None and self._lost is None:
+            self._watch(runner.tail, now=now, now_ms=now_ms)
+
+    def _settle(self, runner: TransactionRunner) -> None:
+        runner.committed(self._committed_offset)
+        transactional_id = runner.tail.transactional_id
+        if runner.parked:
+            heapq.heappush(self._waiting, (runner.end_offset, transactional_id))
+        if runner.tail.exists or runner.parked:
+            self._runners[transactional_id] = runner
+        else:
+            self._runners.pop(transactional_id, None)
+
+    def _watch(self, tail: Transaction, *, now: float, now_ms: int) -> None:
+        """Have a clock for an open transaction, and none for others. A wall clock that went back adds nothing."""
+        transactional_id = tail.transactional_id
+        if tail.state is not TransactionState.ONGOING:
+            self._timeouts.cancel(transactional_id)
+        elif transactional_id not in self._timeouts:
+            left_ms = min(max(tail.start_ms + tail.timeout_ms - now_ms, 0), tail.timeout_ms)
+            self._timeouts.set(transactional_id, now + left_ms / 1000)
+
+    # -- the journal ---------------------------------------------------------------------------------------
+
+    def committed(self, end_offset: int) -> None:
+        """The partition's high watermark is at `end_offset`: answer and send what rests on it."""
+        self._committed_offset = end_offset
+        while self._waiting and self._waiting[0][0] <= end_offset:
+            runner = self._runners.get(heapq.heappop(self._waiting)[1])
+            if runner is not None:
+                runner.committed(end_offset)
+                if not runner.parked:
+                    self._settle(runner)
+
+    def on_unloaded(self, error: KafkaError) -> None:
+        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        self._lost = error
+        for runner in self._runners.values():
+            runner.stand_down(error)
+
+    # -- producers -----------------------------------------------------------------------------------------
+
+    def init_producer_id(self, request: InitProducerId, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with the Producer, or a KafkaError."""
+        longest_ms = self._config.transaction_max_timeout_ms
+        if not 0 < request.timeout_ms <= longest_ms:
+            answer(InvalidTransactionTimeout(f"the transaction timeout must be from 1 to {longest_ms} ms"))
+            return
+
+        def decide(tail: Transaction) -> Decision:
+            if not tail.exists and not self._room.may_add():
+                limit = self._config.raftlog_transaction_max_ids
+                raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
+            return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=now_ms)
+
+        runner = self._runners.get(request.transactional_id)
+        was_open = runner is not None and runner.tail.state is TransactionState.ONGOING
+        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+        if was_open and runner is not None and runner.tail.state is TransactionState.PREPARE_ABORT:
+            self._ended.fenced += 1
+
+    def add_partitions(self, request: AddPartitions, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with None or a KafkaError."""
+
+        def decide(tail: Transaction) -> Decision:
+            decision = decisions.decide_add(tail, request=request, now_ms=now_ms)
+            new = len(request.partitions - tail.partitions) if decision.records else 0
+            if new and not self._room.may_open(new):
+                limit = self._config.raftlog_transaction_max_partitions
+                raise PolicyViolation(f"raftlog.transaction.max.partitions is {limit}")
+            return decision
+
+        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+
+    def verify_partitions(self, request: VerifyPartitions, answer: Answer) -> None:
+        """Answered with the partitions that are not part of the transaction, or a KafkaError."""
+        self._decide(request.transactional_id, partial(decisions.decide_verify, request=request), answer)
+
+    def end_transaction(self, request: EndTransaction, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with the Producer of the next transaction once the outcome is certain, or a KafkaError."""
+        decide = partial(decisions.decide_end, request=request, take_id=self._take_id, now_ms=now_ms)
+        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+
+    def markers_written(self, transactional_id: str, producer: ProducerIdAndEpoch, *, now_ms: int) -> None:
+        """Every partition has the marker of this producer's transaction."""
+        if self._lost is None:
+            self._unrecorded[transactional_id] = producer
+            try:
+                self._complete(transactional_id, now_ms)
+            except AssertionError:
+                raise
+            except Exception:
+                return  # the next tick tries again, and names what fails
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether a transaction's outcome is decided, and not recorded as known to every partition."""
+        runner = self._runners.get(transactional_id)
+        return runner is not None and runner.tail.state in PREPARED_STATES
+
+    def _complete(self, transactional_id: str, now_ms: int) -> None:
+        producer = self._unrecorded[transactional_id]
+        decide = partial(decisions.decide_complete, producer=producer, now_ms=now_ms)
+        runner = self._decide(transactional_id, decide, _nobody_waits)
+        still = (
+            runner is not None and runner.tail.state in PREPARED_STATES and runner.tail.producer == producer
+        )
+        if not still:
+            del self._unrecorded[transactional_id]
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def tick(self, *, now: float, now_ms: int, most: int = IDS_PER_SWEEP) -> int:
+        """Abort what took too long, and try again what the journal did not take; returns how many, at most `most`."""
+        if self._lost is not None:
+            return 0
+        due = self._timeouts.pop_due(now, most=most)
+        for transactional_id in due:
+            time_out = partial(self._time_out, transactional_id, now, now_ms)
+            if self._try(TIMEOUTS, transactional_id, now, time_out) is None:
+                self._timeouts.set(transactional_id, now + FIRST_RETRY_S)
+        told = list(islice(self._unrecorded, most - len(due)))
+        for transactional_id in told:
+            self._try(COMPLETION, transactional_id, now, partial(self._complete, transactional_id, now_ms))
+            if transactional_id in self._unrecorded:  # the others first
+                self._unrecorded[transactional_id] = self._unrecorded.pop(transactional_id)
+        return len(due) + len(told)
+
+    def _time_out(self, transactional_id: str, now: float, now_ms: int) -> bool:
+        abort = partial(decisions.decide_timeout, now_ms=now_ms)
+        runner = self._decide(transactional_id, abort, _nobody_waits)
+        if runner is not None and runner.tail.state is TransactionState.ONGOING:
+            self._timeouts.set(transactional_id, now + RETRY_S)
+        elif runner is not None:
+            self._ended.timed_out += 1
+        return True
+
+    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+        """Forget unused ids among at most so many, of all once per check interval; returns how many were looked at."""
+        if not self._to_sweep:
+            if now < self._sweeps_at or self._lost is not None:
+                return 0
+            self._sweeps_at = now + self._sweep_interval_s
+            self._to_sweep = list(self._runners)
+        batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
+        expiration_ms = self._config.transactional_id_expiration_ms
+        expire = partial(decisions.decide_expire, now_ms=now_ms, expiration_ms=expiration_ms)
+        for each in batch:
+            if each in self._runners:
+                self._try(EXPIRY, each, now, partial(self._decide, each, expire, _nobody_waits))
+        return len(batch)
+
+    def _try(self, chore: str, transactional_id: str, now: float, work: Callable[[], T]) -> T | None:
+        return self.failures.attempt(chore, transactional_id, now, work, raises=AssertionError)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def transactional_ids(self) -> list[str]:
+        """Return the ids that something is known of."""
+        return list(self._runners)
+
+    def read(self, transactional_id: str, answer: Answer) -> None:
+        """Answered with the Transaction as committed; one that nobody knows has `exists` False."""
+        self._decide(transactional_id, lambda tail: Decision(reply=tail), answer)
+
+
+def _nobody_waits(reply: object) -> None:
+    """What concerns old ids, timeouts and told outcomes is tried again with the next tick or sweep."""

@@ -1,0 +1,12 @@
+"""Real disks with the faults of simulated ones: troubles while a node runs, and what a power cut takes from its files.
+
+| module | duty |
+|---|---|
+| `troubled_disk` | the disk port with a slow, full or failing device behind it |
+| `forgetful_disk` | the disk port on real files that writes down what is not durable yet |
+| `unsynced` | what is written down: changes of contents and of names, and a journal of them that survives kill -9 |
+| `power_cut` | takes back what was not durable, or a part of it, once the process is gone |
+| `harm` | damage done to a node's folder from outside: one flipped bit, all data wiped |
+
+A node's disk is troubled(forgetful(real)). None of them knows nodes, processes or who asked for it.
+"""

@@ -1,0 +1,423 @@
+"""What one may ask of the active controller, and what it answers: the words between brokers and the controller.
+
+Values only. They travel as MessagePack over the authenticated controller listener, or by call when both are one
+node. A failure of the whole request is an `ErrorReply`; failures per item are `error_code` in the reply's items (0 is
+none).
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from raftlog.metadata.image import Endpoint, SupportedFeature
+
+
+class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
+    broker_id: int
+    incarnation_id: UUID
+    cluster_id: str
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    directory_ids: tuple[UUID, ...] = ()
+    features: tuple[SupportedFeature, ...] = ()
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration"):
+    broker_epoch: int
+
+
+class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Sent every broker.heartbeat.interval.ms. `metadata_offset`: the offset of the sender's published image.
+
+    `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
+    `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shutdown: bool = False
+    failed_directory_ids: tuple[UUID, ...] = ()
+    damaged: tuple[tuple[UUID, int], ...] = ()
+    late_ms: int = 0
+
+
+class BrokerHeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):
+    is_caught_up: bool
+    is_fenced: bool
+    should_shutdown: bool
+
+
+class IsrMember(msgspec.Struct, frozen=True):
+    broker_id: int
+    broker_epoch: int = -1
+
+
+class IsrChange(msgspec.Struct, frozen=True):
+    """The ISR a leader asks for (KIP-497), fenced by leader and partition epoch, members by broker epoch (KIP-903)."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+
+
+class AlterPartition(msgspec.Struct, frozen=True, tag="alter_partition"):
+    broker_id: int
+    broker_epoch: int
+    changes: tuple[IsrChange, ...]
+
+
+class IsrChangeResult(msgspec.Struct, frozen=True):
+    topic_id: UUID
+    partition: int
+    error_code: int
+    leader: int = -1
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    partition_epoch: int = -1
+
+
+class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_reply"):
+    results: tuple[IsrChangeResult, ...]
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1.
+
+    `topic_id` is chosen by who asks, so that a repeated request finds its own topic (metadata.repeats).
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: dict[int, tuple[int, ...]] = {}
+    configs: dict[str, str | None] = {}
+    topic_id: UUID | None = None
+
+
+class CreateTopics(msgspec.Struct, frozen=True, tag="create_topics"):
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+class TopicCreation(msgspec.Struct, frozen=True):
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+    topic_id: UUID | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+
+
+class CreateTopicsReply(msgspec.Struct, frozen=True, tag="create_topics_reply"):
+    results: tuple[TopicCreation, ...]
+
+
+class TopicRef(msgspec.Struct, frozen=True):
+    """A topic by name or by id (exactly one is set)."""
+
+    name: str | None = None
+    topic_id: UUID | None = None
+
+
+class DeleteTopics(msgspec.Struct, frozen=True, tag="delete_topics"):
+    topics: tuple[TopicRef, ...]
+
+
+class TopicResult(msgspec.Struct, frozen=True):
+    name: str | None
+    topic_id: UUID | None = None
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class TopicResults(msgspec.Struct, frozen=True, tag="topic_results"):
+    results: tuple[TopicResult, ...]
+
+
+class NewPartitions(msgspec.Struct, frozen=True):
+    """Grow a topic to `total` partitions; `assignments[i]` are the replicas of the i-th new one, or None."""
+
+    name: str
+    total: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class CreatePartitions(msgspec.Struct, frozen=True, tag="create_partitions"):
+    """Answered by TopicResults."""
+
+    topics: tuple[NewPartitions, ...]
+    validate_only: bool = False
+
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+"""Config operations of IncrementalAlterConfigs (KIP-339)."""
+
+
+class ConfigOp(msgspec.Struct, frozen=True):
+    key: str
+    value: str | None
+    op: int = SET
+
+
+class ConfigAlteration(msgspec.Struct, frozen=True):
+    """`resource_type` is "topic", "broker" or "group"; broker name "" is the cluster default."""
+
+    resource_type: str
+    resource_name: str
+    ops: tuple[ConfigOp, ...]
+
+
+class AlterConfigs(msgspec.Struct, frozen=True, tag="alter_configs"):
+    """`replace`: the ops are the complete new set (the old AlterConfigs API). Answered by ConfigResults."""
+
+    alterations: tuple[ConfigAlteration, ...]
+    replace: bool = False
+    validate_only: bool = False
+
+
+class ConfigResult(msgspec.Struct, frozen=True):
+    resource_type: str
+    resource_name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class ConfigResults(msgspec.Struct, frozen=True, tag="config_results"):
+    results: tuple[ConfigResult, ...]
+
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+class ElectLeaders(msgspec.Struct, frozen=True, tag="elect_leaders"):
+    """`partitions` None: all. Answered by ElectionResults."""
+
+    election_type: int
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+class ElectionResult(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class ElectionResults(msgspec.Struct, frozen=True, tag="election_results"):
+    results: tuple[ElectionResult, ...]
+
+
+class Reassignment(msgspec.Struct, frozen=True):
+    """Have `replicas` hold a partition, in this order of preference; None cancels what is under way (KIP-455)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class AlterReassignments(msgspec.Struct, frozen=True, tag="alter_reassignments"):
+    """Answered by PartitionResults."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+class PartitionResult(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class PartitionResults(msgspec.Struct, frozen=True, tag="partition_results"):
+    results: tuple[PartitionResult, ...]
+
+
+class ListReassignments(msgspec.Struct, frozen=True, tag="list_reassignments"):
+    """`partitions` None: all. What is not there or not reassigned is passed over."""
+
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+class OngoingReassignment(msgspec.Struct, frozen=True):
+    """The replicas of a partition at present, and which of them come and go (see PartitionState)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class OngoingReassignments(msgspec.Struct, frozen=True, tag="ongoing_reassignments"):
+    reassignments: tuple[OngoingReassignment, ...]
+
+
+class LeadershipTransfer(msgspec.Struct, frozen=True):
+    """Have `leader`, an in-sync replica in service, lead a partition."""
+
+    topic: str
+    partition: int
+    leader: int
+
+
+class TransferLeaderships(msgspec.Struct, frozen=True, tag="transfer_leaderships"):
+    """Answered by PartitionResults; that it leads already is success."""
+
+    transfers: tuple[LeadershipTransfer, ...]
+
+
+class DrainBroker(msgspec.Struct, frozen=True, tag="drain_broker"):
+    """Have a broker lead nothing that another can lead, from now on and through restarts; or no longer so.
+
+    Answered by BrokerDrain. Asked again it changes nothing and tells how far it is.
+    """
+
+    broker_id: int
+    draining: bool = True
+
+
+class BrokerDrain(msgspec.Struct, frozen=True, tag="broker_drain"):
+    """`leaderships`: partitions that the broker leads still, since no other replica of theirs is in sync."""
+
+    broker_id: int
+    draining: bool
+    leaderships: int
+
+
+class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
+    broker_id: int
+    broker_epoch: int
+
+
+class ProducerIdBlock(msgspec.Struct, frozen=True, tag="producer_id_block"):
+    first_id: int
+    count: int
+
+
+class UnregisterBroker(msgspec.Struct, frozen=True, tag="unregister_broker"):
+    """Answered by Done."""
+
+    broker_id: int
+
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class FeatureUpdate(msgspec.Struct, frozen=True):
+    """Have a feature's level be this one; only what names itself a downgrade may lower it (KIP-778)."""
+
+    name: str
+    level: int
+    upgrade_type: int = UPGRADE
+
+
+class UpdateFeatures(msgspec.Struct, frozen=True, tag="update_features"):
+    """All updates are carried out, or none. Answered by FeatureResults."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+class FeatureResult(msgspec.Struct, frozen=True):
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class FeatureResults(msgspec.Struct, frozen=True, tag="feature_results"):
+    """`features_epoch`: of the metadata that has the levels asked for."""
+
+    results: tuple[FeatureResult, ...]
+    features_epoch: int
+
+
+class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
+    pass
+
+
+class QuorumReplica(msgspec.Struct, frozen=True):
+    """Offsets are Raft log indexes; `*_ms` wall time, -1 unknown."""
+
+    replica_id: int
+    log_end_offset: int
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    pass
+
+
+class ErrorReply(msgspec.Struct, frozen=True, tag="error"):
+    """The whole request failed; NOT_CONTROLLER is retried by the sender with the new controller."""
+
+    error_code: int
+    message: str | None = None
+
+
+Request = (
+    RegisterBroker
+    | BrokerHeartbeat
+    | AlterPartition
+    | CreateTopics
+    | DeleteTopics
+    | CreatePartitions
+    | AlterConfigs
+    | ElectLeaders
+    | AlterReassignments
+    | ListReassignments
+    | TransferLeaderships
+    | DrainBroker
+    | AllocateProducerIds
+    | UnregisterBroker
+    | UpdateFeatures
+    | DescribeQuorum
+)
+Reply = (
+    BrokerRegistration
+    | BrokerHeartbeatReply
+    | AlterPartitionReply
+    | CreateTopicsReply
+    | TopicResults
+    | ConfigResults
+    | ElectionResults
+    | PartitionResults
+    | OngoingReassignments
+    | BrokerDrain
+    | ProducerIdBlock
+    | FeatureResults
+    | QuorumDescription
+    | Done
+    | ErrorReply
+)
+
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(message: Request | Reply) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_request(data: bytes | memoryview) -> Request:
+    return _request_decoder.decode(data)
+
+
+def decode_reply(data: bytes | memoryview) -> Reply:
+    return _reply_decoder.decode(data)

@@ -1,0 +1,160 @@
+"""The records that change the metadata image, and their bytes (MessagePack arrays behind a version byte).
+
+A batch is the unit of atomicity: it is applied whole or, when its fence (controller epoch, base offset) does not
+match the image, skipped whole, on every node alike. A record has exactly one meaning:
+`raftlog.metadata.record_replay` is the only interpreter.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from raftlog.metadata.causes import Cause
+from raftlog.metadata.image import Endpoint, SupportedFeature
+
+UNCHANGED_LEADER = -2
+"""In PartitionChanged: keep the leader and its epoch."""
+
+
+class ClusterNamed(msgspec.Struct, frozen=True, tag=1, array_like=True):
+    """The first decision of all: which cluster this is."""
+
+    cluster_id: str
+
+
+class ControllerElected(msgspec.Struct, frozen=True, tag=2, array_like=True):
+    """A new active controller, alone in its batch; its epoch is its Raft term. Older epochs are skipped after it."""
+
+    controller_id: int
+    controller_epoch: int
+
+
+class BrokerRegistered(msgspec.Struct, frozen=True, tag=3, array_like=True):
+    """A broker (or a new incarnation) joined, fenced. Its broker epoch is this record's metadata offset."""
+
+    broker_id: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    directory_ids: tuple[UUID, ...]
+    features: tuple[SupportedFeature, ...] = ()
+
+
+class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
+    """A broker's fencing or shutdown state, and whether it is drained of leaderships; None keeps it."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool | None = None
+    in_controlled_shutdown: bool | None = None
+    draining: bool | None = None
+
+
+class BrokerUnregistered(msgspec.Struct, frozen=True, tag=5, array_like=True):
+    """A broker is forgotten, except for these log directories: those of the last replica in sync of a partition."""
+
+    broker_id: int
+    broker_epoch: int
+    directory_ids: tuple[UUID, ...] = ()
+
+
+class TopicCreated(msgspec.Struct, frozen=True, tag=6, array_like=True):
+    name: str
+    topic_id: UUID
+
+
+class PartitionCreated(msgspec.Struct, frozen=True, tag=7, array_like=True):
+    """A partition at the next number of its topic; leader epoch and partition epoch start at 0."""
+
+    topic_id: UUID
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+
+
+class PartitionChanged(msgspec.Struct, frozen=True, tag=8, array_like=True):
+    """Bumps the partition epoch and, with a `leader`, the leader epoch. None keeps a field."""
+
+    topic_id: UUID
+    partition: int
+    leader: int = UNCHANGED_LEADER
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    isr_lost: bool | None = None
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, tag=9, array_like=True):
+    topic_id: UUID
+
+
+class ConfigChanged(msgspec.Struct, frozen=True, tag=10, array_like=True):
+    """One dynamic config of one resource; value None removes it."""
+
+    resource_type: str
+    resource_name: str
+    key: str
+    value: str | None
+
+
+class ProducerIdsAllocated(msgspec.Struct, frozen=True, tag=11, array_like=True):
+    """Producer ids below `next_producer_id` are given out."""
+
+    broker_id: int
+    next_producer_id: int
+
+
+class FeatureChanged(msgspec.Struct, frozen=True, tag=12, array_like=True):
+    """The finalized level of a feature."""
+
+    name: str
+    level: int
+
+
+Record = (
+    ClusterNamed
+    | ControllerElected
+    | BrokerRegistered
+    | BrokerChanged
+    | BrokerUnregistered
+    | TopicCreated
+    | PartitionCreated
+    | PartitionChanged
+    | TopicDeleted
+    | ConfigChanged
+    | ProducerIdsAllocated
+    | FeatureChanged
+)
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """What the quorum replicates as one entry. `base_offset` is the metadata offset of its first record.
+
+    `at_ms` (wall time, 0: not said) and `causes` tell people why; they change nothing, and older batches lack them.
+    """
+
+    controller_epoch: int
+    base_offset: int
+    records: tuple[Record, ...]
+    at_ms: int = 0
+    causes: tuple[Cause, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_decoder = msgspec.msgpack.Decoder(Batch)
+_VERSION = b"\x01"
+
+
+def encode_batch(batch: Batch) -> bytes:
+    return _VERSION + _encoder.encode(batch)
+
+
+def decode_batch(data: bytes | memoryview) -> Batch:
+    """Raises ValueError for an unknown version, msgspec.DecodeError for damaged bytes."""
+    if bytes(data[:1]) != _VERSION:
+        raise ValueError(f"metadata batch version {bytes(data[:1])!r} is unknown")
+    return _decoder.decode(data[1:])

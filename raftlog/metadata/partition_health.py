@@ -1,0 +1,28 @@
+"""How a partition stands to its replication: what health, metrics and the command line say of it, by one rule."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import PartitionState
+
+
+class PartitionHealth(NamedTuple):
+    """How one partition stands to its replication."""
+
+    under_replicated: bool
+    """Some replica that shall stay is not in the ISR."""
+    under_min_isr: bool
+    """acks=all is refused, by the leader or for want of one."""
+    at_min_isr: bool
+    """The next replica that fails makes it so."""
+
+
+def partition_health(state: PartitionState, min_insync: int) -> PartitionHealth:
+    """Judge one partition; `min_insync` is the topic's min.insync.replicas."""
+    serves = state.leader != NO_BROKER and not state.isr_lost
+    missing = any(each not in state.isr for each in state.target_replicas)
+    under = not serves or state.is_under_min_isr(min_insync)
+    at = not under and len(state.isr) == state.effective_min_isr(min_insync)
+    return PartitionHealth(missing or not serves, under, at)

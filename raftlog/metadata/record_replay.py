@@ -1,0 +1,323 @@
+"""What each metadata record means: the only interpreter, the same on every node.
+
+A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries the
+epoch of the controller that decided it and the offset at which it was decided, and both must be the image's. A
+controller's own `ControllerElected` comes alone and is fenced by its epoch only, because a new controller cannot know
+how much of its predecessor's tail lies before it in the journal; whatever of that tail comes after it is skipped.
+
+Knows nothing of who decides: records that contradict the image (an unknown broker, a partition out of line) are a
+broken invariant of ours, and raise AssertionError or LookupError.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState, Usage
+from raftlog.metadata.metadata_records import (
+    UNCHANGED_LEADER,
+    Batch,
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ClusterNamed,
+    ConfigChanged,
+    ControllerElected,
+    FeatureChanged,
+    PartitionChanged,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from raftlog.metadata.usage import (
+    REPLICA_BYTES,
+    broker_bytes,
+    partition_bytes,
+    resource_bytes,
+    topic_bytes,
+)
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def apply(image: MetadataImage, record: Record) -> MetadataImage:
+    """Return the image after one record."""
+    return apply_records(image, (record,))
+
+
+def apply_records(image: MetadataImage, records: tuple[Record, ...]) -> MetadataImage:
+    """Return the image after `records`, unfenced; unchanged parts are shared with `image`."""
+    builder = _Builder(image)
+    for record in records:
+        _MEANING[type(record)](builder, record)
+        builder.offset += 1
+    return builder.build()
+
+
+def apply_batch(image: MetadataImage, batch: Batch) -> MetadataImage | None:
+    """Return the image after a batch, or None when its fence does not match and it is skipped."""
+    return apply_records(image, batch.records) if matches(image, batch) else None
+
+
+def matches(image: MetadataImage, batch: Batch) -> bool:
+    """Say whether a batch's fence (controller epoch, base offset) is that of the image."""
+    if batch.records and isinstance(batch.records[0], ControllerElected):
+        elected = batch.records[0]
+        return (
+            len(batch.records) == 1
+            and elected.controller_epoch == batch.controller_epoch
+            and batch.controller_epoch > image.controller_epoch
+        )
+    return batch.controller_epoch == image.controller_epoch and batch.base_offset == image.offset
+
+
+class _Part(Generic[Key, Value]):
+    """One mapping of the image; copied when it is first written to."""
+
+    __slots__ = ("_copy", "now")
+
+    def __init__(self, shared: Mapping[Key, Value]) -> None:
+        self.now = shared
+        self._copy: dict[Key, Value] | None = None
+
+    def writable(self) -> dict[Key, Value]:
+        if self._copy is None:
+            self.now = self._copy = dict(self.now)
+        return self._copy
+
+
+class _Builder:
+    """An image in the making; copies a part when it is first written to."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.offset = image.offset
+        self.controller_id = image.controller_id
+        self.controller_epoch = image.controller_epoch
+        self.cluster_id = image.cluster_id
+        self.next_producer_id = image.next_producer_id
+        self.brokers = _Part(image.brokers)
+        self.topics = _Part(image.topics)
+        self.topic_names = _Part(image.topic_names)
+        self.configs = _Part(image.configs)
+        self.departed = _Part(image.unregistered_directories)
+        self.features = _Part(image.features)
+        self.features_epoch = image.features_epoch
+        self.partitions: dict[UUID, list[PartitionState]] = {}
+        self.topics_offset = image.topics_offset
+        self.partition_count = image.usage.partitions
+        self.config_count = image.usage.configs
+        self.size_bytes = image.usage.size_bytes
+        self.new_resources: Counter[str] = Counter()
+
+    def build(self) -> MetadataImage:
+        for topic_id, partitions in self.partitions.items():
+            name = self.topic_names.now[topic_id]
+            self.topics.writable()[name] = TopicState(name, topic_id, tuple(partitions))
+        return MetadataImage(
+            offset=self.offset,
+            controller_epoch=self.controller_epoch,
+            controller_id=self.controller_id,
+            cluster_id=self.cluster_id,
+            brokers=self.brokers.now,
+            topics=self.topics.now,
+            topic_names=self.topic_names.now,
+            configs=self.configs.now,
+            next_producer_id=self.next_producer_id,
+            topics_offset=self.topics_offset,
+            usage=self.usage(),
+            features=self.features.now,
+            features_epoch=self.features_epoch,
+            unregistered_directories=self.departed.now,
+        )
+
+    def usage(self) -> Usage:
+        """Return how much the image holds; the same object if nothing of it changed."""
+        before = self.image.usage
+        after = Usage(
+            partitions=self.partition_count,
+            configs=self.config_count,
+            groups=before.groups + self.new_resources["group"],
+            subscriptions=before.subscriptions + self.new_resources["client-metrics"],
+            size_bytes=self.size_bytes,
+        )
+        return before if after == before else after
+
+    def topics_changed(self) -> None:
+        """Topics are others after this record."""
+        self.topics_offset = self.offset + 1
+
+    def partitions_of(self, topic_id: UUID) -> list[PartitionState]:
+        """The writable partitions of a topic."""
+        partitions = self.partitions.get(topic_id)
+        if partitions is None:
+            topic = self.topics.now[self.topic_names.now[topic_id]]
+            partitions = self.partitions[topic_id] = list(topic.partitions)
+        return partitions
+
+    def set_broker(self, broker: BrokerState) -> None:
+        self.brokers.writable()[broker.broker_id] = broker
+
+    def cluster_named(self, record: ClusterNamed) -> None:
+        assert not self.cluster_id, "a cluster is named once"
+        self.cluster_id = record.cluster_id
+
+    def controller_elected(self, record: ControllerElected) -> None:
+        assert record.controller_epoch > self.controller_epoch, "controller epochs only grow"
+        self.controller_id = record.controller_id
+        self.controller_epoch = record.controller_epoch
+
+    def broker_registered(self, record: BrokerRegistered) -> None:
+        before = self.brokers.now.get(record.broker_id)
+        after = BrokerState(
+            broker_id=record.broker_id,
+            broker_epoch=self.offset,
+            incarnation_id=record.incarnation_id,
+            endpoints=record.endpoints,
+            rack=record.rack,
+            directory_ids=record.directory_ids,
+            draining=before is not None and before.draining,
+            features=record.features,
+        )
+        self.set_broker(after)
+        if record.broker_id in self.departed.now:
+            del self.departed.writable()[record.broker_id]
+        self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
+
+    def broker_changed(self, record: BrokerChanged) -> None:
+        broker = self.brokers.now[record.broker_id]
+        assert broker.broker_epoch == record.broker_epoch, "a change of another incarnation"
+        fenced = broker.fenced if record.fenced is None else record.fenced
+        shutting_down = record.in_controlled_shutdown
+        if shutting_down is None:
+            shutting_down = broker.in_controlled_shutdown
+        draining = broker.draining if record.draining is None else record.draining
+        self.set_broker(
+            replace(broker, fenced=fenced, in_controlled_shutdown=shutting_down, draining=draining)
+        )
+
+    def broker_unregistered(self, record: BrokerUnregistered) -> None:
+        broker = self.brokers.writable().pop(record.broker_id)
+        assert broker.broker_epoch == record.broker_epoch, "another incarnation"
+        self.size_bytes -= broker_bytes(broker)
+        if record.directory_ids:
+            self.departed.writable()[record.broker_id] = record.directory_ids
+
+    def topic_created(self, record: TopicCreated) -> None:
+        assert record.name not in self.topics.now, "a topic is created once"
+        assert record.topic_id not in self.topic_names.now, "a topic id is given once"
+        topic = self.topics.writable()[record.name] = TopicState(record.name, record.topic_id, ())
+        self.size_bytes += topic_bytes(topic)
+        self.topic_names.writable()[record.topic_id] = record.name
+        self.topics_changed()
+
+    def partition_created(self, record: PartitionCreated) -> None:
+        partitions = self.partitions_of(record.topic_id)
+        assert record.partition == len(partitions), "partitions are numbered without gaps"
+        state = PartitionState(replicas=record.replicas, isr=record.isr, leader=record.leader)
+        partitions.append(_checked(state))
+        self.partition_count += 1
+        self.size_bytes += partition_bytes(len(record.replicas))
+        self.topics_changed()
+
+    def partition_changed(self, record: PartitionChanged) -> None:
+        partitions = self.partitions_of(record.topic_id)
+        before = partitions[record.partition]
+        partitions[record.partition] = _checked(changed(before, record))
+        if record.replicas is not None:
+            self.size_bytes += REPLICA_BYTES * (len(record.replicas) - len(before.replicas))
+
+    def topic_deleted(self, record: TopicDeleted) -> None:
+        partitions = self.partitions_of(record.topic_id)
+        name = self.topic_names.writable().pop(record.topic_id)
+        del self.topics.writable()[name], self.partitions[record.topic_id]
+        self.partition_count -= len(partitions)
+        self.size_bytes -= topic_bytes(TopicState(name, record.topic_id, tuple(partitions)))
+        self.topics_changed()
+        if ("topic", name) in self.configs.now:
+            self.set_configs(("topic", name), {})
+
+    def config_changed(self, record: ConfigChanged) -> None:
+        resource = (record.resource_type, record.resource_name)
+        values = dict(self.configs.now.get(resource, {}))
+        if record.value is None:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        self.set_configs(resource, values)
+
+    def set_configs(self, resource: tuple[str, str], values: dict[str, str]) -> None:
+        """Give a resource exactly these configs."""
+        kind, name = resource
+        before = self.configs.now.get(resource, {})
+        self.config_count += len(values) - len(before)
+        self.new_resources[kind] += bool(values) - bool(before)
+        self.size_bytes += resource_bytes(name, values) - resource_bytes(name, before)
+        if values:
+            self.configs.writable()[resource] = values
+        else:
+            self.configs.writable().pop(resource, None)
+
+    def producer_ids_allocated(self, record: ProducerIdsAllocated) -> None:
+        assert record.next_producer_id > self.next_producer_id, "producer ids are given once"
+        self.next_producer_id = record.next_producer_id
+
+    def feature_changed(self, record: FeatureChanged) -> None:
+        self.features.writable()[record.name] = record.level
+        self.features_epoch = self.offset + 1
+
+
+def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
+    """Return a partition after one record. An election is unclean if the isr does not vouch for its leader."""
+    elected = record.leader != UNCHANGED_LEADER
+    uncleanly = record.leader >= 0 and (
+        record.leader not in state.isr or (state.isr_lost and record.isr_lost is False)
+    )
+    return PartitionState(
+        replicas=state.replicas if record.replicas is None else record.replicas,
+        isr=state.isr if record.isr is None else record.isr,
+        leader=record.leader if elected else state.leader,
+        leader_epoch=state.leader_epoch + elected,
+        partition_epoch=state.partition_epoch + 1,
+        adding_replicas=(state.adding_replicas if record.adding_replicas is None else record.adding_replicas),
+        removing_replicas=(
+            state.removing_replicas if record.removing_replicas is None else record.removing_replicas
+        ),
+        isr_lost=state.isr_lost if record.isr_lost is None else record.isr_lost,
+        unclean_epoch=state.leader_epoch + 1 if uncleanly else state.unclean_epoch,
+    )
+
+
+def _checked(state: PartitionState) -> PartitionState:
+    assert set(state.isr) <= set(state.replicas), f"isr {state.isr} ⊄ replicas {state.replicas}"
+    assert state.isr, "the last in-sync replica is never forgotten"
+    if state.adding_replicas or state.removing_replicas:
+        assert state.target_replicas, "a reassignment leaves replicas"
+        assert state.original_replicas, "a reassignment can be cancelled"
+    assert state.leader == NO_BROKER or state.leader in state.isr, f"leader {state.leader} ∉ isr {state.isr}"
+    return state
+
+
+_MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
+    ClusterNamed: _Builder.cluster_named,
+    ControllerElected: _Builder.controller_elected,
+    BrokerRegistered: _Builder.broker_registered,
+    BrokerChanged: _Builder.broker_changed,
+    BrokerUnregistered: _Builder.broker_unregistered,
+    TopicCreated: _Builder.topic_created,
+    PartitionCreated: _Builder.partition_created,
+    PartitionChanged: _Builder.partition_changed,
+    TopicDeleted: _Builder.topic_deleted,
+    ConfigChanged: _Builder.config_changed,
+    ProducerIdsAllocated: _Builder.producer_ids_allocated,
+    FeatureChanged: _Builder.feature_changed,
+}

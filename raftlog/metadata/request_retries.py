@@ -1,0 +1,71 @@
+"""Asked twice, done once: requests that a broker repeats because a connection or a controller broke under them.
+
+The first asking may have been carried out, and its answer lost. Creating then finds the topic that it made itself:
+whoever asks chooses the topic's id, so that the controller can tell. Deleting finds nothing, and cancelling a
+reassignment finds none: that is success for who saw it before. Everything else that is asked is fenced by epochs, or
+harmless to repeat. Only values here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from raftlog.base.errors import NoReassignmentInProgress, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.metadata.controller_api import (
+    CreateTopics,
+    DeleteTopics,
+    PartitionResult,
+    PartitionResults,
+    Reply,
+    Request,
+    TopicRef,
+    TopicResult,
+    TopicResults,
+)
+from raftlog.metadata.image import MetadataImage
+
+_NOT_THERE = frozenset({UnknownTopicId.code, UnknownTopicOrPartition.code})
+
+
+def make_idempotent(request: Request, new_topic_id: Callable[[], UUID]) -> Request:
+    """Return a request that may be sent more than once: new topics carry ids of the sender's choice."""
+    if not isinstance(request, CreateTopics):
+        return request
+    topics = tuple(
+        topic if topic.topic_id is not None else replace(topic, topic_id=new_topic_id())
+        for topic in request.topics
+    )
+    return replace(request, topics=topics)
+
+
+def first_attempt_reply(request: Request, reply: Reply, before: MetadataImage) -> Reply:
+    """Return what the answer to a repeated request means to who asked once, having seen `before`."""
+    if isinstance(request, DeleteTopics) and isinstance(reply, TopicResults):
+        seen = {ref: topic for ref in request.topics if (topic := _topic(ref, before))}
+        return TopicResults(tuple(_deleted(result, seen) for result in reply.results))
+    if isinstance(reply, PartitionResults):
+        return PartitionResults(tuple(_cancelled(result, before) for result in reply.results))
+    return reply
+
+
+def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResult:
+    state = before.partition(result.topic, result.partition)
+    if result.error_code != NoReassignmentInProgress.code or state is None or not state.is_reassigned:
+        return result
+    return PartitionResult(result.topic, result.partition)
+
+
+def _topic(ref: TopicRef, image: MetadataImage) -> tuple[str, UUID] | None:
+    name = image.topic_names.get(ref.topic_id) if ref.topic_id is not None else ref.name
+    topic = None if name is None else image.topics.get(name)
+    return None if topic is None else (topic.name, topic.topic_id)
+
+
+def _deleted(result: TopicResult, seen: dict[TopicRef, tuple[str, UUID]]) -> TopicResult:
+    found = seen.get(TopicRef(result.name, result.topic_id))
+    if result.error_code not in _NOT_THERE or found is None:
+        return result
+    return TopicResult(*found)

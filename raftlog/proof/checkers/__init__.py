@@ -1,9 +1,0 @@
-"""What is right: judges of histories and of replicas. They know nothing of how the world was made."""
-
-from __future__ import annotations
-
-from raftlog.proof.checkers.findings import Finding
-from raftlog.proof.checkers.judging import judge
-from raftlog.proof.checkers.verdict import Verdict
-
-__all__ = ["Finding", "Verdict", "judge"]

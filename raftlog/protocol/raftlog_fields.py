@@ -1,0 +1,44 @@
+"""Tagged fields that raftlog's brokers add to Kafka's messages, for each other only.
+
+Who does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field goes to a whole
+message: entities within one keep the classes of their schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any, Final
+
+from kio.static.primitive import i32, i64
+
+from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+
+FIRST_TAG: Final = 0x7261
+"""Far from Kafka's own."""
+
+
+def _field(kafka_type: str, default: Any, number: int) -> Any:
+    return dataclasses.field(default=default, metadata={"kafka_type": kafka_type, "tag": FIRST_TAG + number})
+
+
+_OWN: Final = {
+    "WriteTxnMarkersRequest": (
+        ("open_since", i64, _field("int64", i64(NO_OFFSET), 0)),
+        ("last_sequence", i32, _field("int32", i32(NO_SEQUENCE), 1)),
+        ("last_timestamp", i64, _field("int64", i64(NO_TIMESTAMP), 2)),
+    )
+}
+"""By the message's name. `open_since`: where the transactions to be ended must begin; -1: wherever they do, and the
+others say nothing. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written."""
+
+
+@cache
+def with_raftlog_fields(entity: Any) -> Any:
+    """Return a message's class with the fields that are raftlog's own, or the class itself if there are none."""
+    own = _OWN.get(entity.__name__)
+    if own is None or not entity.__flexible__:
+        return entity
+    return dataclasses.make_dataclass(
+        entity.__name__, own, bases=(entity,), frozen=True, slots=True, kw_only=True
+    )

@@ -1,0 +1,120 @@
+"""Where our world is put in place of PySyncObj's: clock, transport, poller, serializer, and the names relied upon.
+
+With `core`, the only module that imports PySyncObj. A test holds each name below against the installed version.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pysyncobj.syncobj as raft
+from pysyncobj import SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.transport import Transport
+
+from raftlog.quorum.election import Timing
+from raftlog.quorum.wal import MAX_COMMAND_BYTES
+
+PRIVATE_NAMES: Final = {
+    "_SyncObj__raftState": int,
+    "_SyncObj__raftCurrentTerm": int,
+    "_SyncObj__raftCommitIndex": int,
+    "_SyncObj__raftLastApplied": int,
+    "_SyncObj__raftElectionDeadline": float,
+    "_SyncObj__raftNextIndex": dict,
+    "_SyncObj__raftMatchIndex": dict,
+    "_SyncObj__lastResponseTime": dict,
+    "_SyncObj__newAppendEntriesTime": (int, float),
+    "_SyncObj__needLoadDumpFile": bool,
+    "_SyncObj__transferInProgress": bool,
+    "_SyncObj__raftLeader": (Node, type(None)),
+    "_SyncObj__noopIDx": (int, type(None)),
+}
+"""Private attributes read or written here, and their types."""
+
+PRIVATE_METHODS: Final = {
+    "_SyncObj__sendAppendEntries": (),
+    "_SyncObj__onMessageReceived": ("node", "message"),
+    "_SyncObj__onNodeConnected": ("node",),
+    "_SyncObj__onNodeDisconnected": ("node",),
+    "_SyncObj__doApplyCommand": ("command",),
+    "_SyncObj__deleteEntriesFrom": ("fromIDx",),
+    "_SyncObj__generateRaftTimeout": (),
+    "_SyncObj__tryLogCompaction": (),
+    "_checkCommandsToApply": (),
+}
+"""Private methods called or overridden here, and their parameters."""
+
+CHUNK_BYTES: Final = 1024 * 1024
+
+
+class MessageSizes(NamedTuple):
+    """How much one message carries, bytes. Simulations make both tiny, so that few entries are many messages.
+
+    `batch_bytes`: an append_entries message holds at most this and one more command; every command must be smaller.
+    `chunk_bytes`: of a snapshot.
+    """
+
+    batch_bytes: int = 2 * MAX_COMMAND_BYTES
+    chunk_bytes: int = CHUNK_BYTES
+
+
+COMMAND_PREFIX: Final = b"\x00"
+"""First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
+
+for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not ask whether it is disabled
+    logging.getLogger(_name).disabled = True  # it cries of truncations that `core` filters out
+
+
+class Clock:
+    """The clock of whichever core is running: several share a process in simulations."""
+
+    now: Callable[[], float]
+
+
+clock = Clock()
+raft.monotonicTime = lambda: clock.now()  # noqa: PLW0108 (`now` changes)
+
+
+class Voter(Node):  # type: ignore[misc]
+    """A voter by number. Its hash is the number, since sets of nodes are iterated."""
+
+    def __str__(self) -> str:
+        return f"voter {self.id}"
+
+
+class OutboxTransport(Transport):  # type: ignore[misc]
+    """Where the core sends: our outbox."""
+
+    def __init__(self, send: Callable[[Node, dict[str, Any]], None]) -> None:
+        super().__init__(None, None, [])
+        self._send = send
+
+    def send(self, node: Node, message: dict[str, Any]) -> bool:
+        self._send(node, message)
+        return True
+
+
+class NoPoller:
+    """The core polls at the end of a tick; there is nothing to poll."""
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+
+def pysyncobj_conf(timing: Timing, batch_bytes: int) -> SyncObjConf:
+    """Return PySyncObj's settings: no thread, fork, file or membership change of its own; it asserts the times."""
+    return SyncObjConf(
+        autoTick=False,
+        raftMinTimeout=timing.election_min,
+        raftMaxTimeout=timing.election_max,
+        appendEntriesPeriod=timing.heartbeat,
+        leaderFallbackTimeout=timing.check_quorum_timeout,
+        connectionTimeout=max(3.5, timing.election_max),
+        appendEntriesUseBatch=True,
+        appendEntriesBatchSizeBytes=batch_bytes,
+        dynamicMembershipChange=False,
+        useFork=False,
+    )

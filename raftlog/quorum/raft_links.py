@@ -1,0 +1,240 @@
+"""The raft links of one voter: exactly one ordered, authenticated channel to each other voter.
+
+Of each pair the higher id dials. A newly accepted link replaces the old one, whose unread messages are dropped: the
+core tolerates loss, never reordering. When the link to a peer breaks, the peer's address is probed, and a refusal says
+that the process is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from raftlog.base.env import Env, raise_failure
+from raftlog.base.log import get_logger
+from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
+from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
+
+log = get_logger("quorum")
+
+REDIAL_MIN_SECONDS: Final = 0.05
+REDIAL_MAX_SECONDS: Final = 0.2
+PING_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 3.5
+"""A link that brought nothing for so long is closed."""
+
+UNSENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
+"""A peer that does not read is cut off when so much waits for it."""
+
+PROBE_SECONDS: Final = 0.3
+PROBES: Final = 10
+PROBE_INTERVAL_SECONDS: Final = 0.02
+
+ProbeResult = Literal["refused", "alive", "silent"]
+
+
+async def probe(address: tuple[str, int], seconds: float = PROBE_SECONDS) -> ProbeResult:
+    """Ask a machine's TCP stack whether somebody listens at `address`; "silent" when neither yes nor no comes."""
+    try:
+        async with asyncio.timeout(seconds):
+            transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *address)
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError:
+        return "silent"
+    transport.abort()
+    return "alive"
+
+
+async def is_process_dead(address: tuple[str, int], still_missed: Callable[[], bool]) -> bool:
+    """Say whether the process at `address` is dead: it refuses, if only after its listener has closed as well."""
+    for _ in range(PROBES):
+        result = await probe(address)
+        if not still_missed():
+            return False
+        if result == "refused":
+            return True
+        await asyncio.sleep(PROBE_INTERVAL_SECONDS)
+    return False
+
+
+class RaftLinks:
+    """Links by peer id. `on_message(peer, message)`, `on_up(peer)`, `on_down(peer)`, `on_gone(peer)` (process dead).
+
+    `on_writable()`: a link that took no more does again.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        identity: Identity,
+        peers: Mapping[int, tuple[str, int]],
+        *,
+        on_message: Callable[[int, Message], None],
+        on_up: Callable[[int], None],
+        on_down: Callable[[int], None],
+        on_gone: Callable[[int], None],
+        on_writable: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._env = env
+        self._identity = identity
+        self._peers = dict(peers)
+        self._on_message = on_message
+        self._on_up = on_up
+        self._on_down = on_down
+        self._on_gone = on_gone
+        self._on_writable = on_writable
+        self._channels: dict[int, Channel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._complaints: dict[int, str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looked_at = 0.0
+        self._closed = False
+
+    def start(self) -> None:
+        self._watch()
+        for peer in self._dials():
+            self._spawn(self._keep_dialling(peer, 0.0))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for channel in list(self._channels.values()):
+            channel.close("this node stops")
+
+    def linked_peers(self) -> Iterable[int]:
+        """Return the ids of linked peers, ascending."""
+        return sorted(self._channels)
+
+    def is_up(self, peer: int) -> bool:
+        return peer in self._channels
+
+    def can_send(self, peer: int) -> bool:
+        """Whether what is sent now leaves soon."""
+        channel = self._channels.get(peer)
+        return channel is not None and channel.writable
+
+    def send(self, peer: int, message: Message) -> None:
+        """Queue a message; dropped when there is no link."""
+        channel = self._channels.get(peer)
+        if channel is None:
+            return
+        channel.send(encode_message(message))
+        if not channel.writable and channel.unsent_bytes() > UNSENT_BYTES_LIMIT:
+            channel.close("the peer does not read")
+
+    def refusal_reason(self, peer: int) -> str | None:
+        """Return the reason to refuse a raft link from a node, or None."""
+        if peer == self._identity.node_id:
+            return f"there are two nodes {peer}"
+        if peer not in self._peers:
+            return f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
+        if peer < self._identity.node_id:
+            return f"node {self._identity.node_id} dials node {peer}, not the other way round"
+        return None
+
+    def add_accepted(self, channel: InboundChannel) -> None:
+        """Take over an accepted, authenticated link."""
+        self._add(channel)
+
+    # -- inside --------------------------------------------------------------------------
+
+    def _dials(self) -> list[int]:
+        return sorted(peer for peer in self._peers if peer < self._identity.node_id)
+
+    def _spawn(self, coroutine: Callable[[], None] | object) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(raise_failure)
+
+    async def _keep_dialling(self, peer: int, wait: float) -> None:
+        """Dial until linked; `_drop` starts anew."""
+        while not self._closed:
+            if wait:
+                await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
+            wait = min(REDIAL_MAX_SECONDS, max(REDIAL_MIN_SECONDS, 2 * wait))
+            try:
+                channel = await dial(self._identity, "raft", self._peers[peer], expect=peer)
+            except HandshakeRefused as error:
+                self._complain(peer, str(error))
+                wait = 1.0
+                continue
+            except OSError:
+                continue
+            self._complaints.pop(peer, None)
+            self._add(channel)
+            return
+
+    def _complain(self, peer: int, reason: str) -> None:
+        if self._complaints.get(peer) != reason:
+            self._complaints[peer] = reason
+            log.warning("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
+
+    def _add(self, channel: Channel) -> None:
+        peer = channel.peer_id
+        previous = self._channels.pop(peer, None)
+        if previous is not None:
+            previous.detach()
+            previous.close("replaced by a newer link")
+            self._on_down(peer)
+        self._channels[peer] = channel
+        log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
+        self._on_up(peer)
+        channel.on_writable = self._on_writable
+        channel.attach(
+            lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
+        )
+
+    def _take(self, channel: Channel, payload: bytes) -> None:
+        try:
+            message = decode_message(payload)
+        except msgspec.MsgspecError as error:
+            channel.close(f"not a message: {error}")
+            return
+        if type(message) is not Ping:
+            self._on_message(channel.peer_id, message)
+
+    def _drop(self, channel: Channel, reason: str) -> None:
+        peer = channel.peer_id
+        if self._channels.get(peer) is not channel:
+            return
+        del self._channels[peer]
+        if self._closed:
+            return
+        log.info("quorum_link_lost", node_id=self._identity.node_id, peer=peer, reason=reason)
+        self._on_down(peer)
+        self._spawn(self._probe(peer))
+        if peer in self._dials():
+            self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
+
+    async def _probe(self, peer: int) -> None:
+        def still_missed() -> bool:
+            return not self._closed and peer not in self._channels
+
+        if await is_process_dead(self._peers[peer], still_missed):
+            self._on_gone(peer)
+
+    def _watch(self) -> None:
+        """Ping links that we left silent, close those that were silent to us; a stall of ours is forgiven once."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS
+        self._looked_at = now
+        self._timer = loop.call_at(now + PING_SECONDS, self._watch)
+        for channel in list(self._channels.values()):
+            channel.run_guarded(self._look_at, channel, now, stalled)
+
+    def _look_at(self, channel: Channel, now: float, stalled: bool) -> None:
+        if now - channel.sent_at >= PING_SECONDS * 0.9:
+            channel.send(encode_message(Ping()))
+        if stalled:
+            channel.last_received_at = max(channel.last_received_at, now - PING_SECONDS)
+        elif now - channel.last_received_at > SILENCE_SECONDS + self._env.lateness.patience_s:
+            channel.close(f"nothing heard for {now - channel.last_received_at:.1f} s")

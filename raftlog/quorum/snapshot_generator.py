@@ -1,0 +1,94 @@
+"""Takes the state machine's snapshots in the background, so that the log can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from raftlog.base.env import Env
+from raftlog.base.log import get_logger
+from raftlog.quorum.journal import Journal
+from raftlog.quorum.snapshot import Snapshot, encode_snapshot
+from raftlog.quorum.state_machine import StateMachine
+
+log = get_logger("quorum")
+
+
+class SnapshotPolicy(NamedTuple):
+    """When to take a snapshot: after so many entries, or bytes, or, if there is anything new, seconds (0: never so)."""
+
+    entries: int = 5_000
+    size_bytes: int = 20 * 1024 * 1024
+    interval_s: float = 3_600.0
+
+
+class SnapshotGenerator:
+    """One snapshot at a time. `on_durable(index)`: everything up to `index` is safe in a file."""
+
+    def __init__(
+        self,
+        env: Env,
+        journal: Journal,
+        machine: StateMachine,
+        rule: SnapshotPolicy,
+        *,
+        on_durable: Callable[[int], None],
+    ) -> None:
+        self._env = env
+        self._journal = journal
+        self._machine = machine
+        self._rule = rule
+        self._on_durable = on_durable
+        self._under_way = False
+        self._tried_index = journal.snapshot_index
+        self._tried_at = asyncio.get_running_loop().time()
+        self._tried_bytes = 0
+        """Size of the log file at the last snapshot, or less since it was cut."""
+        self._fresh = 0
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next snapshot is due by time; None while there is nothing new, or one is under way."""
+        if self._under_way or self._fresh <= 0 or not self._rule.interval_s:
+            return None
+        return self._tried_at + self._rule.interval_s
+
+    def take_if_due(self, applied_index: int) -> None:
+        """Capture the state as of `applied_index` now, and encode and write it elsewhere."""
+        if applied_index < 2:
+            return  # a snapshot stands on two entries
+        self._fresh = applied_index - max(self._tried_index, self._journal.snapshot_index)
+        self._tried_bytes = min(self._tried_bytes, self._journal.size_bytes)
+        now = asyncio.get_running_loop().time()
+        if self._under_way or self._fresh <= 0 or not self._is_due(now):
+            return
+        self._under_way, self._tried_index, self._fresh = True, applied_index, 0
+        self._tried_at, self._tried_bytes = now, self._journal.size_bytes
+        previous, last = self._journal.entries(applied_index - 1, applied_index + 1)
+        encode, files = self._machine.snapshot(), self._journal.snapshot_files
+
+        def write() -> int:
+            data = encode_snapshot(Snapshot(previous, last, encode()))
+            files.write(applied_index, data)
+            return len(data)
+
+        self._env.offload(write).add_done_callback(partial(self._written, applied_index))
+
+    def _is_due(self, now: float) -> bool:
+        grown = self._journal.size_bytes - self._tried_bytes
+        late = self.due_at is not None and now >= self.due_at
+        return self._fresh >= self._rule.entries or grown >= self._rule.size_bytes or late
+
+    def _written(self, index: int, future: asyncio.Future[int]) -> None:
+        """A snapshot that failed is tried again after as many entries more; the log only grows meanwhile."""
+        self._under_way = False
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("quorum_snapshot_failed", index=index, reason=repr(error))
+            return
+        log.info("quorum_snapshot_written", index=index, bytes=future.result())
+        self._on_durable(index)

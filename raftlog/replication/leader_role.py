@@ -1,0 +1,562 @@
+"""The leader of a partition: appends, counts who has flushed what, and commits.
+
+Laws, in order of weight:
+- the high watermark is the least flushed end offset over the *maximal* ISR, the leader's own included; it never moves
+  back, and it stands still while the committed ISR is smaller than min.insync.replicas (KIP-966);
+- a follower counts only with fetches of this leader epoch; it joins the ISR only at or past the high watermark and the
+  start of this epoch, unfenced, with the broker epoch that it fetched with (KIP-497, KIP-841, KIP-903);
+- one ISR change is under way at a time; until its answer is known the ISR counts as the union (see `isr`);
+- with a damaged log it serves what lies before the damage and nothing else: no follower is taken into the ISR or cut
+  back to it, nobody is put out, and nothing is appended.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from raftlog.base.disk import Buffer
+from raftlog.base.errors import (
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+)
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.metadata.controller_api import IsrChange, IsrMember
+from raftlog.metadata.image import PartitionState
+from raftlog.records.batch import EndTransactionMarker, build_end_marker
+from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
+from raftlog.records.validation import (
+    RecordRules,
+    claims_more_records_than_bytes,
+    validate_small_batch,
+)
+from raftlog.replication.follower_progress import NEVER, FollowerProgress
+from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
+from raftlog.replication.replica_host import CommitWaiter, PartitionRead, ReplicaId, TxnMarker
+from raftlog.replication.role import ReplicaRole, Search
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.log import LogAppendInfo
+    from raftlog.storage.producers import ActiveProducer
+    from raftlog.storage.verification import Verification
+
+ALL_ACKS = -1
+CHECKED_REFETCH_INTERVAL = 3
+"""One fetch in so many that a follower makes from the same offset in a row is answered with checked records only.
+
+Two are usual: a fetch may be under way while the answer to the one before it comes.
+"""
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
+"""Special timestamps of ListOffsets."""
+
+
+class LeaderRole(ReplicaRole):
+    """This replica leads in `leader_epoch`. `epoch_start_offset` is the log end when it took over."""
+
+    __slots__ = (
+        "_counted",
+        "_outside",
+        "_proposed",
+        "_state",
+        "_waiters",
+        "below_min_isr",
+        "epoch_start_offset",
+        "flushed_end_offset",
+        "host",
+        "isr",
+        "log",
+        "progress",
+        "replicas",
+    )
+
+    def __init__(self, partition: Partition, state: PartitionState) -> None:
+        super().__init__(partition)
+        self.host = partition.host
+        self.log = partition.log
+        self.leader_epoch = state.leader_epoch
+        self.epoch_start_offset = self.log.log_end_offset
+        self.flushed_end_offset = partition.durable_end_offset
+        self.replicas: tuple[int, ...] = ()
+        self._state = state
+        self.progress: dict[int, FollowerProgress] = {}
+        self.isr: Isr = CommittedIsr(state.isr)
+        self.below_min_isr = False
+        self._counted: tuple[FollowerProgress, ...] = ()
+        self._outside: tuple[FollowerProgress, ...] = ()
+        self._proposed: tuple[IsrMember, ...] = ()
+        self._waiters: deque[tuple[int, CommitWaiter]] = deque()
+        self._take_replicas(state, caught_up_at=self.host.now())
+        self._set_isr(self.isr)
+
+    def begin(self) -> None:
+        """Take over: what this replica has flushed counts from now on."""
+        damage = self.log.damage
+        if damage is not None:
+            self.host.log_event("damaged_replica_leads", self.partition, readable_until=damage.offset)
+        self.log.producers.verifications.clear()
+        self.log.on_high_watermark_updated(self.partition.high_watermark)
+        if self.flushed_end_offset < self.log.log_end_offset:
+            self.host.request_flush(self.partition)
+        self.maybe_advance_high_watermark()
+
+    # -- producing ----------------------------------------------------------------------------------------------
+
+    def append_produced(
+        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+    ) -> LogAppendInfo:
+        if acks == ALL_ACKS and self.below_min_isr:
+            raise NotEnoughReplicas()
+        log = self.log
+        end_before = log.log_end_offset
+        header = validate_produced(records, log.config.max_message_bytes)
+        if header.attributes & TRANSACTIONAL_BIT:
+            log.producers.check_in_transaction(header)
+        if not is_walked and (log.compacted or claims_more_records_than_bytes(header)):
+            validate_small_batch(header, records, RecordRules.of(log.config, now_ms))
+        appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if not appended.duplicate:
+            self._note_appended(end_before)
+        return appended
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        return self.log.producers.begin_verification(producer_id, epoch)
+
+    def append_coordinator_batch(self, batch: bytes, *, now_ms: int) -> LogAppendInfo:
+        if self.below_min_isr:
+            raise NotEnoughReplicas()
+        log, header = self.log, read_header(batch)
+        if header.length > log.config.max_message_bytes:
+            raise MessageTooLarge(f"the batch has {header.length} bytes")
+        log.producers.check_in_transaction(header)
+        return self._append(header, batch, now_ms)
+
+    def append_marker(self, marker: TxnMarker, *, now_ms: int) -> int:
+        if self.below_min_isr:
+            raise NotEnoughReplicas()
+        producers = self.log.producers
+        producer_id, epoch, commit, coordinator_epoch, version, *seen = marker
+        if marker.txn_first_offset != NO_OFFSET:
+            producers.check_open_transaction(producer_id, *seen)
+        is_needed = producers.check_marker(
+            producer_id, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
+        )
+        producers.end_verifications(producer_id, epoch, transaction_version=version)
+        if not is_needed:
+            return self.log.log_end_offset
+        end = EndTransactionMarker(commit, coordinator_epoch)
+        batch = build_end_marker(producer_id, epoch, marker=end, now_ms=now_ms)
+        return self._append(read_header(batch), batch, now_ms).end_offset
+
+    def _append(self, header: BatchHeader, batch: bytes, now_ms: int) -> LogAppendInfo:
+        end_before = self.log.log_end_offset
+        appended = self.log.append_as_leader(header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self._note_appended(end_before)
+        return appended
+
+    def active_producers(self) -> list[ActiveProducer]:
+        return self.log.producers.active()
+
+    def _note_appended(self, end_before: int) -> None:
+        """Who had everything until now was caught up until now, however long ago it fetched."""
+        host = self.host
+        now = host.now()
+        for progress in self.progress.values():
+            if progress.end_offset == end_before:
+                progress.caught_up_at = now
+        self.partition.log_end_moved()  # first, so that followers have it before the own sync holds up the loop
+        host.request_flush(self.partition)
+        if not host.flush_before_commit:
+            self.note_flushed(self.log.log_end_offset)
+
+    def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
+        if end_offset <= self.partition.high_watermark:
+            waiter.committed(self.partition)
+        elif self.below_min_isr:
+            waiter.failed(self.partition, NotEnoughReplicasAfterAppend())
+        elif self._waiters and end_offset < self._waiters[-1][0]:
+            # a duplicate: it waits for its original, which lies before what was appended since
+            insort(self._waiters, (end_offset, waiter), key=itemgetter(0))
+        else:
+            self._waiters.append((end_offset, waiter))
+
+    def _fail_waiters(self, error: type[KafkaError]) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        for _, waiter in waiters:
+            waiter.failed(self.partition, error())
+
+    # -- the high watermark -------------------------------------------------------------------------------------
+
+    def note_flushed(self, end_offset: int) -> None:
+        self.flushed_end_offset = end_offset
+        self.maybe_advance_high_watermark()
+
+    def maybe_advance_high_watermark(self) -> None:
+        """Move the high watermark as far as the maximal ISR has flushed, and answer who waited for it."""
+        if self.below_min_isr:
+            return
+        partition = self.partition
+        high_watermark = self.flushed_end_offset
+        for progress in self._counted:
+            if progress.end_offset < high_watermark:  # noqa: PLR1730 - half the price of min() on the hot path
+                high_watermark = progress.end_offset
+        for progress in self._outside:
+            if progress.end_offset < high_watermark and self._is_about_to_join(progress):
+                high_watermark = progress.end_offset
+        if high_watermark <= partition.high_watermark:
+            return
+        assert high_watermark <= self.log.log_end_offset
+        partition.high_watermark = high_watermark
+        if self.log.first_unstable_offset is not None:
+            self.log.on_high_watermark_updated(high_watermark)
+        partition.high_watermark_moved()
+        while self._waiters and self._waiters[0][0] <= partition.high_watermark:
+            self._waiters.popleft()[1].committed(partition)
+
+    def _is_about_to_join(self, progress: FollowerProgress) -> bool:
+        """A follower that keeps up a fetch behind would never reach a high watermark that runs ahead of it."""
+        host = self.host
+        return (
+            progress.is_caught_up
+            and host.now() - progress.caught_up_at <= host.replica_lag_time_max
+            and self._is_eligible(progress)
+        )
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read_as_consumer(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        read_committed: bool,
+        cached: bool,
+    ) -> PartitionRead:
+        log = self.log
+        partition = self.partition
+        refused = self._refuse_position(offset, last_fetched_epoch)
+        if refused is not None:
+            return refused
+        high_watermark = partition.high_watermark
+        stable = partition.last_stable_offset
+        end = stable if read_committed else high_watermark
+        records: Buffer | None = b""
+        aborted: tuple[tuple[int, int], ...] | None = None
+        if offset < end:
+            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+        if read_committed:
+            aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
+        return PartitionRead(0, high_watermark, stable, log.log_start_offset, records, None, aborted)
+
+    def read_as_replica(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        replica: ReplicaId,
+        cached: bool,
+    ) -> PartitionRead:
+        log = self.log
+        progress = self._progress_of(replica)
+        refused = self._refuse_position(offset, last_fetched_epoch)
+        if last_fetched_epoch > self.leader_epoch:
+            refused = self._refuse_rotten_epoch()
+        if refused is not None:
+            return refused
+        end = log.log_end_offset
+        self._note_fetch(progress, offset, replica.broker_epoch)
+        records: Buffer | None = b""
+        if offset < end:
+            times = progress.served_times + 1 if offset == progress.served_offset else 1
+            # whoever comes back for the same again and again may have refused what our memory shows: look at it
+            checked = times % CHECKED_REFETCH_INTERVAL == 0
+            if checked and (refused := self._refuse_epoch_before(offset, last_fetched_epoch)) is not None:
+                return refused
+            records = log.read(
+                offset, max_bytes, end_offset=end, min_one=min_one, cached=cached, checked=checked
+            )
+            if records:
+                progress.served_offset, progress.served_times = offset, times
+        # the last stable offset is only for consumers
+        high_watermark = self.partition.high_watermark
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, records)
+
+    def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
+        """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""
+        log = self.log
+        if log.damage is not None and offset >= log.damage.offset:
+            raise KafkaStorageError("the log is damaged here")
+        start, end = log.log_start_offset, log.log_end_offset
+        in_range = start <= offset <= end
+        if in_range and (last_fetched_epoch < 0 or last_fetched_epoch == self.leader_epoch):
+            return None
+        diverging = None
+        if last_fetched_epoch >= 0 and offset >= start:
+            diverging = self._divergence(offset, last_fetched_epoch)
+        if diverging is None and in_range:
+            return None
+        error = 0 if diverging is not None else OffsetOutOfRange.code
+        partition = self.partition
+        return PartitionRead(
+            error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
+        )
+
+    def _refuse_rotten_epoch(self) -> PartitionRead:
+        """No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it.
+
+        The replica parts from us where its log takes up what we never heard of.
+        """
+        log, high_watermark = self.log, self.partition.high_watermark
+        parting = EpochEnd(log.latest_epoch, log.log_end_offset)
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
+
+    def _refuse_epoch_before(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
+        """Where the replica's batch before `offset` is of another epoch than ours, one of the two has rotted.
+
+        Ours is checked first (CorruptMessage); if it is sound, the replica's has to go.
+        """
+        log, high_watermark = self.log, self.partition.high_watermark
+        known = log.epoch_at(offset - 1)
+        if NO_EPOCH in (known, last_fetched_epoch) or known == last_fetched_epoch:
+            return None
+        log.read(offset - 1, 1, end_offset=offset, checked=True)
+        parting = EpochEnd(known, offset)
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
+
+    def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        end = self._epoch_end(last_fetched_epoch)
+        if end.epoch < 0:
+            return None
+        return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
+    ) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch); OffsetNotAvailable while the high watermark is before this epoch."""
+        log = self.log
+        partition = self.partition
+        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start_offset
+            return start, NO_TIMESTAMP, log.epoch_at(start)
+        if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return None
+        if replica:
+            end = log.log_end_offset
+        else:
+            end = partition.last_stable_offset if read_committed else partition.high_watermark
+        settled = replica or partition.high_watermark >= self.epoch_start_offset
+        if timestamp_ms == LATEST:
+            if not settled:
+                raise OffsetNotAvailable()
+            return end, NO_TIMESTAMP, self.leader_epoch
+        if search is not None:
+            found = search()
+        elif timestamp_ms == MAX_TIMESTAMP:
+            found = log.max_timestamp()
+        else:
+            found = log.offset_for_timestamp(timestamp_ms)
+        if found is not None and found[0] < end:
+            return found
+        if not settled:
+            raise OffsetNotAvailable()
+        return None
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd:
+        """Where the largest epoch ≤ `leader_epoch` ends. KafkaStorageError where a damaged log cannot know."""
+        end = self._epoch_end(leader_epoch)
+        damage = self.log.damage
+        if damage is not None and end.end_offset >= damage.offset:
+            raise KafkaStorageError("the log is damaged there")
+        return end
+
+    def _epoch_end(self, leader_epoch: int) -> EpochEnd:
+        """The log learns of an epoch with its first batch; until then this leader's own is empty, at the log end."""
+        log = self.log
+        latest = log.latest_epoch
+        if leader_epoch <= latest:
+            return log.epoch_end(leader_epoch)
+        if leader_epoch > self.leader_epoch:
+            return UNKNOWN_EPOCH_END
+        known = leader_epoch if leader_epoch == self.leader_epoch or latest < 0 else latest
+        return EpochEnd(known, log.log_end_offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset` (-1: the high watermark); OffsetOutOfRange past the high watermark."""
+        high_watermark = self.partition.high_watermark
+        target = high_watermark if offset == NO_OFFSET else offset
+        if not 0 <= target <= high_watermark:
+            raise OffsetOutOfRange()
+        if target > self.log.log_start_offset:
+            self.log.advance_log_start(target)
+            self.host.log_event("records_deleted", self.partition, log_start_offset=target)
+        return self.log.log_start_offset
+
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        progress = self.progress.get(replica.broker_id)
+        if progress is not None:
+            progress.log_start_offset = log_start_offset
+
+    def low_watermark(self) -> int:
+        """The least log start of all replicas in service: what lies before it is deleted everywhere (KIP-107)."""
+        brokers = self.host.brokers()
+        starts = [
+            progress.log_start_offset
+            for progress in self.progress.values()
+            if (broker := brokers.get(progress.broker_id)) is not None and not broker.fenced
+        ]
+        return min([self.log.log_start_offset, *starts])
+
+    # -- followers and the ISR ----------------------------------------------------------------------------------
+
+    def _progress_of(self, replica: ReplicaId) -> FollowerProgress:
+        progress = self.progress.get(replica.broker_id)
+        if progress is None or replica.broker_epoch < progress.broker_epoch:
+            raise NotLeaderOrFollower()  # no replica of this partition, or an earlier life of one
+        return progress
+
+    def _note_fetch(self, progress: FollowerProgress, offset: int, broker_epoch: int) -> None:
+        """A fetch at `offset` proves that everything before it is on the follower's disk."""
+        progress.note_fetch(
+            offset, broker_epoch, leader_end_offset=self.log.log_end_offset, now=self.host.now()
+        )
+        if self._outside:
+            self._consider_joining(progress)
+        self.maybe_advance_high_watermark()
+
+    def _consider_joining(self, progress: FollowerProgress) -> None:
+        if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
+            return
+        if self.log.damage is not None:
+            return
+        if (
+            progress.end_offset < self.partition.high_watermark
+            or progress.end_offset < self.epoch_start_offset
+        ):
+            return
+        if self._is_eligible(progress):
+            self._propose(PendingExpand(self.isr.committed, progress.broker_id))
+
+    def _is_eligible(self, progress: FollowerProgress) -> bool:
+        """KIP-841: neither fenced nor shutting down. KIP-903: still the incarnation that fetched."""
+        broker = self.host.brokers().get(progress.broker_id)
+        return (
+            broker is not None
+            and not broker.fenced
+            and not broker.in_controlled_shutdown
+            and broker.broker_epoch == progress.broker_epoch
+        )
+
+    def _propose(self, isr: PendingExpand | PendingShrink) -> None:
+        # counted over the union from here on: the controller may act before we hear of it
+        self._set_isr(isr)
+        # of the lives that proved it, not of those that fetch when it is sent again (KIP-903)
+        self._proposed = tuple(IsrMember(member, self._broker_epoch(member)) for member in isr.proposed)
+        self.host.submit_isr_change(self.partition)
+
+    def maybe_shrink_isr(self) -> None:
+        """Propose to drop the ISR members that were not caught up for replica.lag.time.max.ms."""
+        if self._outside:
+            self.reevaluate_isr()  # who is about to join may have stalled
+        if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
+            return
+        if self.log.damage is not None:
+            return  # the others are all that is left of the records
+        end = self.log.log_end_offset
+        oldest = self.host.now() - self.host.replica_lag_time_max
+        leaving = frozenset(
+            progress.broker_id
+            for progress in self._counted
+            if progress.end_offset != end and progress.caught_up_at < oldest
+        )
+        if leaving:
+            self._propose(PendingShrink(self.isr.committed, leaving))
+
+    def pending_isr_change(self) -> IsrChange | None:
+        """The change that is under way, as the controller wants it; None if there is none."""
+        if type(self.isr) is CommittedIsr:
+            return None
+        partition = self.partition
+        epochs = (self.leader_epoch, partition.partition_epoch)
+        return IsrChange(partition.topic_id, partition.index, *epochs, self._proposed)
+
+    def _broker_epoch(self, member: int) -> int:
+        """-1 for a member that has not fetched yet: the controller then leaves its epoch unchecked (KIP-903)."""
+        if member == self.host.broker_id:
+            return self.host.broker_epoch()
+        progress = self.progress.get(member)
+        return -1 if progress is None else progress.broker_epoch
+
+    def revert_isr_change(self) -> None:
+        """The controller refused the change for sure: back to what is committed."""
+        self._set_isr(CommittedIsr(self.isr.committed))
+        self.maybe_advance_high_watermark()
+
+    def commit_isr(self, isr: tuple[int, ...]) -> None:
+        """The metadata log holds this ISR. Below min.insync.replicas, producers that wait are told at once."""
+        before = self.isr.committed
+        self._set_isr(CommittedIsr(isr))
+        if len(isr) != len(before):
+            event = "isr_shrunk" if len(isr) < len(before) else "isr_expanded"
+            self.host.log_event(event, self.partition, isr=isr, before=before)
+        self.reevaluate_isr()
+
+    def reevaluate_isr(self) -> None:
+        self._set_isr(self.isr)
+        self.maybe_advance_high_watermark()
+        if self.below_min_isr and self._waiters:
+            self._fail_waiters(NotEnoughReplicasAfterAppend)
+        for progress in self._outside:
+            self._consider_joining(progress)
+
+    def _set_isr(self, isr: Isr) -> None:
+        self.isr = isr
+        maximal = isr.maximal
+        me = self.host.broker_id
+        self._counted = tuple(self._follower(member) for member in maximal if member != me)
+        self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
+        min_insync = self.log.config.min_insync_replicas
+        self.below_min_isr = self._state.is_under_min_isr(min_insync, isr.committed)
+
+    def _follower(self, member: int) -> FollowerProgress:
+        # isr ⊆ replicas, so every member is known
+        return self.progress[member]
+
+    def _take_replicas(self, state: PartitionState, *, caught_up_at: float) -> None:
+        """ISR members start with a full lag window, the others must earn theirs."""
+        me = self.host.broker_id
+        self.replicas = state.replicas
+        known = self.progress
+        self.progress = {
+            member: known.get(member)
+            or FollowerProgress(member, caught_up_at if member in state.isr else NEVER)
+            for member in state.replicas
+            if member != me
+        }
+
+    def update(self, state: PartitionState) -> None:
+        self._state = state
+        if state.replicas != self.replicas:
+            self._take_replicas(state, caught_up_at=self.host.now())
+        self.commit_isr(state.isr)
+
+    def resign(self, error: type[KafkaError]) -> None:
+        self._fail_waiters(error)

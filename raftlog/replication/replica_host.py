@@ -1,0 +1,126 @@
+"""What a replica asks of the broker that hosts it, and what those who wait on a replica must answer to.
+
+A partition never touches a connection, a clock or a task: it calls these. Nothing here may call back into the
+partition before it returns; `wake_waiters` and `request_flush` only take note, and the broker acts later in the same or
+the next loop iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from raftlog.base.disk import Buffer
+from raftlog.base.errors import KafkaError
+from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP, EpochEnd
+from raftlog.metadata.image import BrokerState
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+
+class ReplicaHost(Protocol):
+    """The broker, as far as its replicas see it."""
+
+    broker_id: int
+    replica_lag_time_max: float
+    """Seconds a follower may stay behind the log end before it leaves the ISR (replica.lag.time.max.ms)."""
+    flush_before_commit: bool
+    """log.flush.policy=commit: only what was synced counts. False: what was written counts (Kafka's contract)."""
+
+    def now(self) -> float:
+        """Loop seconds."""
+
+    def broker_epoch(self) -> int:
+        """This broker's own epoch, -1 before it registered."""
+
+    def brokers(self) -> Mapping[int, BrokerState]:
+        """Every registered broker, from the newest metadata image."""
+
+    def request_flush(self, partition: Partition) -> None:
+        """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
+
+    def wake_waiters(self, partition: Partition) -> None:
+        """Call `partition.wake_parked()` once, soon. Not called again until that happened."""
+
+    def submit_isr_change(self, partition: Partition) -> None:
+        """Send `partition.isr_proposal()` to the controller and give its answer to `partition.isr_answered`."""
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        """The disk refused a write or a read: take its log directory offline."""
+
+    def log_damaged(self, partition: Partition) -> None:
+        """The log lacks records that it once had: report that to the controller until it is repaired.
+
+        May be repeated, and come from another thread (a cold read's).
+        """
+
+    def log_event(self, event: str, partition: Partition, **facts: object) -> None:
+        """Put one event on the operator's timeline."""
+
+
+class CommitWaiter(Protocol):
+    """Someone who is answered when a record is committed. Exactly one of the two is called, once."""
+
+    def committed(self, partition: Partition) -> None: ...
+
+    def failed(self, partition: Partition, error: KafkaError) -> None: ...
+
+
+class FetchWaiter(Protocol):
+    """A fetch, or a fetch session, that is parked on a partition until it is unparked."""
+
+    def wake(self, partition: Partition) -> None:
+        """There is more to read, or the replica no longer serves: read again. At most once per loop iteration."""
+
+
+class ReplicaFetchWaiter(FetchWaiter, Protocol):
+    """A follower's fetch session: it reads to the log end; the high watermark goes along with its next answer.
+
+    Its `wake` comes with each append: it must only take note, and look once in the next loop iteration.
+    """
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """Nothing new to read, but the next answer should tell the new high watermark. No reason to wake."""
+
+
+class ReplicaId(NamedTuple):
+    """A follower whose connection proved who it is (KIP-903)."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class TxnMarker(NamedTuple):
+    """How a transaction ends, as its coordinator has it written. `epoch`: the producer's (see `check_marker`).
+
+    `txn_first_offset`: where the transaction must begin that it ends, as an operator saw it; -1: wherever it does. Else
+    `last_sequence` and `last_timestamp` must be those of its producer's last batch, as well.
+    """
+
+    producer_id: int
+    epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+    txn_first_offset: int = NO_OFFSET
+    last_sequence: int = NO_SEQUENCE
+    last_timestamp: int = NO_TIMESTAMP
+
+
+class PartitionRead(NamedTuple):
+    """What one fetch of one partition brings; `error_code` other than 0 comes with empty records.
+
+    `records` None: they are not in memory; read again with `cached=False`, away from the loop.
+    `diverging`: the reader's log left the leader's at or before this point; it must truncate (KIP-595).
+    `aborted`: (producer id, first offset) of aborted transactions, only for read_committed; () as long as
+    `records` is None.
+    """
+
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: Buffer | None
+    diverging: EpochEnd | None = None
+    aborted: tuple[tuple[int, int], ...] | None = None

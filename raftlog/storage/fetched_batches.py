@@ -1,0 +1,71 @@
+"""What a follower holds the leader's bytes to: whole, sound batches that follow each other."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import HEADER_BYTES, BatchHeader, check_crc, iter_headers
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+
+
+class GapPolicy(Enum):
+    """Which holes are believed to be compaction's. No CRC covers a base offset, so a hole is but a claim."""
+
+    NONE = "none"
+    IF_NEXT_BATCH_FITS = "the batch after the hole ends where the next one may begin"
+    IF_REPEATED = "and the hole that all begins with: the leader was asked again, and had looked"
+
+
+def iter_valid_batches(
+    records: memoryview, *, end_offset: int, epoch: int, gaps: GapPolicy = GapPolicy.NONE
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each whole batch, the first at `end_offset`; one cut off at the end is left out.
+
+    With `gaps`, a batch may also come later: compaction took those before it out of the leader's log. It ends before
+    a hole that is not to be believed.
+
+    CorruptMessage at the first whose CRC fails, whose offset does not follow, or whose leader epoch goes back.
+    """
+    for position, header in iter_headers(records):
+        check_crc(records, position, header)
+        is_later = gaps is not GapPolicy.NONE and header.base_offset > end_offset
+        if not (is_later or header.base_offset == end_offset) or header.last_offset_delta < 0:
+            raise CorruptMessage(f"batch at offset {header.base_offset} does not follow {end_offset}")
+        if header.leader_epoch < epoch:
+            raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
+        if is_later and not _is_believed(records, position, header, gaps):
+            return
+        yield position, header
+        end_offset, epoch = header.end_offset, header.leader_epoch
+
+
+def _is_believed(records: memoryview, position: int, header: BatchHeader, gaps: GapPolicy) -> bool:
+    """Whether there is a hole before that batch. CorruptMessage if the next batch speaks against it."""
+    after = position + header.length
+    if after + HEADER_BYTES > len(records):
+        return gaps is GapPolicy.IF_REPEATED and position == 0
+    following: int = _BASE_OFFSET.unpack_from(records, after)[0]
+    if following < header.end_offset:
+        raise CorruptMessage(
+            f"the batch at offset {header.base_offset} reaches into the next, at {following}"
+        )
+    return True
+
+
+def has_gap(records: memoryview, *, end_offset: int, gaps: GapPolicy) -> bool:
+    """Say whether batches that go to a log's end leave offsets out; what is not sound is for others to find."""
+    if gaps is GapPolicy.NONE:
+        return False
+    try:
+        for position, header in iter_headers(records):
+            if header.base_offset > end_offset:
+                return _is_believed(records, position, header, gaps)
+            end_offset = header.end_offset
+    except CorruptMessage:
+        pass
+    return False

@@ -1,0 +1,106 @@
+"""Producer snapshots on disk, and how the log's end completes them."""
+
+from __future__ import annotations
+
+from raftlog.base.disk import Disk
+from raftlog.records.batch import read_end_marker
+from raftlog.storage.partition_files import offsets_in_names
+from raftlog.storage.producers import BatchMetadata, ProducerState
+from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
+from raftlog.storage.transaction_index import TransactionIndex
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return f"{directory}/{offset:020d}.snapshot"
+
+
+def load(
+    disk: Disk, directory: str, segments: list[Segment], *, aborted: TransactionIndex
+) -> tuple[ProducerState, int]:
+    """Return the producer state at the log's end and the offset of the snapshot it came from (-1: none).
+
+    Transactions that turn out to be aborted on the way are added to `aborted`.
+    """
+    first, end_offset = segments[0].base_offset, segments[-1].end_offset
+    for offset in reversed(offsets_in_names(disk.listdir(directory), ".snapshot")):
+        if not first <= offset <= end_offset:
+            continue
+        try:
+            state = ProducerState.decode(disk.read_file(snapshot_path(directory, offset)))
+        except ValueError:
+            continue
+        state.markers_known_from = offset
+        _recall_batches(state, segments, offset)
+        _replay(state, segments, offset, aborted)
+        return state, offset
+    state = ProducerState()
+    _replay(state, segments, first, aborted)
+    return state, -1
+
+
+def _replay(state: ProducerState, segments: list[Segment], offset: int, aborted: TransactionIndex) -> None:
+    for segment in segments:
+        if segment.end_offset <= offset:
+            continue
+        found = segment.locate(offset, cached=False)
+        assert found is not None
+        for position, header in segment.iter_headers(found[0]):
+            if header.producer_id < 0:
+                continue
+            if not header.is_control:
+                state.record(header, header.base_offset, header.max_timestamp)
+                continue
+            marker = read_end_marker(segment.file.pread(header.length, position))
+            ended = None if marker is None else state.end_transaction(header, marker, header.base_offset)
+            if ended is not None:
+                aborted.add(ended)
+
+
+def _recall_batches(state: ProducerState, segments: list[Segment], offset: int) -> None:
+    """Find the batches before each producer's last in the log's end: a snapshot keeps only the last (KIP-98)."""
+    if not len(state):
+        return
+    recalled: dict[int, list[BatchMetadata]] = {}
+    for segment, begin, stop in _stretch_before(segments, offset, SEQUENTIAL_READ_BYTES):
+        for _, header in segment.iter_headers(begin, stop):
+            producer = state.get(header.producer_id)
+            if producer is not None and header.producer_epoch == producer.epoch and header.base_sequence >= 0:
+                recalled.setdefault(header.producer_id, []).append(BatchMetadata.of(header))
+    for producer_id, batches in recalled.items():
+        state.restore_batches(producer_id, batches)
+
+
+def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tuple[Segment, int, int]]:
+    """Return (segment, start, stop) of at least `size` bytes that end with `offset`, oldest first."""
+    stretch: list[tuple[Segment, int, int]] = []
+    for segment in reversed(segments):
+        if segment.base_offset >= offset or size <= 0:
+            continue
+        found = segment.locate(offset, cached=False)
+        assert found is not None
+        start = segment.index.position_at_most(max(found[0] - size, 0))
+        stretch.insert(0, (segment, start, found[0]))
+        size -= found[0] - start
+    return stretch
+
+
+def save(disk: Disk, directory: str, state: ProducerState, offset: int) -> None:
+    """Write a snapshot; it carries a CRC, so that one lost in a crash is only passed over."""
+    disk.write_file(snapshot_path(directory, offset), state.encode(), sync=False)
+
+
+def remove(disk: Disk, directory: str, offset: int) -> None:
+    """Remove one snapshot, if it is there."""
+    if disk.exists(snapshot_path(directory, offset)):
+        disk.remove(snapshot_path(directory, offset))
+
+
+def remove_after(disk: Disk, directory: str, end_offset: int) -> None:
+    """Remove the snapshots of a log's cut off end, durably: the log may grow to their offset with other batches."""
+    stale = [
+        offset for offset in offsets_in_names(disk.listdir(directory), ".snapshot") if offset > end_offset
+    ]
+    for offset in stale:
+        disk.remove(snapshot_path(directory, offset))
+    if stale:
+        disk.sync_dir(directory)

@@ -1,0 +1,207 @@
+"""A broker for group tests: real logs and partitions of `__consumer_offsets` on a simulated disk, loop and clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from raftlog.base.config import NodeConfig, TopicConfig
+from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
+from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
+from raftlog.protocol.codec import (
+    RequestHeader,
+    decode_header,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    error_response,
+)
+from raftlog.protocol.message_builders import request_builders
+from raftlog.replication.partition import Partition
+from raftlog.storage.log import Log
+from raftlog_chaos.simulator import Host, SimEnv, SimLoop
+
+OFFSETS_ID, TOPIC_ID = UUID(int=7), UUID(int=8)
+PARTITIONS = 2
+TOPIC = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * 3)
+BROKER = BrokerState(1, 5, UUID(int=1), (Endpoint("PLAINTEXT", "b1", 9092),), fenced=False)
+
+
+class LoopHost:
+    """What a partition asks of its broker: it flushes (unless told not to) and wakes, a turn later."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.broker_id = 1
+        self.replica_lag_time_max = 5.0
+        self.flush_before_commit = True
+        self.flushes = True
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def broker_epoch(self) -> int:
+        return BROKER.broker_epoch
+
+    def brokers(self) -> dict[int, BrokerState]:
+        return {1: BROKER}
+
+    def request_flush(self, partition: Partition) -> None:
+        if self.flushes:
+            self._loop.call_soon(self.flush, partition)
+
+    def flush(self, partition: Partition) -> None:
+        ticket = partition.log.begin_flush()
+        if ticket is not None:
+            ticket.run()
+            partition.log.complete_flush(ticket)
+        partition.note_flushed(partition.log.flushed_end_offset)
+
+    def wake_waiters(self, partition: Partition) -> None:
+        self._loop.call_soon(partition.wake_parked)
+
+    def submit_isr_change(self, partition: Partition) -> None:
+        raise AssertionError("a single replica has no ISR to change")
+
+    def storage_failed(self, partition: Partition, error: OSError) -> None:
+        partition.go_offline()
+
+    def log_event(self, event: str, partition: Partition, **facts: object) -> None:
+        """The timeline is not looked at."""
+
+
+class Replicas:
+    """This broker's replicas of the coordinators' topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.partitions: dict[int, Partition] = {}
+
+    def get(self, topic: str, index: int) -> Partition:
+        if topic != self.topic or index not in self.partitions:
+            raise UnknownTopicOrPartition
+        return self.partitions[index]
+
+
+class GroupBroker:
+    """One broker, in one life of its simulated host. Build it inside the host's process."""
+
+    topic = CONSUMER_OFFSETS_TOPIC
+
+    def __init__(self, host: Host, *, with_topic: bool = True, **settings: Any) -> None:
+        self.loop = host.loop
+        self.partition_host = LoopHost(host.loop)
+        self.replicas = Replicas(self.topic)
+        self.leader_epoch = 0
+        self.leader = 1
+        self.image = MetadataImage(brokers={1: BROKER}, topics={"t": TOPIC}, topic_names={TOPIC_ID: "t"})
+        self.submitted: list[Any] = []
+        self.asker: int | None = None
+        """The broker that asks, if it is one."""
+        config = NodeConfig(node_id=1, **{"group_initial_rebalance_delay_ms": 0, **settings})
+        self.broker = BrokerContext(
+            SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.broker.groups = self.groups = GroupCoordinators(self.broker)
+        self.broker.transactions = self.transactions = TransactionCoordinators(self.broker)
+        self.disk = host.disk
+        if with_topic:
+            self.publish()
+
+    async def submit(self, request: Any, *, timeout: float | None = None) -> CreateTopicsReply:
+        """The controller, a moment away; the image follows its answer."""
+        assert isinstance(request, CreateTopics)
+        self.submitted.append(request)
+        await asyncio.sleep(0.01)
+        self.loop.call_later(0.01, self.publish)
+        return CreateTopicsReply((TopicCreation(self.topic),))
+
+    def publish(self, *, leader: int | None = None, topics: dict[str, TopicState] | None = None) -> None:
+        """Publish an image with the coordinators' topic, here with a new election if `leader` is given."""
+        if leader is not None:
+            self.leader = leader
+            self.leader_epoch += 1
+        state = PartitionState((1, 2), (1,), self.leader, self.leader_epoch, self.leader_epoch)
+        coordinated = TopicState(self.topic, OFFSETS_ID, (state,) * PARTITIONS)
+        others = {"t": TOPIC} if topics is None else topics
+        old = self.image
+        self.image = MetadataImage(
+            brokers={1: BROKER},
+            topics={**others, self.topic: coordinated},
+            topic_names={each.topic_id: each.name for each in others.values()},
+            topics_offset=old.topics_offset + 1,
+        )
+        self._reconcile(state)
+        self.groups.on_metadata(old, self.image)
+        self.transactions.on_metadata(old, self.image)
+
+    def _reconcile(self, state: PartitionState) -> None:
+        for index in range(PARTITIONS):
+            partition = self.replicas.partitions.get(index)
+            if partition is None:
+                partition = self.replicas.partitions[index] = self._open(index)
+            partition.reconcile(state)
+
+    def _open(self, index: int) -> Partition:
+        log = Log.open(
+            self.disk,
+            f"/data/{self.topic}-{index}",
+            config=TopicConfig(),
+            recovery_point=0,
+            clean=False,
+            topic_id=OFFSETS_ID,
+            now_ms=self.broker.env.wall_clock_ms(),
+        )
+        name = TopicPartition(self.topic, index)
+        return Partition(name, OFFSETS_ID, log=log, host=self.partition_host)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Virtual seconds."""
+        await asyncio.sleep(seconds)
+
+    async def call(self, handler: Any, version: int, **fields: Any) -> Any:
+        """Send one request through the wire's bytes to a handler and read the response's bytes back."""
+        key = int(handler.API_KEY)
+        frame = encode_request(RequestHeader(key, version, 3, "client"), request_of(key, version, fields))
+        header, position = decode_header(memoryview(frame)[4:])
+        message = decode_request(key, version, memoryview(frame)[4:], position)
+        request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker)
+        try:
+            response = await handler.handle(self.broker, request, message)
+        except KafkaError as error:
+            express: Callable[..., Any] | None = getattr(handler, "error_response", None)
+            response = (
+                express(request, message, error)
+                if express
+                else error_response(key, version, error.code, error.message)
+            )
+        encoded = encode_response(key, version, 3, response)
+        _, decoded = decode_response(key, version, memoryview(encoded)[4:])
+        return decoded
+
+
+def request_of(key: int, version: int, fields: dict[str, Any]) -> Any:
+    """Build a request; dicts are entities: {"_": entity name, …fields}."""
+    from raftlog.protocol.codec import request_type
+
+    make = request_builders(key, version)
+    return getattr(make, request_type(key, version).__name__)(
+        **{name: _entity(make, value) for name, value in fields.items()}
+    )
+
+
+def _entity(make: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        fields = {name: _entity(make, each) for name, each in value.items() if name != "_"}
+        return getattr(make, value["_"])(**fields)
+    if isinstance(value, (list, tuple)):
+        return tuple(_entity(make, each) for each in value)
+    return value

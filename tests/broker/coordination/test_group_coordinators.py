@@ -1,0 +1,491 @@
+"""Group coordinators on real logs: found, read back, stood down, and true to what they answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.base.config import TopicConfig
+from raftlog.base.env import Env
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    NotCoordinator,
+    PolicyViolation,
+    UnknownMemberId,
+)
+from raftlog.base.machine import MAX_PARKED
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker.coordination import group_shard
+from raftlog.broker.coordination.group_coordinators import TICK_S
+from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset, Group
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
+from raftlog.coordinator.group_replay import GroupReplay
+from raftlog.coordinator.group_requests import (
+    CommitOffsets,
+    JoinGroup,
+    MemberRef,
+    OffsetCommit,
+    SyncGroup,
+)
+from raftlog.metadata.image import PartitionState, TopicState
+from raftlog.records.batch import Buffer
+from raftlog.replication.partition import Partition
+from raftlog_chaos.simulator import SimLoop, simulate
+from tests.broker.coordination.group_broker import PARTITIONS, TOPIC, GroupBroker
+from tests.storage.compacted_logs import clean, flush_and_checkpoint
+
+FEW_BYTES = 20_000
+"""Room for a dozen groups."""
+
+
+def run_scenario(
+    story: Callable[[GroupBroker], Awaitable[None]], *, with_topic: bool = True, **settings: object
+) -> None:
+    """Play a story on one broker."""
+
+    async def program(loop: SimLoop) -> None:
+        async def node() -> None:
+            world = GroupBroker(host, with_topic=with_topic, **settings)
+            await asyncio.sleep(0.1)
+            await story(world)
+            await world.groups.close()
+
+        host = loop.host("b1")
+        await host.start(node())
+
+    simulate(program)
+
+
+def commit_of(offset: int, group_id: str = "g", topic: str = "t") -> CommitOffsets:
+    commits = (OffsetCommit(topic, 0, CommittedOffset(offset, 1, "text")),)
+    return CommitOffsets(group_id, MemberRef(""), -1, commits)
+
+
+def join_of(member_id: str = "", group_id: str = "g") -> JoinGroup:
+    return JoinGroup(
+        group_id, MemberRef(member_id), "c", "/h", 6_000, 6_000, "consumer", (("range", b"s"),), False
+    )
+
+
+async def join(world: GroupBroker) -> str:
+    joined = await world.groups.join(join_of())
+    await world.groups.sync(SyncGroup("g", MemberRef(joined.member_id), 1, {joined.member_id: b"a"}))
+    return str(joined.member_id)
+
+
+def test_the_first_group_has_the_offsets_topic_made() -> None:
+    """50 compacted partitions, as many replicas as there are brokers (at most 3); made once for many askers."""
+
+    async def story(world: GroupBroker) -> None:
+        found = await asyncio.gather(*(world.groups.find(f"g{index}") for index in range(5)))
+        assert found == [1] * 5
+        assert len(world.submitted) == 1
+        topic = world.submitted[0].topics[0]
+        assert (topic.name, topic.num_partitions, topic.replication_factor) == (
+            CONSUMER_OFFSETS_TOPIC,
+            50,
+            1,
+        )
+        assert topic.configs["cleanup.policy"] == "compact"
+        with pytest.raises(InvalidGroupId):
+            await world.groups.find("")
+
+    run_scenario(story, with_topic=False)
+
+
+def test_a_commit_survives_the_kill_of_every_node() -> None:
+    """What was answered is on disk: after a power loss the group is read back from the log alone."""
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+
+        async def first() -> str:
+            world = GroupBroker(host)
+            await asyncio.sleep(0.1)
+            for offset in range(20):
+                assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 3}")) == (0,)
+            return await join(world)
+
+        async def second(member_id: str) -> None:
+            world = GroupBroker(host)
+            await asyncio.sleep(0.1)
+            for index, offset in enumerate((18, 19, 17)):
+                group = await world.groups.read(f"g{index}")
+                committed = group.offsets["t", 0]
+                assert (committed.offset, committed.metadata) == (offset, "text")
+            assert (await world.groups.read("g")).state == STABLE
+            await world.groups.heartbeat("g", MemberRef(member_id), 1)
+            assert [each.group_id for each in await world.groups.read_all()] == ["g1", "g", "g0", "g2"]
+
+        member_id = await host.start(first())
+        loop.crash(host)
+        await host.start(second(member_id))
+
+    for seed in range(5):
+        simulate(program, seed=seed)
+
+
+def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
+    """Filled by strangers up to the limit in both partitions, it is read back whole, and refuses new groups as before.
+
+    Also with a lower limit: what there is goes on, and makes room when it is deleted.
+    """
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+
+        async def first() -> int:
+            world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
+            await asyncio.sleep(0.1)
+            for number in range(FEW_BYTES):
+                try:
+                    await world.groups.commit(commit_of(number, group_id=f"g{number}"))
+                except PolicyViolation:
+                    assert world.groups.memory_bytes() <= FEW_BYTES
+                    return number
+            raise AssertionError("there is no limit")
+
+        async def second(count: int, limit: int) -> None:
+            world = GroupBroker(host, raftlog_group_max_bytes=limit)
+            await asyncio.sleep(0.1)
+            groups = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
+            assert groups == {f"g{number}": number for number in range(count)}
+            with pytest.raises(PolicyViolation):
+                await world.groups.commit(commit_of(1, group_id="another"))
+            assert await world.groups.commit(commit_of(0, group_id="g0")) == (0,)
+
+        async def last(count: int) -> None:
+            world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
+            await asyncio.sleep(0.1)
+            for number in range(count):
+                await world.groups.delete(f"g{number}")
+            assert world.groups.memory_bytes() == 0
+
+        count = await host.start(first())
+        assert count > PARTITIONS
+        for limit in (FEW_BYTES, FEW_BYTES // 4):
+            loop.crash(host)
+            await host.start(second(count, limit))
+        loop.crash(host)
+        await host.start(last(count))
+
+    simulate(program)
+
+
+def test_requests_wait_until_the_partition_is_read_back() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS while the log is read, and until all it holds is committed."""
+
+    async def story(world: GroupBroker) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+            await world.groups.commit(commit_of(2))
+        world.publish(leader=1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        await asyncio.sleep(1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read_all()
+        world.partition_host.flushes = True
+        for partition in world.replicas.partitions.values():
+            world.partition_host.flush(partition)
+        await asyncio.sleep(0.1)
+        assert (await world.groups.read("g")).offsets["t", 0].offset == 2
+
+    run_scenario(story)
+
+
+def test_a_broker_that_lost_the_partition_says_so() -> None:
+    """NOT_COORDINATOR for those who wait and those who come; the next leadership reads everything back."""
+
+    async def story(world: GroupBroker) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        waiting = asyncio.ensure_future(world.groups.commit(commit_of(2)))
+        await asyncio.sleep(0.1)
+        world.publish(leader=2)
+        with pytest.raises(NotCoordinator):
+            await waiting
+        with pytest.raises(NotCoordinator):
+            await world.groups.read("g")
+        assert await world.groups.find("g") == 2
+        assert await world.groups.read_all() == []
+        world.partition_host.flushes = True
+        world.publish(leader=1)
+        await asyncio.sleep(0.2)
+        assert (await world.groups.read("g")).offsets["t", 0].offset in (1, 2)
+
+    run_scenario(story)
+
+
+def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None:
+    """A disk that refuses a write makes the commit fail with NOT_COORDINATOR, not vanish."""
+
+    async def story(world: GroupBroker) -> None:
+        await world.groups.commit(commit_of(1))
+        world.disk.fail("write")
+        with pytest.raises(NotCoordinator):
+            await world.groups.commit(commit_of(2))
+        await asyncio.sleep(0.1)
+        with pytest.raises(NotCoordinator):
+            await world.groups.read("g")
+
+    run_scenario(story)
+
+
+def test_without_the_topic_nobody_coordinates() -> None:
+    """NOT_COORDINATOR before the offsets topic exists; COORDINATOR_NOT_AVAILABLE for a partition without leader."""
+
+    async def story(world: GroupBroker) -> None:
+        with pytest.raises(NotCoordinator):
+            await world.groups.read("g")
+        world.publish(leader=-1)
+        with pytest.raises(CoordinatorNotAvailable):
+            await world.groups.find("g")
+
+    run_scenario(story, with_topic=False)
+
+
+def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
+    """Sessions of 6 s are looked at twice a second."""
+
+    async def story(world: GroupBroker) -> None:
+        member = MemberRef(await join(world))
+        for _ in range(5):
+            await asyncio.sleep(4)
+            await world.groups.heartbeat("g", member, 1)
+        await asyncio.sleep(7)
+        with pytest.raises(UnknownMemberId):
+            await world.groups.heartbeat("g", member, 1)
+        assert (await world.groups.read("g")).state == EMPTY
+
+    run_scenario(story)
+
+
+def test_a_paused_broker_does_not_throw_its_members_out() -> None:
+    """After a SIGSTOP of a minute the member has what was left of its session."""
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+        world: list[GroupBroker] = []
+
+        async def node() -> str:
+            world.append(GroupBroker(host))
+            await asyncio.sleep(0.1)
+            return await join(world[0])
+
+        member_id = await host.start(node())
+        loop.pause(host)
+        await asyncio.sleep(60)
+        loop.resume(host)
+        await asyncio.sleep(1)
+        await host.start(world[0].groups.heartbeat("g", MemberRef(member_id), 1))
+        group = await host.start(world[0].groups.read("g"))
+        assert list(group.membership.members) == [member_id]
+
+    simulate(program)
+
+
+def test_a_deleted_topic_takes_its_offsets_along() -> None:
+    """Also one that was made again under the same name."""
+
+    async def story(world: GroupBroker) -> None:
+        other = TopicState("u", TOPIC.topic_id, (PartitionState((1,), (1,), 1),))
+        world.publish(topics={"t": TOPIC, "u": other})
+        await world.groups.commit(commit_of(1))
+        await world.groups.commit(commit_of(2, topic="u"))
+        world.publish(topics={"u": other})
+        assert list((await world.groups.read("g")).offsets) == [("u", 0)]
+
+    run_scenario(story)
+
+
+async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> None:
+    """Whatever goes wrong while groups are read back: NOT_COORDINATOR, which clients act upon."""
+
+    def broken(_index: int) -> Any:
+        raise ZeroDivisionError
+
+    tenure = GroupCoordinatorShard(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
+    tenure.start()
+    await asyncio.sleep(0)
+    assert tenure.has_failed
+    tenure.end(NotCoordinator())
+
+
+def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand in one partition are a tenth of a second's work; nobody is answered before the last one is in."""
+    loaded: list[tuple[int, int]] = []
+    load = GroupCoordinator.load
+
+    def noting(coordinator: GroupCoordinator, groups: list[Group], *, now: float) -> None:
+        loaded.append((id(coordinator), len(groups)))
+        load(coordinator, groups, now=now)
+
+    async def story(world: GroupBroker) -> None:
+        for number in range(500):
+            await world.groups.commit(commit_of(number, f"g{number}"))
+        monkeypatch.setattr(GroupCoordinator, "load", noting)
+        world.publish(leader=2)
+        world.publish(leader=1)
+        await asyncio.sleep(1)
+        assert len(await world.groups.read_all()) == 500
+
+    run_scenario(story)
+    assert sum(count for _, count in loaded) == 500
+    assert max(count for _, count in loaded) <= PARTS_AT_ONCE < 500 / len({who for who, _ in loaded})
+
+
+def test_all_partitions_together_are_swept_in_slices() -> None:
+    """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
+
+    async def story(world: GroupBroker) -> None:
+        for number in range(GROUPS_PER_SWEEP + 100):
+            await world.groups.commit(commit_of(1, f"g{number}"))
+        counts = [len(await world.groups.read_all())]
+        while counts[-1]:
+            await asyncio.sleep(TICK_S / 2)
+            counts.append(len(await world.groups.read_all()))
+        swept = [before - after for before, after in pairwise(counts) if before != after]
+        assert swept == [GROUPS_PER_SWEEP, 100]
+
+    run_scenario(story, offsets_retention_check_interval_ms=60_000)
+
+
+def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
+    """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
+
+    async def story(world: GroupBroker) -> None:
+        member = MemberRef(await join(world))
+        world.partition_host.flushes = False
+        commit = CommitOffsets("g", member, 1, commit_of(1).commits)
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(world.groups.commit(commit))]
+        for _ in range(MAX_PARKED):
+            waiting.append(asyncio.ensure_future(world.groups.heartbeat("g", member, 1)))
+        await asyncio.sleep(0.01)
+        assert [each.done() for each in (waiting[-2], waiting[-1])] == [False, True]
+        assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run_scenario(story)
+
+
+def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
+    """Twenty of them took a fifth of a second of the loop in one go."""
+
+    async def story(world: GroupBroker) -> None:
+        for number in range(40):
+            await world.groups.commit(commit_of(1, f"g{number}"))
+        fed: list[int] = []
+        turn = 0
+        feeding = GroupReplay.feed_stepwise
+
+        def count(replay: GroupReplay, batches: Buffer) -> Iterator[None]:
+            fed.append(turn)
+            return feeding(replay, batches)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GroupReplay, "feed_stepwise", count)
+            world.publish(leader=2)
+            world.publish(leader=1)
+            while len(fed) < PARTITIONS:
+                turn += 1
+                await asyncio.sleep(0)
+        assert len(set(fed)) == len(fed)
+
+    run_scenario(story)
+
+
+def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of eighteen thousand took a seventh of a second of each later coordinator's loop."""
+    monkeypatch.setattr(group_shard, "RECORDS_AT_ONCE", 5)
+    noted: Counter[int] = Counter()
+    turn, plain = 0, GroupReplay._note
+
+    def note(replay: GroupReplay, *record: Any) -> None:
+        noted[turn] += 1
+        plain(replay, *record)
+
+    monkeypatch.setattr(GroupReplay, "_note", note)
+
+    async def story(world: GroupBroker) -> None:
+        nonlocal turn
+        (one,) = commit_of(1).commits
+        many = tuple(msgspec.structs.replace(one, partition=number) for number in range(40))
+        await world.groups.commit(msgspec.structs.replace(commit_of(1), commits=many))
+        world.publish(leader=2)
+        world.publish(leader=1)
+        while noted.total() < len(many):
+            turn += 1
+            await asyncio.sleep(0)
+        assert max(noted.values()) <= 5
+        await asyncio.sleep(0.1)
+        assert len((await world.groups.read("g")).offsets) == len(many)
+
+    run_scenario(story)
+
+
+def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
+    """Else a topic made again under that name would be read from the old one's offset: records skipped."""
+
+    async def story(world: GroupBroker) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+            await world.groups.commit(commit_of(2))
+        world.publish(leader=1)
+        world.publish(topics={})
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        world.partition_host.flushes = True
+        for partition in world.replicas.partitions.values():
+            world.partition_host.flush(partition)
+        await asyncio.sleep(0.1)
+        assert (await world.groups.read("g")).offsets == {}
+
+    run_scenario(story)
+
+
+def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes() -> None:
+    """Thousands of commits of a few groups: what is kept is their last, whoever coordinates next."""
+
+    async def story(world: GroupBroker) -> None:
+        config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
+        for partition in world.replicas.partitions.values():
+            partition.log.config = config
+        sizes = []
+        for offset in range(1, 1_501):
+            assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 5}")) == (0,)
+            if offset % 100 == 0:
+                await world.groups.delete(f"g{(offset - 1) % 5}")
+                sizes.append(max(_cleaned(each) for each in world.replicas.partitions.values()))
+        assert max(sizes) < 12_000
+        assert sum(each.log_end_offset for each in world.replicas.partitions.values()) >= 1_500
+        world.disk.cold_read_rate = 1.0  # it is read away from the loop
+        world.publish(leader=1)
+        await asyncio.sleep(0.5)
+        found = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
+        assert found == {"g0": 1_500, "g1": 1_496, "g2": 1_497, "g3": 1_498}
+
+    run_scenario(story)
+
+
+def _cleaned(partition: Partition) -> int:
+    """Clean a partition's log as often as that brings anything; returns the bytes that it has left."""
+    flush_and_checkpoint(partition.log)
+    while clean(partition.log) is not None:
+        pass
+    return partition.log.size_bytes

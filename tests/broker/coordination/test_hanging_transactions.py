@@ -1,0 +1,72 @@
+"""What a broker asks of transactions' coordinators, where there are very many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from raftlog.broker.coordination import hanging_transactions
+from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
+from raftlog.broker.handlers import describe_transactions
+from raftlog.broker.links.broker_links import BrokerLinks
+from raftlog.coordinator.transactions.transaction import (
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
+from tests.broker.coordination.transaction_broker import TransactionBroker, run_scenario
+from tests.broker.loop_turns import count_loop_turns
+
+NAMES = [f"x{number:04}" for number in range(1_000)]
+
+
+class CountingCoordinator:
+    """A coordinator of these ids, each with an open transaction; counts how often each is looked at."""
+
+    def __init__(self) -> None:
+        self.reads: Counter[str] = Counter()
+
+    async def read(self, name: str) -> Transaction:
+        self.reads[name] += 1
+        return Transaction(name, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING, timeout_ms=9, start_ms=5)
+
+    async def read_all(self, *, wholly: bool) -> list[Transaction]:
+        return [
+            Transaction(each, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING) for each in reversed(NAMES)
+        ]
+
+
+def survey_of(world: TransactionBroker, known: Any) -> TransactionSurvey:
+    """One that asks this broker, which coordinates all."""
+    world.broker.transactions = known
+    world.broker.links = BrokerLinks(world.broker, connect=None)  # type: ignore[arg-type]  # there are no others
+    return TransactionSurvey(world.broker)
+
+
+def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is missing from the list of open transactions, and none is described twice."""
+    monkeypatch.setattr(describe_transactions, "MOST_TOLD", 100)
+    monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 250)
+
+    async def story(world: TransactionBroker) -> None:
+        known = CountingCoordinator()
+        listed = [ListedTransaction(each, 1, 7, TransactionState.ONGOING.value) for each in NAMES]
+        found = await survey_of(world, known).open(listed)
+        assert found == dict.fromkeys(NAMES, (5, 9))
+        assert known.reads == Counter(NAMES)
+
+    run_scenario(story)
+
+
+def test_very_many_ids_are_sorted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To sort a hundred thousand takes a tenth of a second."""
+    monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 10)
+
+    async def story(world: TransactionBroker) -> None:
+        listed, turns = await count_loop_turns(survey_of(world, CountingCoordinator()).all())
+        assert [each.transactional_id for each in listed] == NAMES
+        assert turns > len(NAMES) / 10
+
+    run_scenario(story)

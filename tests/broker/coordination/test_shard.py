@@ -1,0 +1,167 @@
+"""A leadership of a coordinators' partition that could not be read back at first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaStorageError,
+    NotCoordinator,
+    NotLeaderOrFollower,
+)
+from raftlog.base.types import TRANSACTION_STATE_TOPIC
+from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.handlers import list_groups, list_transactions
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.coordinator.group_requests import WriteTxnMarker
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import (
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
+from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from tests.broker.coordination.group_broker import PARTITIONS, GroupBroker
+from tests.broker.coordination.test_group_coordinators import commit_of
+from tests.broker.coordination.test_transaction_coordinators import T0, begin
+from tests.broker.coordination.transaction_broker import TransactionBroker, run_scenario
+from tests.broker.handlers.test_groups import run_scenario as play_groups
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError("not now"), OSError("not now"), ValueError("a bug")])
+@pytest.mark.parametrize(
+    ("where", "what"), [(CoordinatorShard, "_read"), (TransactionCoordinatorShard, "_take_up")]
+)
+def test_what_could_not_be_read_back_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, where: type, what: str, error: Exception
+) -> None:
+    """Everybody is sent to this broker as long as it leads: one failed read must not be the end of its coordinator."""
+
+    async def story(world: TransactionBroker) -> None:
+        await begin(world, T0)
+        real, failures = getattr(where, what), [error, error]
+
+        def fail_at_first(*args: object) -> object:
+            if failures:
+                raise failures.pop()
+            return real(*args)
+
+        monkeypatch.setattr(where, what, fail_at_first)
+        world.publish(leader=1)
+        await world.pass_time(0.5)
+        with pytest.raises(NotCoordinator):
+            await world.transactions.read("x")
+        await world.pass_time(4)
+        assert (await world.transactions.read("x")).state is TransactionState.ONGOING
+
+    run_scenario(story)
+
+
+def test_very_many_ids_are_taken_over_in_turns() -> None:
+    """As they are read back: others get the loop meanwhile, and outcomes are told once somebody is there to hear."""
+    known = [_prepared(number) for number in range(1_000)]
+
+    async def story(world: TransactionBroker) -> None:
+        sent: list[str] = []
+        tenure = TransactionCoordinatorShard(
+            (0, 1),
+            broker=world.broker,
+            find=lambda index: world.broker.replicas.get(TRANSACTION_STATE_TOPIC, index),
+            send=lambda asked, markers: sent.append(markers.transactional_id),
+            room=TransactionCapacity(),
+        )
+        replay, turns = TransactionReplay(), 0
+        replay._transactions = {each.transactional_id: each for each in known}
+        taking = asyncio.get_running_loop().create_task(tenure._take_up(replay, 0))
+        while not taking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        coordinator, count = taking.result()
+        assert (count, len(coordinator), sent) == (1_000, 1_000, [])
+        assert turns >= 1_000 // PARTS_AT_ONCE
+        await tenure._taken_up(coordinator)
+        assert len(sent) == 500
+
+    run_scenario(story)
+
+
+def _prepared(number: int) -> Transaction:
+    state = TransactionState.PREPARE_ABORT if number % 2 else TransactionState.EMPTY
+    return Transaction(f"x{number}", ProducerIdAndEpoch(number, 0), state, 1000)
+
+
+def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Apache Kafka: this broker does not coordinate it. Others would wait for ever for the ids that are there.
+
+    But a broker that asks what no coordinator knows, to end it, hears that a part is not known.
+    """
+
+    async def story(world: TransactionBroker) -> None:
+        names = {partition_for(each, PARTITIONS): each for each in "abcd"}
+        for each in names.values():
+            await begin(world, T0, name=each)
+        real = CoordinatorShard._read
+
+        async def read(tenure: Any, *args: Any) -> bytes:
+            if tenure.index == 0:
+                raise KafkaStorageError("rotten")
+            return await real(tenure, *args)
+
+        monkeypatch.setattr(CoordinatorShard, "_read", read)
+        world.publish(leader=1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.transactions.read_all()
+        for _ in range(3):
+            await world.pass_time(5)
+            assert [each.transactional_id for each in await world.transactions.read_all()] == [names[1]]
+            with pytest.raises(NotCoordinator):
+                await world.transactions.read(names[0])
+            assert await listed(world) == (NONE, {names[1]})
+            world.asker = 2
+            assert await listed(world) == (CoordinatorNotAvailable.code, set())
+            world.asker = None
+        monkeypatch.setattr(CoordinatorShard, "_read", real)
+        await world.pass_time(5)
+        world.asker = 2
+        assert await listed(world) == (NONE, set(names.values()))
+
+    run_scenario(story)
+
+
+async def listed(world: TransactionBroker) -> tuple[int, set[str]]:
+    answer = await world.call(list_transactions, 0, state_filters=(), producer_id_filters=())
+    return int(answer.error_code), {each.transactional_id for each in answer.transaction_states}
+
+
+def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a partition that cannot be read nobody here is the coordinator, nor ends a transaction in it."""
+    real = CoordinatorShard._read_back
+
+    async def read_back(tenure: Any, *args: Any) -> Any:
+        if tenure.index == 0:
+            raise KafkaStorageError("rotten")
+        return await real(tenure, *args)
+
+    monkeypatch.setattr(CoordinatorShard, "_read_back", read_back)
+
+    async def story(world: GroupBroker) -> None:
+        (name,) = {each for each in "ab" if partition_for(each, PARTITIONS) == 1}
+        await world.groups.commit(commit_of(5, group_id=name))
+        for _ in range(3):
+            assert [each.group_id for each in await world.groups.read_all()] == [name]
+            answer = await world.call(list_groups, 4, states_filter=())
+            assert [each.group_id for each in answer.groups] == [name]
+            with pytest.raises(NotLeaderOrFollower):
+                world.groups.end_transaction(0, WriteTxnMarker(7, 0, True, 0))
+            await world.groups.end_transaction(1, WriteTxnMarker(7, 0, True, 0))
+            await world.pass_time(5)
+
+    play_groups(story)

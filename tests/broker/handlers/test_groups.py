@@ -1,0 +1,580 @@
+"""Group APIs in every version, through the bytes of the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.broker.coordination.group_coordinators import DELETED_KNOWN_S, MOST_DELETED
+from raftlog.broker.handlers import (
+    delete_groups,
+    describe_groups,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.protocol.apis import APIS
+from raftlog_chaos.simulator import SimLoop, simulate
+from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker
+
+MANY = 4 * PARTS_AT_ONCE
+
+
+def run_scenario(story: Callable[[GroupBroker], Awaitable[None]], **settings: Any) -> None:
+    async def program(loop: SimLoop) -> None:
+        async def node() -> None:
+            world = GroupBroker(host, **settings)
+            await asyncio.sleep(0.1)
+            await story(world)
+
+        host = loop.host("b1")
+        await host.start(node())
+
+    simulate(program)
+
+
+def versions(handler: Any) -> Any:
+    api = APIS[handler.API_KEY]
+    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
+
+
+async def join(world: GroupBroker, version: int = 5, member_id: str = "", **fields: Any) -> Any:
+    protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": b"sub"}]
+    fields = {"session_timeout": 10_000, "rebalance_timeout": 60_000, "protocols": protocols, **fields}
+    return await world.call(
+        join_group, version, group_id="g", member_id=member_id, protocol_type="consumer", **fields
+    )
+
+
+async def sync(world: GroupBroker, member_id: str, generation: int, version: int = 3, **fields: Any) -> Any:
+    assignments = [{"_": "SyncGroupRequestAssignment", "member_id": member_id, "assignment": b"mine"}]
+    return await world.call(
+        sync_group,
+        version,
+        group_id="g",
+        generation_id=generation,
+        member_id=member_id,
+        assignments=assignments,
+        **{"protocol_type": "consumer", "protocol_name": "range", **fields},
+    )
+
+
+async def stable(world: GroupBroker) -> tuple[str, int]:
+    required = await join(world)
+    joined = await join(world, member_id=required.member_id)
+    await sync(world, joined.member_id, joined.generation_id)
+    return joined.member_id, joined.generation_id
+
+
+async def commit(
+    world: GroupBroker, version: int, *partitions: tuple[int, int, str | None], **fields: Any
+) -> list[int]:
+    rows = [
+        {
+            "_": "OffsetCommitRequestPartition",
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": 4,
+            "committed_metadata": metadata,
+        }
+        for index, offset, metadata in partitions
+    ]
+    topic = {"_": "OffsetCommitRequestTopic", "name": "t", "topic_id": TOPIC_ID, "partitions": rows}
+    topic.update({name: fields.pop(name) for name in ("name", "topic_id") if name in fields})
+    fields = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1, **fields}
+    response = await world.call(offset_commit, version, topics=[topic], **fields)
+    return [int(each.error_code) for each in response.topics[0].partitions]
+
+
+@versions(join_group)
+def test_join_group(version: int) -> None:
+    """v4 and later need two steps; before v4 one is enough; a refusal names its error."""
+
+    async def story(world: GroupBroker) -> None:
+        joined = await join(world, version)
+        if version >= 4:
+            assert (int(joined.error_code), joined.generation_id) == (79, -1)
+            joined = await join(world, version, joined.member_id)
+        assert (int(joined.error_code), joined.generation_id, joined.protocol_name) == (0, 1, "range")
+        assert joined.leader == joined.member_id == joined.members[0].member_id
+        assert bytes(joined.members[0].metadata) == b"sub"
+        if version >= 7:
+            assert joined.protocol_type == "consumer"
+        if version >= 9:
+            assert joined.skip_assignment is False
+        second = await join(world, version, "invented")
+        assert (int(second.error_code), second.members) == (25, ())
+        described = await world.groups.read("g")
+        member = described.membership.members[joined.member_id]
+        assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
+        assert member.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
+
+    run_scenario(story)
+
+
+@versions(sync_group)
+def test_sync_group(version: int) -> None:
+    """The leader's assignment comes back; another generation, and since v5 no protocol, is refused."""
+
+    async def story(world: GroupBroker) -> None:
+        member_id = (await join(world, 3)).member_id
+        response = await sync(world, member_id, 1, version)
+        assert (int(response.error_code), bytes(response.assignment)) == (0, b"mine")
+        if version >= 5:
+            assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+        assert int((await sync(world, member_id, 2, version)).error_code) == 22
+        if version >= 5:
+            for missing in ("protocol_type", "protocol_name"):
+                refused = await sync(world, member_id, 1, version, **{missing: None})
+                assert int(refused.error_code) == 23
+
+    run_scenario(story)
+
+
+@versions(heartbeat)
+def test_heartbeat(version: int) -> None:
+    """0 for a member, UNKNOWN_MEMBER_ID for a stranger, INVALID_GROUP_ID without a group."""
+
+    async def story(world: GroupBroker) -> None:
+        member_id, generation = await stable(world)
+
+        async def beat(who: str, group_id: str = "g") -> int:
+            response = await world.call(
+                heartbeat, version, group_id=group_id, generation_id=generation, member_id=who
+            )
+            return int(response.error_code)
+
+        assert [await beat(member_id), await beat("x"), await beat(member_id, "")] == [0, 25, 24]
+
+    run_scenario(story)
+
+
+@versions(leave_group)
+def test_leave_group(version: int) -> None:
+    """From v3 on each member has its own answer."""
+
+    async def story(world: GroupBroker) -> None:
+        member_id, _ = await stable(world)
+        if version < 3:
+            gone = await world.call(leave_group, version, group_id="g", member_id=member_id)
+            again = await world.call(leave_group, version, group_id="g", member_id=member_id)
+            assert (int(gone.error_code), int(again.error_code)) == (0, 25)
+        else:
+            members = [{"_": "MemberIdentity", "member_id": each} for each in (member_id, "stranger")]
+            response = await world.call(leave_group, version, group_id="g", members=members)
+            assert int(response.error_code) == 0
+            assert [int(each.error_code) for each in response.members] == [0, 25]
+            refused = await world.call(leave_group, version, group_id="", members=members)
+            assert int(refused.error_code) == 24
+        assert (await world.groups.read("g")).state == "Empty"
+
+    run_scenario(story)
+
+
+@versions(offset_commit)
+def test_offset_commit(version: int) -> None:
+    """Each partition has its own answer: kept, text too long, no such partition, no such topic."""
+
+    async def story(world: GroupBroker) -> None:
+        codes = await commit(world, version, (0, 5, "text"), (1, 6, "x" * 4097), (3, 7, ""), (2, 8, None))
+        assert codes == [0, 12, 3, 0]
+        offsets = (await world.groups.read("g")).offsets
+        assert {key[1]: (each.offset, each.metadata) for key, each in offsets.items()} == {
+            0: (5, "text"),
+            2: (8, ""),
+        }
+        assert offsets["t", 0].leader_epoch == (4 if version >= 6 else -1)
+        unknown = await commit(world, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
+        assert unknown == [100 if version >= 10 else 3]
+        stranger = await commit(world, version, (0, 5, ""), member_id="x", generation_id_or_member_epoch=3)
+        assert stranger == [25]
+
+    run_scenario(story)
+
+
+@versions(offset_commit)
+def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
+    """INVALID_TOPIC_EXCEPTION: with UNKNOWN_TOPIC_OR_PARTITION clients repeat it rather than join again."""
+
+    async def story(world: GroupBroker) -> None:
+        assert await commit(world, version, (0, 5, "")) == [0]
+        world.publish(topics={})
+        assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 17]
+        other = await commit(world, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
+        assert other == [100 if version >= 10 else 3]
+        await asyncio.sleep(DELETED_KNOWN_S)
+        assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 3]
+        world.publish(topics={"t": TOPIC})
+        assert await commit(world, version, (0, 7, "")) == [0]
+
+    run_scenario(story)
+
+
+def test_a_bounded_number_of_deleted_topics_is_known() -> None:
+    """The last ones: names come and go for as long as a broker runs."""
+
+    async def story(world: GroupBroker) -> None:
+        for number in range(3):
+            world.publish(topics={f"{number}-{each}": TOPIC for each in range(MOST_DELETED // 2)})
+        world.publish(topics={})
+        assert not world.groups.was_deleted("0-1")
+        assert world.groups.was_deleted("1-1") and world.groups.was_deleted("2-1")
+
+    run_scenario(story)
+
+
+@versions(offset_commit)
+def test_who_does_not_coordinate_a_group_says_so_even_of_topics_it_does_not_know(version: int) -> None:
+    """Its metadata may be behind the client's; that a topic is unknown would be taken for the last word."""
+
+    async def story(world: GroupBroker) -> None:
+        world.publish(leader=2, topics={})
+        assert await commit(world, version, (0, 5, ""), (1, 6, "")) == [16, 16]
+
+    run_scenario(story)
+
+
+def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
+    entity = "OffsetFetchRequestTopic" if version < 8 else "OffsetFetchRequestTopics"
+    rows = topics and [
+        {"_": entity, "name": name, "partition_indexes": partitions}
+        | ({"topic_id": topic_id} if version >= 8 else {})
+        for name, topic_id, partitions in topics
+    ]
+    if version < 8:
+        return {"group_id": "g", "topics": rows}
+    groups = [{"_": "OffsetFetchRequestGroup", "group_id": each, "topics": rows} for each in ("g", "h")]
+    return {"groups": groups}
+
+
+@versions(offset_fetch)
+def test_offset_fetch(version: int) -> None:
+    """Committed positions come back with their text, others as -1; null topics bring everything."""
+
+    async def story(world: GroupBroker) -> None:
+        await commit(world, 8, (0, 5, "text"), (2, 8, ""))
+
+        async def fetch(topics: list[Any] | None) -> Any:
+            response = await world.call(offset_fetch, version, **fetch_fields(version, topics))
+            return response if version < 8 else response.groups[0]
+
+        found = await fetch([("t", TOPIC_ID, (0, 1))])
+        rows = [
+            (each.partition_index, each.committed_offset, each.metadata, int(each.error_code))
+            for each in found.topics[0].partitions
+        ]
+        assert rows == [(0, 5, "text", 0), (1, -1, "", 0)]
+        if version >= 5:
+            assert [each.committed_leader_epoch for each in found.topics[0].partitions] == [4, -1]
+        if version >= 2:
+            assert int(found.error_code) == 0
+            everything = await fetch(None)
+            assert [each.partition_index for each in everything.topics[0].partitions] == [0, 2]
+        if version >= 10:
+            unknown = await fetch([("", UUID(int=99), (0,))])
+            assert int(unknown.topics[0].partitions[0].error_code) == 100
+        world.publish(leader=2)
+        lost = await fetch([("t", TOPIC_ID, (0,))])
+        code = lost.topics[0].partitions[0].error_code if version < 2 else lost.error_code
+        assert int(code) == 16
+
+    run_scenario(story)
+
+
+@versions(find_coordinator)
+def test_find_coordinator(version: int) -> None:
+    """The leader of the group's partition on the listener asked; other coordinator types are refused."""
+
+    async def story(world: GroupBroker) -> None:
+        async def find(key: str, key_type: int = 0) -> Any:
+            fields = {"key": key} if version < 4 else {"coordinator_keys": [key, "other"]}
+            if version >= 1:
+                fields["key_type"] = key_type
+            response = await world.call(find_coordinator, version, **fields)
+            return response if version < 4 else response.coordinators[0]
+
+        found = await find("g")
+        assert (int(found.error_code), int(found.node_id), found.host, found.port) == (0, 1, "b1", 9092)
+        assert int((await find("")).error_code) == 24
+        if version >= 1:
+            refused = await find("txn", 2)
+            assert int(refused.error_code) == 42
+            assert "not supported" in refused.error_message
+
+    run_scenario(story)
+
+
+@versions(describe_groups)
+def test_describe_groups(version: int) -> None:
+    """A stable group with its member; an unknown one is Dead, from v6 on GROUP_ID_NOT_FOUND."""
+
+    async def story(world: GroupBroker) -> None:
+        member_id, _ = await stable(world)
+        response = await world.call(describe_groups, version, groups=["g", "unknown"])
+        known, unknown = response.groups
+        assert (known.group_state, known.protocol_type, known.protocol_data) == (
+            "Stable",
+            "consumer",
+            "range",
+        )
+        member = known.members[0]
+        assert (member.member_id, bytes(member.member_assignment)) == (member_id, b"mine")
+        assert (unknown.group_state, int(unknown.error_code)) == ("Dead", 69 if version >= 6 else 0)
+
+    run_scenario(story)
+
+
+@versions(list_groups)
+def test_list_groups(version: int) -> None:
+    """All groups; from v4 on filtered by state, from v5 on by type."""
+
+    async def story(world: GroupBroker) -> None:
+        await stable(world)
+        await commit(world, 8, (0, 5, ""), group_id="simple")
+        listed = await world.call(list_groups, version)
+        names = {(each.group_id, each.protocol_type) for each in listed.groups}
+        assert names == {("g", "consumer"), ("simple", "")}
+        if version >= 4:
+            empty = await world.call(list_groups, version, states_filter=["empty"])
+            assert [(each.group_id, each.group_state) for each in empty.groups] == [("simple", "Empty")]
+        if version >= 5:
+            assert (await world.call(list_groups, version, types_filter=["consumer"])).groups == ()
+            assert len((await world.call(list_groups, version, types_filter=["Classic"])).groups) == 2
+        world.publish(leader=1)
+        loading = await world.call(list_groups, version)
+        assert int(loading.error_code) == 14
+
+    run_scenario(story)
+
+
+@versions(delete_groups)
+def test_delete_groups(version: int) -> None:
+    """Each group has its own answer: gone, has members, not found, no name; not ours."""
+
+    async def story(world: GroupBroker) -> None:
+        await stable(world)
+        await commit(world, 8, (0, 5, ""), group_id="simple")
+
+        async def delete() -> dict[str, int]:
+            names = ["simple", "g", "unknown", ""]
+            response = await world.call(delete_groups, version, groups_names=names)
+            return {each.group_id: int(each.error_code) for each in response.results}
+
+        assert await delete() == {"simple": 0, "g": 68, "unknown": 69, "": 24}
+        assert not (await world.groups.read("simple")).exists
+        world.publish(leader=2)
+        assert await delete() == {"simple": 16, "g": 16, "unknown": 16, "": 24}
+
+    run_scenario(story)
+
+
+@versions(offset_delete)
+def test_offset_delete(version: int) -> None:
+    """Each partition has its own answer; what concerns the group is told once."""
+
+    async def story(world: GroupBroker) -> None:
+        await commit(world, 8, (0, 5, ""), (2, 8, ""))
+
+        async def delete(group_id: str) -> Any:
+            rows = [{"_": "OffsetDeleteRequestPartition", "partition_index": index} for index in (0, 1, 9)]
+            topics = [
+                {"_": "OffsetDeleteRequestTopic", "name": name, "partitions": rows} for name in ("t", "nope")
+            ]
+            return await world.call(offset_delete, version, group_id=group_id, topics=topics)
+
+        response = await delete("g")
+        assert int(response.error_code) == 0
+        codes = [[int(each.error_code) for each in topic.partitions] for topic in response.topics]
+        assert codes == [[0, 0, 3], [3, 3, 3]]
+        assert list((await world.groups.read("g")).offsets) == [("t", 2)]
+        assert int((await delete("unknown")).error_code) == 69
+        assert int((await delete("")).error_code) == 24
+
+    run_scenario(story)
+
+
+@versions(join_group)
+def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
+    """One generation, after the delay that the second one prolonged; on time, not with the next tick."""
+
+    async def story(world: GroupBroker) -> None:
+        began = world.loop.time()
+        ids = [""] * 2
+        if version >= 4:
+            ids = [(await join(world, version)).member_id for _ in ids]
+        first, second = await asyncio.gather(*(join(world, version, each) for each in ids))
+        assert {int(first.generation_id), int(second.generation_id)} == {1}
+        assert sorted((len(first.members), len(second.members))) == [0, 2]
+        assert 6.42 <= world.loop.time() - began < 6.6
+
+    run_scenario(story, group_initial_rebalance_delay_ms=3_210)
+
+
+@pytest.mark.parametrize(
+    ("handler", "parts"),
+    [
+        (delete_groups, {"groups_names": [f"g{number}" for number in range(MANY)]}),
+        (describe_groups, {"groups": [f"g{number}" for number in range(MANY)]}),
+        (find_coordinator, {"coordinator_keys": [f"g{number}" for number in range(MANY)]}),
+        (leave_group, {"group_id": "g", "members": [{"_": "MemberIdentity", "member_id": "x"}] * MANY}),
+        (
+            offset_fetch,
+            {
+                "groups": [
+                    {"_": "OffsetFetchRequestGroup", "group_id": f"g{number}", "topics": None}
+                    for number in range(MANY)
+                ]
+            },
+        ),
+        (
+            offset_fetch,
+            {
+                "groups": [
+                    {
+                        "_": "OffsetFetchRequestGroup",
+                        "group_id": "g",
+                        "topics": [
+                            {
+                                "_": "OffsetFetchRequestTopics",
+                                "topic_id": TOPIC_ID,
+                                "partition_indexes": list(range(MANY)),
+                            }
+                        ],
+                    }
+                ]
+            },
+        ),
+        (
+            offset_commit,
+            {
+                "group_id": "g",
+                "topics": [
+                    {
+                        "_": "OffsetCommitRequestTopic",
+                        "topic_id": UUID(int=999),
+                        "partitions": [
+                            {"_": "OffsetCommitRequestPartition", "partition_index": number}
+                            for number in range(MANY)
+                        ],
+                    }
+                ],
+            },
+        ),
+    ],
+)
+def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: dict[str, Any]) -> None:
+    """One request of half a million names must not keep the broker from its own heartbeats."""
+
+    async def story(world: GroupBroker) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.ensure_future(count())
+        await world.call(handler, APIS[handler.API_KEY].max_version, **parts)
+        others.cancel()
+        assert turns >= MANY // PARTS_AT_ONCE
+
+    run_scenario(story)
+
+
+def test_who_names_a_group_again_and_again_is_told_once() -> None:
+    """A few kilobytes of names made an answer of a hundred megabytes."""
+
+    async def story(world: GroupBroker) -> None:
+        await stable(world)
+        described = await world.call(describe_groups, 5, groups=["g", "h", "g"])
+        assert [each.group_id for each in described.groups] == ["g", "h"]
+        asked = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}
+        fetched = await world.call(offset_fetch, 8, groups=[asked, asked])
+        assert [each.group_id for each in fetched.groups] == ["g"]
+
+    run_scenario(story)
+
+
+def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks again for these is told; one group at least is told of in any case."""
+    monkeypatch.setattr(describe_groups, "MOST_TOLD", 1)
+    monkeypatch.setattr(offset_fetch, "MOST_TOLD", 1)
+
+    async def story(world: GroupBroker) -> None:
+        await commit(world, 8, (0, 1, ""), group_id="h")
+        await stable(world)
+        described = await world.call(describe_groups, 5, groups=["g", "h", "i"])
+        assert [int(each.error_code) for each in described.groups] == [0, 14, 14]
+        again = await world.call(describe_groups, 5, groups=["h", "i"])
+        assert [int(each.error_code) for each in again.groups] == [0, 0]
+        groups = [{"_": "OffsetFetchRequestGroup", "group_id": each, "topics": None} for each in "hg"]
+        fetched = await world.call(offset_fetch, 8, groups=groups)
+        assert [int(each.error_code) for each in fetched.groups] == [0, 14]
+
+    run_scenario(story)
+
+
+async def answered_by_one_flush(world: GroupBroker, handler: Any, version: int, **fields: Any) -> Any:
+    """Send a request while nothing is flushed; then everything is, once."""
+    world.partition_host.flushes = False
+    asked = asyncio.ensure_future(world.call(handler, version, **fields))
+    await asyncio.sleep(0.01)
+    assert not asked.done()
+    for partition in world.replicas.partitions.values():
+        world.partition_host.flush(partition)
+    await asyncio.sleep(0.01)
+    assert asked.done(), "some part was begun only after another had ended"
+    return await asked
+
+
+def test_groups_that_are_deleted_together_wait_for_one_commit() -> None:
+    """Not for one after the other: ten of them took ten round trips."""
+
+    async def story(world: GroupBroker) -> None:
+        names = [f"g{number}" for number in range(10)]
+        for name in names:
+            await commit(world, 8, (0, 1, ""), group_id=name)
+        answer = await answered_by_one_flush(world, delete_groups, 2, groups_names=["", *names, "none"])
+        assert [int(each.error_code) for each in answer.results] == [24, *[0] * 10, 69]
+
+    run_scenario(story)
+
+
+def test_members_that_leave_together_wait_for_one_commit() -> None:
+    """Each has its own answer, whatever they wait for."""
+
+    async def story(world: GroupBroker) -> None:
+        ids = [(await join(world)).member_id for _ in range(2)]
+        first, _ = await asyncio.gather(*(join(world, member_id=each) for each in ids))
+        await sync(world, first.leader, first.generation_id)
+        world.partition_host.flushes = False
+        member = {"member_id": first.leader, "generation_id_or_member_epoch": first.generation_id}
+        committed = asyncio.ensure_future(commit(world, 8, (0, 1, ""), **member))
+        await asyncio.sleep(0.01)
+        members = [{"_": "MemberIdentity", "member_id": each} for each in (*ids, "stranger")]
+        answer = await answered_by_one_flush(world, leave_group, 5, group_id="g", members=members)
+        assert [int(each.error_code) for each in answer.members] == [0, 0, 25]
+        assert await committed == [0]
+
+    run_scenario(story, group_initial_rebalance_delay_ms=100)
+
+
+def test_an_offset_may_be_kept_for_as_long_as_64_bits_can_say() -> None:
+    """A retention time that led beyond them could not be written, and ended the connection."""
+
+    async def story(world: GroupBroker) -> None:
+        assert await commit(world, 3, (0, 5, "m"), retention_time=2**63 - 1) == [0]
+
+    run_scenario(story)

@@ -1,0 +1,137 @@
+"""Turns of the event loop that a request holds for too long are counted by API, and told in the log now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from raftlog.broker.network.long_turns import LOG_EVERY_S, LONG_TURN_S, LongTurns
+from raftlog.broker.network.server import BrokerServer
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.fakes import FakePartitionServer, produce, request
+
+
+class Clock:
+    """Time that passes when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def counts() -> defaultdict[int, int]:
+    return defaultdict(int)
+
+
+async def test_each_step_of_a_coroutine_is_a_turn_of_its_own(
+    clock: Clock, counts: defaultdict[int, int]
+) -> None:
+    """What it waits for is not counted, however long that takes; what it does in between is."""
+
+    async def work(*seconds: float) -> str:
+        for each in seconds:
+            clock.work(each)
+            await asyncio.sleep(0)
+            clock.work(0.001)
+            await asyncio.gather(others())
+        return "done"
+
+    async def others() -> None:
+        clock.work(10)
+
+    turns = LongTurns(clock, counts)
+    short, long = LONG_TURN_S * 0.9, LONG_TURN_S * 1.1
+    assert await turns.timed(3, work(short, short, short)) == "done"
+    assert not counts
+    assert await turns.timed(3, work(short, long, short, long)) == "done"
+    assert counts == {3: 2}
+
+
+async def test_what_work_raises_and_that_it_is_cancelled_passes_through(
+    clock: Clock, counts: defaultdict[int, int]
+) -> None:
+    """Timing is invisible to whoever awaits and to what is awaited."""
+    seen: list[BaseException] = []
+
+    async def fail() -> None:
+        clock.work(1)
+        raise ValueError("no")
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            seen.append(error)
+            raise
+
+    turns = LongTurns(clock, counts)
+    with pytest.raises(ValueError, match="no"):
+        await turns.timed(1, fail())
+    assert counts == {1: 1}
+    timed: Awaitable[Any] = turns.timed(1, wait())
+    waiting = asyncio.ensure_future(timed)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert len(seen) == 1
+
+
+def test_the_log_tells_of_an_api_once_in_a_while(
+    clock: Clock, counts: defaultdict[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All are counted; a client that brings about a thousand of them does not fill the log."""
+    turns = LongTurns(clock, counts)
+    for _ in range(1_000):
+        turns.note(ApiKey.METADATA, 1.0)
+    turns.note(ApiKey.FETCH, 1.0)
+    clock.work(LOG_EVERY_S)
+    turns.note(ApiKey.METADATA, 1.0)
+    assert counts == {ApiKey.METADATA: 1_001, ApiKey.FETCH: 1}
+    assert capsys.readouterr().out.count("request_held_the_loop") == 3
+
+
+async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> None:
+    """In the turn in which one arrives, on the hot path and off it, and in those of its task."""
+    world = FakePartitionServer()
+    world.server = BrokerServer(world.broker)
+    world.server.stopwatch = clock
+    world.server.long_turns = LongTurns(clock, world.server.counters.long_turns)
+    hot = produce(1, (0, None))
+    at_once = request(60, 0, 2, request_builders(60, 0).DescribeClusterRequest())
+    later = request(3, 9, 3, request_builders(3, 9).MetadataRequest(topics=None))
+    pipe = world.connect()
+
+    async def ask() -> None:
+        for frame in (hot, at_once, later):
+            pipe.send(frame)
+            await pipe.wait()
+            pipe.frames()
+
+    await ask()
+    assert not world.server.counters.long_turns
+
+    def slow() -> None:
+        clock.work(2 * LONG_TURN_S)
+
+    world.broker.env.wall_clock_ms = lambda: slow() or 1000  # type: ignore[func-returns-value]
+    image = world.broker.image()
+    world.broker.image = lambda: slow() or image  # type: ignore[func-returns-value]
+    await ask()
+    assert world.server.counters.long_turns == {0: 1, 60: 1, 3: 1}

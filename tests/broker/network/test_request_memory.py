@@ -1,0 +1,176 @@
+"""raftlog.broker.network.request_memory: who may read on while much is held, and that somebody always may."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.base.memory import Account
+from raftlog.broker.network.request_memory import (
+    LARGE_BYTES,
+    SMALL_WINDOW_BYTES,
+    WINDOW_BYTES,
+    RequestMemory,
+    Rest,
+)
+
+
+class ReadingConnection:
+    """A connection with a part of a frame."""
+
+    def __init__(self, memory: RequestMemory, frame: int, held: int) -> None:
+        self.memory, self.frame, self.held = memory, frame, held
+        self.granted = 0
+        self.reads = False
+        memory.take(held)
+
+    def wait(self) -> None:
+        self.reads = False
+        self.memory.wait(self, self.frame - self.held)
+
+    def read_on(self) -> None:
+        self.reads = True
+
+    def arrive(self, size: int) -> None:
+        self.held += size
+        self.memory.arrived(self, size)
+
+    def finish(self) -> None:
+        """The rest of the frame comes, and it is handled."""
+        self.arrive(self.frame - self.held)
+        self.memory.leave(self)
+        self.memory.give(self.held)
+
+
+def request_memory(limit: int) -> tuple[Account, RequestMemory]:
+    account = Account("requests", limit)
+    return account, RequestMemory(account)
+
+
+def test_below_three_quarters_everybody_reads_whole_windows() -> None:
+    """From there on small pieces, which small requests fit into."""
+    _, memory = request_memory(100)
+    memory.take(74)
+    assert (memory.is_short, len(memory.window)) == (False, WINDOW_BYTES)
+    memory.take(1)
+    assert (memory.is_short, len(memory.window)) == (True, SMALL_WINDOW_BYTES)
+    memory.give(1)
+    assert (memory.is_short, len(memory.window)) == (False, WINDOW_BYTES)
+
+
+def test_two_that_hold_half_a_frame_each_do_not_wait_for_each_other() -> None:
+    """One goes on beyond the limit, though neither's rest fits; when it is through, the other does."""
+    account, memory = request_memory(100)
+    first, second = ReadingConnection(memory, 90, 45), ReadingConnection(memory, 90, 45)
+    first.wait()
+    second.wait()
+    assert (first.reads, second.reads) == (True, False)
+    first.arrive(20)
+    assert not second.reads
+    first.finish()
+    assert second.reads
+    second.finish()
+    assert (account.used, memory.waiting) == (0, 0)
+
+
+def test_a_frame_that_is_larger_than_the_whole_is_admitted_alone() -> None:
+    """Else it would never come, however often its client tries."""
+    account, memory = request_memory(100)
+    huge = ReadingConnection(memory, 1_000, 80)
+    huge.wait()
+    assert huge.reads
+    huge.finish()
+    assert account.used == 0
+
+
+def test_those_that_lack_least_go_first_and_several_at_a_time() -> None:
+    """A small request does not wait for the large ones that came before; all grants together fit."""
+    _, memory = request_memory(1_000)
+    large = [ReadingConnection(memory, 10_000, 250) for _ in range(3)]
+    for each in large:
+        each.wait()
+    small = [ReadingConnection(memory, 100, 10) for _ in range(3)]
+    for each in small:
+        each.wait()
+    assert [each.reads for each in large] == [True, False, False], "nobody else waited then"
+    large[0].finish()
+    assert [each.reads for each in small] == [True] * 3
+    assert [each.reads for each in large[1:]] == [False, False]
+    for each in small:
+        each.finish()
+    assert [each.reads for each in large[1:]] == [True, False]
+
+
+def test_a_large_one_waits_while_others_have_room_that_it_would_take() -> None:
+    """Only the first grant may go beyond the limit."""
+    _, memory = request_memory(1_000)
+    busy = ReadingConnection(memory, 900, 760)
+    busy.wait()
+    large, small = ReadingConnection(memory, 900, 10), ReadingConnection(memory, 60, 10)
+    large.wait()
+    small.wait()
+    assert (busy.reads, large.reads, small.reads) == (True, False, True)
+
+
+def test_one_that_goes_makes_way() -> None:
+    """Whether it waited or had a grant."""
+    account, memory = request_memory(100)
+    first, second, third = (ReadingConnection(memory, 90, 30) for _ in range(3))
+    for each in (first, second, third):
+        each.wait()
+    for each in (first, second):
+        memory.leave(each)
+        memory.give(each.held)
+    assert third.reads
+    third.finish()
+    assert account.used == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(0, 100)), min_size=1, max_size=30),
+    st.lists(st.integers(0, 29)),
+)
+def test_somebody_always_reads_and_everybody_is_through_in_the_end(
+    frames: list[tuple[int, int]], leavers: list[int]
+) -> None:
+    """Whatever they hold and lack, and whoever leaves; then nothing is counted any more."""
+    account, memory = request_memory(300)
+    readers = [ReadingConnection(memory, frame, frame * held // 100) for frame, held in frames]
+    for each in readers:
+        each.wait()
+    left = dict.fromkeys(readers)
+    for number in leavers:
+        reader = readers[number % len(readers)]
+        if reader in left:
+            del left[reader]
+            memory.leave(reader)
+            memory.give(reader.held)
+    while left:
+        reading = [each for each in left if each.reads]
+        assert reading
+        for each in reading:
+            del left[each]
+            each.finish()
+    assert (account.used, memory.waiting) == (0, 0)
+
+
+@given(st.lists(st.integers(1, WINDOW_BYTES) | st.just(WINDOW_BYTES), min_size=1, max_size=12), st.booleans())
+def test_a_rest_is_what_was_received(sizes: list[int], announced: bool) -> None:
+    """In a buffer, in a mapping, and across the change from one to the other."""
+    pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    whole = b"".join(pieces)
+    rest = Rest(memoryview(pieces[0]))
+    for piece in pieces[1:]:
+        rest.append(memoryview(piece), len(whole) if announced else 4)
+    assert (rest.size, bytes(rest.view())) == (len(whole), whole)
+
+
+def test_the_rest_of_a_large_frame_is_not_copied_as_it_grows() -> None:
+    """Twice its memory would be needed for that, and the heap would keep the hole."""
+    rest = Rest(memoryview(bytes(100)))
+    for _ in range(LARGE_BYTES // WINDOW_BYTES):
+        rest.append(memoryview(bytes(WINDOW_BYTES)), 10 * LARGE_BYTES)
+    mapping = rest._buffer
+    for _ in range(8 * LARGE_BYTES // WINDOW_BYTES):
+        rest.append(memoryview(bytes(WINDOW_BYTES)), 10 * LARGE_BYTES)
+    assert rest._buffer is mapping

@@ -1,0 +1,99 @@
+"""Questions to the controller: very many parts go in several requests, each small enough for one turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.base.errors import KafkaError, NotController, PolicyViolation, RequestTimedOut
+from raftlog.broker.controller_requests import (
+    ASKED_AT_ONCE,
+    ASKED_MAX,
+    SHORTEST_TIMEOUT_S,
+    ask_in_parts,
+)
+from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
+from tests.broker.handlers.one_broker import HandlerSetup
+
+Outcome = tuple[list[str | None], TopicResults | KafkaError]
+
+
+async def asked(cluster: HandlerSetup, sizes: list[int], *, timeout_ms: int = 30_000) -> list[Outcome]:
+    """Ask about topics that count for so many parts each; their names are their numbers."""
+    topics = [TopicRef(str(number)) for number in range(len(sizes))]
+    found = ask_in_parts(
+        cluster.broker,
+        topics,
+        DeleteTopics,
+        TopicResults,
+        timeout_ms=timeout_ms,
+        size_of=lambda topic: sizes[int(topic.name or "")],
+    )
+    return [([each.name for each in some], reply) async for some, reply in found]
+
+
+def answer(request: DeleteTopics) -> TopicResults:
+    return TopicResults(tuple(TopicResult(each.name, None, 0) for each in request.topics))
+
+
+@pytest.fixture
+def cluster() -> HandlerSetup:
+    made = HandlerSetup()
+    made.answers[DeleteTopics] = answer
+    return made
+
+
+async def test_each_request_has_a_turns_worth_of_parts(cluster: HandlerSetup) -> None:
+    """A part that is larger goes alone; all are asked about, in their order."""
+    sizes = [1] * (2 * ASKED_AT_ONCE) + [3 * ASKED_AT_ONCE] + [1]
+    outcomes = await asked(cluster, sizes)
+    assert [len(some) for some, _ in outcomes] == [ASKED_AT_ONCE, ASKED_AT_ONCE, 1, 1]
+    assert [name for some, _ in outcomes for name in some] == [str(each) for each in range(len(sizes))]
+    assert [len(request.topics) for request in cluster.asked] == [len(some) for some, _ in outcomes]  # type: ignore[union-attr]
+
+
+async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: HandlerSetup) -> None:
+    """The others are asked about all the same."""
+
+    def fail_first(request: DeleteTopics) -> TopicResults:
+        if request.topics[0].name == "0":
+            raise NotController
+        return answer(request)
+
+    cluster.answers[DeleteTopics] = fail_first
+    first, second = await asked(cluster, [1] * (ASKED_AT_ONCE + 5))
+    assert isinstance(first[1], NotController)
+    assert isinstance(second[1], TopicResults)
+    assert len(second[1].results) == 5
+
+
+async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: HandlerSetup) -> None:
+    """POLICY_VIOLATION with the limit; one single part may be larger, since the controller bounds it."""
+    outcomes = await asked(cluster, [1] * (ASKED_MAX + 1))
+    assert isinstance(outcomes[-1][1], PolicyViolation)
+    assert str(ASKED_MAX) in outcomes[-1][1].message
+    assert len(cluster.asked) == len(outcomes) - 1
+    (alone,) = await asked(cluster, [2 * ASKED_MAX])
+    assert isinstance(alone[1], TopicResults)
+
+
+async def test_parts_that_come_up_too_late_are_told_so(cluster: HandlerSetup) -> None:
+    """REQUEST_TIMED_OUT: the client does not wait for them any longer."""
+    loop = asyncio.get_running_loop()
+    now = 0.0
+
+    def slow(request: DeleteTopics) -> TopicResults:
+        nonlocal now
+        now += SHORTEST_TIMEOUT_S
+        return answer(request)
+
+    cluster.answers[DeleteTopics] = slow
+    begun_at, clock = loop.time(), loop.time
+    loop.time = lambda: begun_at + now  # type: ignore[method-assign]
+    try:
+        first, second = await asked(cluster, [ASKED_AT_ONCE] * 2, timeout_ms=1)
+    finally:
+        loop.time = clock  # type: ignore[method-assign]
+    assert isinstance(first[1], TopicResults)
+    assert isinstance(second[1], RequestTimedOut)

@@ -1,0 +1,74 @@
+"""Measurements of an unharmed cluster, to be changed by tests, and a siege without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from raftlog_chaos.attacks.book import Attack, Shape
+from raftlog_chaos.attacks.siege import Closing
+from raftlog_chaos.attacks.verdict import MIB, Limits, NodeSeen, Outcome, Seen, Times, conclude
+
+LIMITS = Limits()
+NODES = (1, 2, 3)
+
+
+def an_attack(name: str = "one", shape: Shape = "usual") -> Attack:
+    return Attack(name, "It does nothing.", "kafka", 1.0, lambda _: "", shape=shape)
+
+
+def calm(**changes: Any) -> Seen:
+    """Return an unharmed cluster with the changes of a test."""
+    nodes = {
+        node: NodeSeen(
+            idle_bytes=90 * MIB,
+            peak_bytes=100 * MIB,
+            rest_bytes=92 * MIB,
+            idle_files=50,
+            rest_files=52,
+            stall_s=0.01,
+        )
+        for node in NODES
+    }
+    given = {
+        "nodes": nodes,
+        "sends": Times(500, 0.02, 0.05),
+        "reads": Times(500, 0.03, 0.06),
+        "answered": "closed",
+    }
+    return Seen(**(given | changes))
+
+
+def with_node(node: int, **changes: Any) -> Seen:
+    """Return the same with changes to one node that has not settled in time."""
+    seen = calm(settled_s=None)
+    for name, value in changes.items():
+        setattr(seen.nodes[node], name, value)
+    return seen
+
+
+@dataclass
+class FakeSiege:
+    """Strikes with outcomes from a test, by attack and by the attacks before it."""
+
+    seen_of: Callable[[Attack, list[str]], Seen]
+    closing_of: Callable[[list[str]], Closing] = lambda _: Closing([], [])
+    struck: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def open(self, *, warm: bool) -> None:
+        self.log.append("open" if warm else "open cold")
+
+    def strike(self, attack: Attack) -> Outcome:
+        seen = self.seen_of(attack, list(self.struck))
+        self.struck.append(attack.name)
+        self.log.append(attack.name)
+        return conclude(attack, seen, LIMITS)
+
+    def close(self) -> Closing:
+        self.log.append("close")
+        return self.closing_of(self.struck)
+
+    def abandon(self) -> None:
+        self.log.append("abandon")

@@ -1,0 +1,122 @@
+"""The judge on a real cluster, with harm planted by hand: each is seen, and a calm cluster passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from raftlog.cli.attack import ProcessGround
+from raftlog.protocol.message_builders import request_builders
+from raftlog_chaos.attacks import facts
+from raftlog_chaos.attacks.siege import Siege
+from raftlog_chaos.attacks.target import ATTACKER, request
+from raftlog_chaos.attacks.verdict import Limits, Outcome
+from tests.chaos.attacks.kit import an_attack
+from tests.clients.stock import until
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+QUICK = Limits(settle_s=3.0, still_s=6.0)
+"""What is kept or lost on purpose is not waited for; all else is as in a real run."""
+
+
+@pytest.fixture(scope="module")
+def siege() -> Iterator[Siege]:
+    """One siege for the harms of this module, in their order; the last one ends it."""
+    siege = Siege(ProcessGround("usual"), QUICK)
+    siege.open()
+    try:
+        yield siege
+    finally:
+        siege.abandon()
+
+
+def struck(siege: Siege, harm: Callable[[], object]) -> Outcome:
+    def run() -> str:
+        harm()
+        return ""
+
+    return siege.judge(an_attack(), run)
+
+
+def quorum_leader(siege: Siege) -> int:
+    """Return the node that decides who is fenced."""
+    return int(json.loads(facts.ask(siege.target.nodes[1], "/v1/quorum"))["leader_id"])
+
+
+def said(outcome: Outcome) -> str:
+    return "\n".join(outcome.faults)
+
+
+def test_a_calm_cluster_passes(siege: Siege):
+    """Bystanders have worked meanwhile, so that it means something."""
+    began = time.monotonic()
+    outcome = struck(
+        siege, lambda: until(lambda: siege.acknowledged(began) > 100, "a hundred records are acknowledged")
+    )
+    assert said(outcome) == ""
+    assert outcome.seen.sends.count > 50 and outcome.seen.reads.count > 50
+
+
+def test_connections_and_files_that_a_node_keeps_are_seen(siege: Siege):
+    """They are still open when the attack is over; once closed, the same cluster passes."""
+    kept: list[socket.socket] = []
+
+    def leave() -> None:
+        for _ in range(QUICK.files + 8):
+            kept.append(socket.create_connection(siege.target.address("kafka"), source_address=(ATTACKER, 0)))
+            kept[-1].sendall(b"\0\0\0\xff")
+
+    outcome = struck(siege, leave)
+    for each in kept:
+        each.close()
+    assert f"node 1 holds {len(kept)} connections of the attacker at its kafka port" in said(outcome)
+    assert "more files open" in said(outcome)
+    assert said(struck(siege, lambda: None)) == ""
+
+
+def test_a_node_that_stands_still_is_seen(siege: Siege):
+    """It is fenced, and bystanders wait for it. (The quorum's leader would be deposed instead.)"""
+    node = min(siege.target.nodes.keys() - {quorum_leader(siege)})
+    pid = siege.ground.pid(node)
+
+    others = {each: doors for each, doors in siege.target.nodes.items() if each != node}
+
+    def is_fenced() -> bool:
+        why = json.loads(facts.ask(next(iter(others.values())), f"/v1/brokers/{node}/why"))
+        return bool(facts.fencings_in(why, offset))
+
+    def pause() -> None:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until(is_fenced, f"node {node} is fenced")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    offset = facts.metadata_offset(others)
+    outcome = struck(siege, pause)
+    assert f"broker {node} was fenced" in said(outcome)
+    assert "bystanders: p99 of acknowledgements" in said(outcome)
+
+
+def test_lost_records_and_a_node_that_ended_are_seen(siege: Siege):
+    """Acknowledged records are deleted by hand, then a node is killed; the records are missed at the end."""
+
+    def harm() -> None:
+        make = request_builders(21, 2)
+        partition = make.DeleteRecordsPartition(partition_index=0, offset=-1)
+        topic = make.DeleteRecordsTopic(name=siege.target.bystanders, partitions=(partition,))
+        for node in siege.target.nodes:  # whichever leads it now
+            with siege.target.line("kafka", node) as line:
+                line.ask(request(21, 2, "DeleteRecordsRequest", topics=(topic,), timeout=5000))
+        os.kill(siege.ground.pid(3), signal.SIGKILL)
+
+    assert "node 3 ended" in said(struck(siege, harm))
+    closing = siege.close()
+    assert any(f"{siege.target.bystanders}-0" in fault for fault in closing.lost), closing

@@ -1,0 +1,49 @@
+"""Faults that seek out coordinators: the leaders of the partitions in which they keep their state, and nobody else."""
+
+from __future__ import annotations
+
+import random
+
+from raftlog_chaos.faults.fault import a_coordinator
+from raftlog_chaos.testbeds.testbed import PartitionView, View
+
+ALL = frozenset({1, 2, 3})
+
+
+def led_by(leader: int | None) -> PartitionView:
+    return PartitionView(leader, ALL, ALL)
+
+
+def view(paused: frozenset[int] = frozenset(), **internal: int | None) -> View:
+    named = {f"__{name}": led_by(leader) for name, leader in internal.items()}
+    return View(ALL, paused, ALL - paused, 1, {"t-0": led_by(1)}, named)
+
+
+def test_without_transactions_and_groups_nobody_coordinates():
+    """A leader of other partitions is no coordinator."""
+    assert a_coordinator(view(), random.Random(1)) is None
+
+
+def test_either_kind_of_coordinator_is_found_as_often():
+    """However many partitions the other topic has."""
+    many = {f"consumer_offsets-{index}": 2 for index in range(50)}
+    found = [
+        a_coordinator(view(**{"transaction_state-0": 3}, **many), random.Random(each)) for each in range(100)
+    ]
+    assert 30 < found.count(3) < 70
+    assert 30 < found.count(2) < 70
+
+
+def test_who_is_paused_already_is_left_alone():
+    """And of a partition that nobody leads nobody is the coordinator."""
+    seen = view(frozenset({2}), **{"transaction_state-0": 2, "transaction_state-1": None})
+    assert a_coordinator(seen, random.Random(1)) is None
+
+
+def test_a_cluster_whose_coordinators_partitions_are_not_in_sync_is_not_whole():
+    """Neither for the end of a run, nor for who would destroy a replica of theirs."""
+    short = PartitionView(1, frozenset({1, 2}), ALL)
+    seen = view()._replace(internal={"__transaction_state-0": short})
+    assert seen.lacks(ALL) == ["__transaction_state-0: leader 1, ISR [1, 2] of [1, 2, 3]"]
+    assert seen.is_whole_without(3)
+    assert not seen.is_whole_without(1)

@@ -1,0 +1,193 @@
+"""Claims about faults and who plans them: all is healed, nothing that matters is destroyed, nothing passes unrun."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.faults.nemesis import Nemesis, RotatingMix, Step, Steps
+from raftlog_chaos.simulator.loop import SimLoop, simulate
+from raftlog_chaos.testbeds.testbed import Ability
+from tests.chaos.faults.model import EVERYTHING, ModelPlace
+
+T = TypeVar("T")
+DESTROYING = [name for name, fault in FAULTS.items() if fault.destructive]
+
+
+def play(story: Callable[[SimLoop], Awaitable[T]], seed: int = 1) -> T:
+    """Tell a story in virtual time."""
+    return simulate(story, seed=seed, limit_s=4000).result  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_a_fault_does_something_and_its_healing_undoes_it(name):
+    """With the name that it is registered by; healing twice is healing once."""
+
+    async def story(_loop: SimLoop) -> None:
+        place, fault = ModelPlace(), FAULTS[name]()
+        assert fault.name == name
+        assert await fault.inject(place, random.Random(1))
+        assert place.deeds
+        await fault.heal(place)
+        assert place.is_well()
+        healed = list(place.deeds)
+        await fault.heal(place)
+        assert place.deeds == healed
+
+    play(story)
+
+
+def test_there_are_the_faults_that_suites_name():
+    """The vocabulary is that of the command line, of HTTP and of suites: it does not shrink."""
+    assert len(FAULTS) == 27
+    assert DESTROYING == ["flip-bit", "wipe-follower"]
+
+
+def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears_all():
+    """From five nodes on no two hear the same; of three one hears everybody, or somebody would hear too few."""
+
+    async def story(_loop: SimLoop) -> None:
+        for nodes in (3, 5, 6, 7, 8, 9):
+            place = ModelPlace(nodes)
+            await FAULTS["majorities-ring"]().inject(place, random.Random(2))
+            heard = [
+                frozenset(each for each in place.nodes if (each, node) not in place.cuts)
+                for node in place.nodes
+            ]
+            assert nodes // 2 + 1 <= min(map(len, heard)) <= nodes // 2 + 2
+            assert len(set(heard)) == nodes
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("majorities-ring", 2), ("isolate-one", 1), ("slow-link", 1), ("lossy-link", 1)]
+)
+def test_a_fault_of_links_that_finds_no_link_befell_nobody(name, nodes):
+    """Else it would be counted as run, and passed."""
+
+    async def story(_loop: SimLoop) -> None:
+        place = ModelPlace(nodes)
+        assert await FAULTS[name]().inject(place, random.Random(1)) == ""
+        assert not place.deeds
+
+    play(story)
+
+
+@pytest.mark.parametrize("name", DESTROYING)
+def test_nothing_is_destroyed_while_another_replica_is_behind(name):
+    """What only one node has is not taken from it."""
+
+    async def story(_loop: SimLoop) -> None:
+        for behind in (1, 2, 3):
+            place = ModelPlace()
+            place.out_of_sync = {behind}
+            for seed in range(20):
+                await FAULTS[name]().inject(place, random.Random(seed))
+            assert {node for _, node in place.deeds} <= {behind}
+
+    play(story)
+
+
+def test_only_one_nodes_disk_rots_in_a_run():
+    """What nobody reads is not repaired: rot on two disks could be the same record's."""
+
+    async def story(_loop: SimLoop) -> list[int]:
+        place = ModelPlace()
+        nemesis = Nemesis(place, random.Random(3), RotatingMix(5, 0.0, DESTROYING))
+        await nemesis.run(300)
+        return [node for deed, node in place.deeds if deed == "flip_bit"]
+
+    flipped = play(story)
+    assert len(flipped) > 10
+    assert len(set(flipped)) == 1
+
+
+def test_what_a_place_cannot_do_is_noted_as_not_run():
+    """And the rest is run."""
+
+    async def story(_loop: SimLoop) -> Counter[tuple[str, str]]:
+        place = ModelPlace(abilities=EVERYTHING - {Ability.CUT, Ability.POWER_CUT})
+        steps = [Step("cut-pair", 1, 1), Step("kill", 1, 1), Step("blackout", 1, 1)]
+        nemesis = Nemesis(place, random.Random(1), Steps(steps))
+        await nemesis.run(10)
+        assert nemesis.timeline[0][1:] == ("not run", "cut-pair", "model lacks cut")
+        return Counter((each.event, each.fault) for each in nemesis.timeline)
+
+    seen = play(story)
+    assert seen["not run", "cut-pair"] == seen["not run", "blackout"] == 1
+    assert seen["inject", "kill"] == seen["heal", "kill"] == 3
+    assert len(seen) == 4
+
+
+def test_steps_follow_one_another_and_begin_again():
+    """Each for its time, healed before the next."""
+
+    async def story(loop: SimLoop) -> list[tuple[float, str, str]]:
+        steps = Steps([Step("kill", 2, 1), Step("pause", 3, 0)])
+        nemesis = Nemesis(ModelPlace(), random.Random(1), steps)
+        began_at = loop.time()
+        await nemesis.run(9)
+        return [(round(each.at_s - began_at, 1), each.event, each.fault) for each in nemesis.timeline]
+
+    assert play(story) == [
+        (0, "inject", "kill"),
+        (2, "heal", "kill"),
+        (3, "inject", "pause"),
+        (6, "heal", "pause"),
+        (6, "inject", "kill"),
+        (8, "heal", "kill"),
+    ]
+
+
+def test_a_step_waits_for_the_node_that_the_one_before_it_killed():
+    """Else two of three are down on a slow machine, and the majority that is missing is blamed on the second fault."""
+
+    async def story(loop: SimLoop) -> list[tuple[float, str]]:
+        place = ModelPlace()
+        place.start_s = 5.0
+        nemesis = Nemesis(place, random.Random(1), Steps([Step("kill", 2, 1)]))
+        began_at = loop.time()
+        await nemesis.run(12)
+        return [(round(each.at_s - began_at), each.event) for each in nemesis.timeline]
+
+    assert play(story) == [(0, "inject"), (2, "heal"), (7, "inject"), (9, "heal")]
+
+
+def test_a_rotating_mix_has_quiet_periods_and_changing_faults():
+    """About the share it was told; over a long run every fault comes up."""
+
+    async def story(loop: SimLoop) -> tuple[float, set[str]]:
+        nemesis = Nemesis(ModelPlace(), random.Random(5), RotatingMix(10, 0.25, tuple(FAULTS)))
+        began_at = loop.time()
+        await nemesis.run(2000)
+        struck = {int((each.at_s - began_at) / 10) for each in nemesis.timeline if each.event == "inject"}
+        return 1 - len(struck) / 200, {each.fault for each in nemesis.timeline}
+
+    quiet, seen = play(story)
+    assert 0.15 < quiet < 0.35
+    assert seen == set(FAULTS)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_calm_everything_is_well_whenever_the_run_was_broken_off(seed):
+    """Healed in order of injection, nodes that somebody else stopped are started as well."""
+
+    async def story(_loop: SimLoop) -> ModelPlace:
+        place = ModelPlace()
+        nemesis = Nemesis(place, random.Random(seed), RotatingMix(5, 0.1, tuple(FAULTS)))
+        try:
+            async with asyncio.timeout(20 + seed):
+                await nemesis.run(1000)
+        except TimeoutError:
+            place.running.discard(3)
+            await nemesis.calm()
+        return place
+
+    assert play(story, seed).is_well()

@@ -1,0 +1,91 @@
+"""Claims about case files: what may stand in one, and that all that is wrong is said at once, by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.runs.case import CaseError, parse_case, read_cases, suite_of
+from raftlog_chaos.testbeds.find import SUITES
+
+KNOWN = ("kill", "pause")
+
+BAD = """
+title = 3
+suites = "ci"
+gibberish = 1
+
+[workload]
+writers = -1
+rates = 3
+subscribe = 1
+
+[faults]
+mix = ["kil"]
+steps = [{ fault = "kill", for_s = "x" }, {}]
+
+[expect]
+unavailable_s = { pause = -1 }
+allowed = [1]
+"""
+
+
+def test_everything_wrong_with_a_case_is_said_at_once_by_name():
+    """A person who wrote a file should not have to run it again for each mistake."""
+    with pytest.raises(CaseError) as caught:
+        parse_case("bad", BAD, KNOWN)
+    assert set(caught.value.faults) == {
+        "title: a string, not 3",
+        "suites: a list of strings, not 'ci'",
+        "gibberish: nobody knows 'gibberish'",
+        "workload.writers: 0 to 64, not -1",
+        "workload.rates: nobody knows 'rates' (perhaps 'rate')",
+        "workload.subscribe: true or false, not 1",
+        "faults.steps[0].for_s: a number, not 'x'",
+        "faults.steps[1].fault: is missing",
+        "faults: nobody knows 'kil' (perhaps 'kill')",
+        "faults: either steps or a mix",
+        "expect.unavailable_s.pause: 0 to 3600, not -1",
+        "expect.allowed: a list of strings, not [1]",
+        "suites: name at least one",
+    }
+
+
+def test_what_is_no_toml_is_said_with_the_case():
+    """A syntax error, too, names the file."""
+    with pytest.raises(CaseError, match=r"^odd: no TOML: "):
+        parse_case("odd", "faults = [", KNOWN)
+
+
+def test_a_limit_for_a_fault_that_never_comes_is_a_mistake():
+    """It would be an expectation that nothing can break."""
+    text = 'suites = ["x"]\n[faults]\nmix = ["kill"]\n[expect]\nunavailable_s = { pause = 3 }'
+    with pytest.raises(CaseError, match=r"expect\.unavailable_s\.pause: is none of this case's faults"):
+        parse_case("odd", text, KNOWN)
+
+
+def test_a_shorter_run_is_expected_to_do_less_but_a_longer_one_not_more():
+    """--minutes changes how long there are faults; the file's figures are for its own time."""
+    text = 'suites = ["x"]\n[faults]\nmix = ["kill"]\nseconds = 20\n[expect]\nacked = 100\ninjections = 4'
+    case = parse_case("some", text, KNOWN)
+    assert case.lasting(5).expect.acked == 25
+    assert case.lasting(5).expect.injections == 1
+    assert case.lasting(200).expect.acked == 100
+    assert case.lasting(200).faults.seconds == 200
+
+
+def test_all_cases_that_ship_can_be_read():
+    """The suite of every merge is nine of them; among all of them every fault there is comes up."""
+    cases = read_cases(SUITES, FAULTS)
+    assert len(suite_of(cases, "ci")) == 9
+    full = suite_of(cases, "full")
+    assert {fault for case in full for fault in case.faults.names} == set(FAULTS)
+    assert suite_of(cases, "nothing") == []
+
+
+def test_the_suite_of_every_merge_is_over_in_six_minutes():
+    """Its own seconds leave half of the time for starting, healing, reading and judging."""
+    own_s = sum(
+        case.faults.quiet_s + case.faults.seconds for case in suite_of(read_cases(SUITES, FAULTS), "ci")
+    )
+    assert own_s <= 240

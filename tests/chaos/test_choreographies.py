@@ -1,0 +1,59 @@
+"""The choreographies are true of raftlog as it is, and bring about what they are named for."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.simulator import simulate
+from tests.kit.marks import taste
+
+CHOREOGRAPHIES = (
+    "blackouts",
+    "clean-stop",
+    "clock-jumps",
+    "commits",
+    "compaction",
+    "consumer-churn",
+    "corruption",
+    "disk-errors",
+    "double-failover",
+    "exactly-once",
+    "group-churn",
+    "group-ends",
+    "group-migration",
+    "kip-101",
+    "last-replica",
+    "lying-disk",
+    "made-up-producers",
+    "offsets-cleaned",
+    "pause-kill",
+    "relay",
+    "retry",
+    "transactions",
+    "transactions-cleaned",
+    "wiped",
+    "zombie",
+)
+QUICK = (
+    "blackouts",
+    "commits",
+    "consumer-churn",
+    "disk-errors",
+    "group-churn",
+    "kip-101",
+    "pause-kill",
+    "relay",
+    "transactions",
+    "zombie",
+)
+"""The others' worlds are made by `raftlog sim --story all`, too."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", taste(QUICK, CHOREOGRAPHIES))
+def test_a_choreography_breaks_no_promise(name: str) -> None:
+    """What was acknowledged is there, on replicas that are equal and in sync again."""
+    report = simulate(lambda loop: STORIES[name](loop, 2.0), seed=1).result
+    assert report.acked > 0
+    assert name == "corruption" or report.elections > 0, "nothing happened"

@@ -1,0 +1,115 @@
+"""The three-node quorum in virtual time: one seed is one run, whatever the interpreter's hashes are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.simulator import SimLoop, simulate
+
+ENTRIES = 20
+"""Entries between two snapshots: few, so that a node that was away needs one."""
+
+
+async def story(loop: SimLoop) -> tuple[int, int]:
+    """Elect, commit, lose the leader's power, elect again, outrun the lost node, take it back with a snapshot."""
+    world = World(loop, 3, compaction=SnapshotPolicy(entries=ENTRIES))
+    world.boot()
+    first = await world.leader()
+    await world.commit(b"before")
+    world.crash(first)
+    second = await world.leader(among=[node for node in world.hosts if node != first])
+    assert second != first
+    for number in range(4 * ENTRIES):
+        await world.commit(b"away-%d" % number, *world.nodes)
+    await world.until(lambda: world.hosts[second].disk.listdir("/data/quorum") != ["quorum.wal"])
+    world.boot(first)
+    await world.settle(b"after")
+    assert world.machines[first].data == world.oracle.committed
+    return first, len(world.oracle.leaders)
+
+
+def test_a_node_that_was_away_comes_back_by_a_snapshot_after_an_election() -> None:
+    """Raft §5.2 and §7, with power loss: all three machines hold everything that was ever committed."""
+    run = simulate(story, seed=3)
+    assert run.result[1] >= 2
+
+
+def test_the_same_seed_elects_and_commits_the_same() -> None:
+    """Nothing of the quorum reads a real clock, real chance or the order of a set."""
+    first, again, other = simulate(story, seed=3), simulate(story, seed=3), simulate(story, seed=4)
+    assert first == again
+    assert first.digest != other.digest
+
+
+async def vote_and_lose_power(loop: SimLoop) -> None:
+    """Who votes for a candidate loses its power before the leader's first word, and is then asked by another one."""
+    world = World(loop, 3)
+    loop.network.latency_s = (0.03, 0.04)
+    world.boot(1, 2)
+    while not any(node.term for node in world.nodes.values()):
+        await asyncio.sleep(0.001)
+    leader = next(number for number, node in world.nodes.items() if node.term)
+    voter = 3 - leader
+    while not world.nodes[voter].term:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.045)  # the vote has arrived, the leader's first word has not
+    world.crash(voter)
+    for node in (voter, 3):
+        loop.cut(world.hosts[leader], world.hosts[node])
+    world.boot(voter, 3)
+    leaders: dict[int, int] = {}
+    for _ in range(300):
+        await asyncio.sleep(0.01)
+        for node in world.nodes.values():
+            known = leaders.setdefault(node.term, node.leader_id) if node.leader_id else None
+            assert known == node.leader_id, f"{known} and {node.leader_id} lead term {node.term}"
+    loop.heal()
+    await world.settle(b"after")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_vote_outlives_a_power_loss(seed: int) -> None:
+    """Raft §5.2: who has voted in a term votes for nobody else in it, so that no term has two leaders."""
+    simulate(vote_and_lose_power, seed=seed)
+
+
+@pytest.mark.parametrize(
+    "name", ["quorum", "quorum-calm", "quorum-hidden-minority", "quorum-rivals", "controller"]
+)
+def test_the_same_seed_tells_the_same_story(name: str) -> None:
+    """No set, no clock and no leftover of an earlier run has a say in it, and sound code passes."""
+    first, again = (simulate(lambda loop: STORIES[name](loop, 3.0), seed=2) for _ in range(2))
+    assert first == again
+    assert first.result.acked > 0 and first.result.elections > 0
+
+
+async def election(loop: SimLoop) -> int:
+    """Short, for interpreters of their own."""
+    world = World(loop, 3)
+    world.boot()
+    await world.commit(b"one")
+    world.crash(await world.leader())
+    leader = await world.leader(among=world.nodes)
+    await asyncio.sleep(1)
+    return leader
+
+
+@pytest.mark.slow
+def test_an_election_does_not_depend_on_hash_randomisation() -> None:
+    """Equal digests across PYTHONHASHSEED, in fresh interpreters."""
+    program = "from tests.chaos.test_sim_quorum import *; print(simulate(election, seed=1).digest)"
+    digests = set()
+    for hash_seed in ("0", "4242"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        digests.add(done.stdout.splitlines()[-1])
+    assert len(digests) == 1

@@ -1,0 +1,89 @@
+"""Where replicas go: distinct brokers, distinct racks, evenly (KIP-36)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.controller.replica_placer import ReplicaPlacer
+from raftlog.metadata.image import BrokerState, MetadataImage
+from tests.controller.controller_cluster import ControllerCluster
+from tests.kit.examples import examples
+
+
+def image_of(racks: list[str | None], fenced: frozenset[int] = frozenset()) -> MetadataImage:
+    brokers = {
+        broker_id: BrokerState(broker_id, 0, UUID(int=broker_id), (), rack, broker_id in fenced)
+        for broker_id, rack in enumerate(racks, 1)
+    }
+    return MetadataImage(brokers=brokers)
+
+
+@given(
+    racks=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9),
+    partitions=st.integers(1, 40),
+    data=st.data(),
+)
+@settings(max_examples=examples(150), deadline=None)
+def test_every_placement_is_lawful(racks: list[str | None], partitions: int, data: st.DataObject) -> None:
+    """Distinct brokers, as many racks as there can be, leaders in service, fenced brokers only where others lack."""
+    factor = data.draw(st.integers(1, len(racks)))
+    fenced = frozenset(data.draw(st.sets(st.integers(1, len(racks)), max_size=len(racks) - 1)))
+    placed = ReplicaPlacer(image_of(racks, fenced), Random(1)).place(partitions, factor)
+    in_service = len(racks) - len(fenced)
+    assert len(placed) == partitions
+    for replicas in placed:
+        assert len(set(replicas)) == len(replicas) == factor
+        assert replicas[0] not in fenced
+        assert sum(each in fenced for each in replicas) == max(0, factor - in_service)
+        if not fenced:
+            assert len({racks[each - 1] for each in replicas}) == min(factor, len(set(racks)))
+
+
+@given(brokers=st.integers(1, 8), factor=st.integers(1, 3), partitions=st.integers(1, 60))
+@settings(max_examples=examples(80), deadline=None)
+def test_leaders_and_replicas_are_spread_evenly(brokers: int, factor: int, partitions: int) -> None:
+    """Without racks no broker leads more than one partition more than another, nor holds two replicas more."""
+    factor = min(factor, brokers)
+    placed = ReplicaPlacer(image_of([None] * brokers), Random(2)).place(partitions, factor)
+    leaders = Counter(dict.fromkeys(range(1, brokers + 1), 0))
+    leaders.update(replicas[0] for replicas in placed)
+    held = Counter(dict.fromkeys(range(1, brokers + 1), 0))
+    held.update(each for replicas in placed for each in replicas)
+    assert max(leaders.values()) - min(leaders.values()) <= 1
+    assert max(held.values()) - min(held.values()) <= 2
+
+
+def test_equal_racks_are_loaded_equally() -> None:
+    """Three racks of two: every partition has one replica in each, every broker about the same number."""
+    racks: list[str | None] = ["a", "a", "b", "b", "c", "c"]
+    placed = ReplicaPlacer(image_of(racks), Random(3)).place(60, 3)
+    assert set(Counter(each for replicas in placed for each in replicas).values()) <= {29, 30, 31}
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {10}
+
+
+def test_many_small_topics_are_spread_like_one_big_one() -> None:
+    """Load of the whole cluster counts where a topic's own does not decide."""
+    world = ControllerCluster()
+    world.start(1, 2, 3, 4)
+    for number in range(20):
+        world.create(f"t{number}", 1, 2)
+    leaders = Counter(topic.partitions[0].leader for topic in world.image.topics.values())
+    assert set(leaders.values()) == {5}
+
+
+def test_load_of_a_dead_broker_falls_on_all_others() -> None:
+    """Followers differ from partition to partition, so no single broker inherits everything."""
+    placed = ReplicaPlacer(image_of([None] * 5), Random(4)).place(100, 2)
+    heirs = Counter(replicas[1] for replicas in placed if replicas[0] == 1)
+    assert set(heirs) == {2, 3, 4, 5}
+
+
+def test_same_chance_same_placement() -> None:
+    """Placement depends on the given random only, so that a simulation can be replayed."""
+    image = image_of([None, "a", "b", None])
+    assert ReplicaPlacer(image, Random(5)).place(20, 3) == ReplicaPlacer(image, Random(5)).place(20, 3)

@@ -1,0 +1,53 @@
+"""Claims about the causes that batches carry: the controller says why it decided, and the next controller too."""
+
+from __future__ import annotations
+
+from raftlog.controller.request_causes import causes_of
+from raftlog.metadata.causes import CAUSE_SENTENCES, Cause
+from raftlog.metadata.controller_api import (
+    PREFERRED,
+    UNCLEAN,
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    DrainBroker,
+    ElectLeaders,
+)
+from raftlog.metadata.metadata_records import Batch, ControllerElected, decode_batch
+from tests.controller.controller_cluster import ControllerCluster
+
+
+def batches(world: ControllerCluster) -> list[Batch]:
+    return [decode_batch(each) for each in world.journal]
+
+
+def test_requests_are_their_own_reasons() -> None:
+    """Of a heartbeat it is what it reports or wants; of who only asks for ids there is none worth telling."""
+    told = {
+        BrokerHeartbeat(1, 2, 3): "caught_up",
+        BrokerHeartbeat(1, 2, 3, want_shutdown=True): "shutdown",
+        BrokerHeartbeat(1, 2, 3, want_fence=True): "asked_to_leave",
+        AlterPartition(1, 2, ()): "proposed",
+        DrainBroker(1): "drained",
+        DrainBroker(1, draining=False): "undrained",
+    }
+    for request, kind in told.items():
+        assert causes_of(request) == (Cause(kind, 1),)
+        assert kind in CAUSE_SENTENCES
+    assert causes_of(ElectLeaders(PREFERRED)) == (Cause("preferred_asked"),)
+    assert causes_of(ElectLeaders(UNCLEAN)) == (Cause("unclean_asked"),)
+    assert causes_of(AllocateProducerIds(1, 2)) == ()
+
+
+def test_every_batch_of_a_failover_says_why() -> None:
+    """Registered, in service, taken for dead: only the election of a controller needs no reason."""
+    world = ControllerCluster()
+    world.start(1, 2, 3)
+    world.assign("t", (1, 2, 3))
+    world.active.peer_lost(1, world.now)
+    world.active.on_probe_result(1, "refused", world.now)
+    said = batches(world)
+    assert said[-1].causes == (Cause("taken_for_dead", 1, "connection refused"),)
+    silent = [each for each in said if not each.causes and not isinstance(each.records[0], ControllerElected)]
+    assert {type(record).__name__ for each in silent for record in each.records} <= {"ClusterNamed"}
+    assert {cause.kind for each in said for cause in each.causes} >= {"registered", "caught_up"}

@@ -1,0 +1,290 @@
+"""What expressions match, of very many topics: nothing takes long, nothing is looked at twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.base.errors import GroupMaxSizeReached, InvalidRegularExpression
+from raftlog.base.regex import STEPS_AT_ONCE, TEXT_STEPS
+from raftlog.coordinator.consumer.decision_builder import MAX_REGEXES
+from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeatResult
+from raftlog.coordinator.consumer.topic_regex_resolver import (
+    KEPT_S,
+    MAX_CACHED_REGEXES,
+    TopicRegexResolver,
+)
+from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, image_of, topic_id
+
+MANY = {f"{number:05}-log": 1 for number in range(20_000)}
+
+
+class TopicMatcher:
+    """Topics, and a clock."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self.image = image_of(topics)
+        self.topics = TopicRegexResolver(lambda: self.image)
+        self.now = 1.0
+
+    def resolve(self, regex: str) -> tuple[str, ...] | None:
+        return self.topics.resolve(regex, self.now)
+
+    def work_off(self) -> int:
+        """Look until nothing is left to look at; returns in how many slices."""
+        slices = 0
+        while self.topics.has_work:
+            assert self.topics.due_at <= self.now, "others have had the loop for long enough"
+            self.topics.run_slice(self.now)
+            self.now += 1
+            slices += 1
+        return slices
+
+
+def test_few_names_are_looked_at_where_they_are_asked_for():
+    """Whole names, sorted; internal topics match like any other, as in Apache Kafka."""
+    world = TopicMatcher({"b-log": 1, "a-log": 1, "a-log-2": 1, "__consumer_offsets": 1})
+    assert world.resolve(".*-log") == ("a-log", "b-log")
+    assert world.resolve(".*") == ("__consumer_offsets", "a-log", "a-log-2", "b-log")
+    assert world.resolve("[^_].*") == ("a-log", "a-log-2", "b-log")
+    assert not world.topics.has_work
+    with pytest.raises(InvalidRegularExpression):
+        world.resolve("(")
+
+
+def test_very_many_names_are_looked_at_slice_by_slice():
+    """Twenty thousand names take some slices of bounded work, each of them a turn of its own."""
+    world = TopicMatcher(MANY)
+    assert world.resolve("0000[0-4]-.*") is None
+    assert world.resolve("0000[0-4]-.*") is None, "asking again does not hasten it"
+    steps_of_a_name = 600 + 9 * 10
+    assert world.work_off() >= len(MANY) * steps_of_a_name // STEPS_AT_ONCE
+    assert world.resolve("0000[0-4]-.*") == tuple(f"0000{number}-log" for number in range(5))
+
+
+def test_a_large_expression_sees_fewer_names_at_a_time():
+    """Each character may cost as much as the expression is large."""
+    small, large = TopicMatcher(MANY), TopicMatcher(MANY)
+    assert small.resolve(".*x") is None
+    assert large.resolve("(.*(x|y|zz)){40}") is None
+    assert large.work_off() > 3 * small.work_off()
+
+
+def test_between_two_slices_others_have_the_loop():
+    """A slice that is asked for at once after the last one is not looked at."""
+    world = TopicMatcher(MANY)
+    world.resolve(".*x")
+    world.topics.run_slice(5.0)
+    left = len(world.topics._looks[".*x"].pending)
+    world.topics.run_slice(5.001)
+    assert len(world.topics._looks[".*x"].pending) == left < len(MANY)
+
+
+def test_only_new_names_are_looked_at():
+    """A topic that came to very many is looked at alone, and one that went is not matched any longer."""
+    world = TopicMatcher(MANY)
+    world.resolve(".*[05]-log")
+    world.work_off()
+    before = world.resolve(".*[05]-log")
+    assert before is not None
+    world.image = image_of({**MANY, "new0-log": 1})
+    assert world.resolve(".*[05]-log") == (*before, "new0-log")
+    world.image = image_of({name: 1 for name in MANY if name != before[0]})
+    assert world.resolve(".*[05]-log") == before[1:]
+
+
+def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: pytest.MonkeyPatch):
+    """Who waits finds what was found for him, however many ask meanwhile: there is no order that starves anybody."""
+    world = TopicMatcher(dict(list(MANY.items())[:4_100]))
+    monkeypatch.setattr("raftlog.coordinator.consumer.topic_regex_resolver.MAX_CACHED_REGEXES", 10)
+    waiting = [f"0000{number % 10}-.*|{number}" for number in range(30)]
+    rounds = 0
+    while waiting:
+        waiting = [each for each in waiting if world.resolve(each) is None]
+        for _ in range(20):
+            world.topics.run_slice(world.now)
+            world.now += 0.01
+        rounds += 1
+        assert len(world.topics._looks) <= 10
+        assert rounds <= 10, waiting
+
+
+def test_what_nobody_comes_for_makes_room():
+    """As many groups as are remembered have gone: others are looked at once it is clear that nobody asks again."""
+    world = TopicMatcher(dict(list(MANY.items())[:4_100]))
+    gone = [f"gone{number}" for number in range(MAX_CACHED_REGEXES)]
+    assert not any(map(world.resolve, gone))
+    world.work_off()
+    assert world.resolve("00000-.*") is None
+    world.topics.run_slice(world.now)
+    assert world.topics.has_work
+    world.now += KEPT_S
+    world.work_off()
+    assert world.resolve("00000-.*") == ("00000-log",)
+
+
+def test_little_looks_have_one_budget_together():
+    """Fifty expressions of one heartbeat take no longer than one that is large: the rest waits."""
+    world = TopicMatcher(dict(list(MANY.items())[:1_000]))
+    found = [world.resolve(f"{number}0.*") for number in range(50)]
+    most = STEPS_AT_ONCE // (TEXT_STEPS * 1_000)
+    assert 1 <= sum(each is not None for each in found) <= most
+    world.work_off()
+    assert all(world.resolve(f"{number}0.*") is not None for number in range(50))
+
+
+def test_an_expression_that_waits_takes_no_memory_for_names():
+    """A hundred thousand names for each of those that wait would be very much, and a topic's end would take long."""
+    world = TopicMatcher(MANY)
+    for number in range(MAX_CACHED_REGEXES):
+        world.resolve(f"{number}.*")
+    assert sum(len(each.pending) for each in world.topics._looks.values()) <= len(MANY)
+
+
+class CountingResolver(TopicRegexResolver):
+    """Counts the looks at expressions."""
+
+    asked = 0
+
+    def resolve(self, regex: str, now: float) -> tuple[str, ...] | None:
+        self.asked += 1
+        return super().resolve(regex, now)
+
+
+def bench(topics: dict[str, int], **settings: Any) -> tuple[GroupCoordinatorSetup, CountingResolver]:
+    made = GroupCoordinatorSetup(**settings)
+    made.image = image_of(topics)
+    counted = CountingResolver(lambda: made.image)
+    made.coordinator._groups.topics = counted
+    return made, counted
+
+
+def until_matched(made: GroupCoordinatorSetup, topics: TopicRegexResolver) -> None:
+    while topics.has_work:
+        assert made.coordinator.next_expiry_at() is not None
+        made.now += 0.1
+        made.tick()
+
+
+def test_heartbeats_go_on_while_names_are_looked_at():
+    """A member has nothing of an expression until that was looked at, then all with its next heartbeat."""
+    made, topics = bench(MANY)
+    first = made.consumer_group_heartbeat("a", 0, topics=(), regex="0000[0-4]-log")
+    assert first.assignment == {}
+    assert made.consumer_group_heartbeat("a", first.epoch).epoch == first.epoch
+    until_matched(made, topics)
+    second = made.consumer_group_heartbeat("a", first.epoch)
+    assert set(second.assignment) == {topic_id(f"0000{number}-log") for number in range(5)}
+    assert made.consumer_group_heartbeat("a", second.epoch).epoch == second.epoch
+
+
+def test_what_was_matched_stands_while_a_new_coordinator_looks():
+    """It knows nothing of the names yet, but what is recorded."""
+    made, topics = bench(MANY)
+    heard = made.consumer_group_heartbeat("a", 0, topics=(), regex="00000-log")
+    until_matched(made, topics)
+    heard = made.consumer_group_heartbeat("a", heard.epoch)
+    made.fail_over()
+    again = made.consumer_group_heartbeat("a", heard.epoch, owned=heard.assignment)
+    assert again.epoch == heard.epoch
+    assert made.coordinator._groups.topics.has_work
+    until_matched(made, made.coordinator._groups.topics)
+    assert made.consumer_group_heartbeat("a", heard.epoch, owned=heard.assignment).epoch == heard.epoch
+
+
+def test_who_has_an_expression_that_turns_out_to_match_too_much_is_told_so():
+    """It was let in before that was known, and never had anything; the others of the group do not suffer for it."""
+    made, topics = bench(MANY)
+    heard = made.consumer_group_heartbeat("a", 0, topics=(), regex=".*")
+    other = made.consumer_group_heartbeat("b", 0, topics=(), regex=".*7-log")
+    until_matched(made, topics)
+    other = made.consumer_group_heartbeat("b", other.epoch)
+    assert sum(map(len, other.assignment.values())) == len(MANY) // 10
+    assert isinstance(made.consumer_group_heartbeat("a", heard.epoch), GroupMaxSizeReached)
+    assert set(made.read().consumer.members) == {"b"}
+    assert isinstance(made.consumer_group_heartbeat("a", 0, topics=(), regex=".*"), GroupMaxSizeReached)
+    assert isinstance(
+        made.consumer_group_heartbeat("c", 0, topics=(), regex=".*[03]-log"), ConsumerGroupHeartbeatResult
+    )
+
+
+def test_a_member_that_tries_again_once_there_are_fewer_topics_is_let_in():
+    """What was refused is no longer known once nobody has it."""
+    made, topics = bench(MANY)
+    made.consumer_group_heartbeat("b", 0, topics=())
+    heard = made.consumer_group_heartbeat("a", 0, topics=(), regex=".*")
+    until_matched(made, topics)
+    made.consumer_group_heartbeat("a", heard.epoch)
+    assert isinstance(made.consumer_group_heartbeat("a", heard.epoch), GroupMaxSizeReached)
+    made.image = image_of({"t": 1})
+    assert made.consumer_group_heartbeat("a", 0, topics=(), regex=".*").assignment == {
+        topic_id("t"): frozenset({0})
+    }
+
+
+def test_expressions_whose_matches_fit_into_one_batch_each_are_all_read():
+    """Together they do not: they are noted one after the other, and a topic that comes is read as well."""
+    names = {f"{number:05}-prod.payments.orders": 1 for number in range(2_000)}
+    made, _ = bench(names, message_max_bytes=100_000)
+    epochs = {f"m{number}": 0 for number in range(4)}
+    owned: dict[str, Any] = {each: {} for each in epochs}
+
+    def beat(member_id: str) -> None:
+        made.now += 1
+        made.tick()
+        joining = {"topics": (), "regex": f".*prod.*|{member_id}"} if not epochs[member_id] else {}
+        heard = made.consumer_group_heartbeat(
+            member_id, epochs[member_id], **{"owned": owned[member_id], **joining}
+        )
+        assert isinstance(heard, ConsumerGroupHeartbeatResult)
+        epochs[member_id] = heard.epoch
+        owned[member_id] = owned[member_id] if heard.assignment is None else heard.assignment
+
+    for _ in range(12):
+        for each in epochs:
+            beat(each)
+    assert [sum(map(len, each.values())) for each in owned.values()] == [500] * 4
+    made.image = image_of({**names, "new-prod.payments": 1})
+    for _ in range(12):
+        for each in epochs:
+            beat(each)
+    assert sum(sum(map(len, each.values())) for each in owned.values()) == 2_001
+    assert {len(each.topics) for each in made.read().consumer.regexes.values()} == {2_001}
+
+
+def test_a_group_has_so_many_expressions_at_most():
+    """Each is looked at whenever a topic comes; who shares one is let in."""
+    made, _ = bench({"t": 1})
+    for number in range(MAX_REGEXES):
+        assert isinstance(
+            made.consumer_group_heartbeat(f"m{number}", 0, topics=(), regex=f"t|{number}"),
+            ConsumerGroupHeartbeatResult,
+        )
+    assert isinstance(made.consumer_group_heartbeat("more", 0, topics=(), regex="more"), GroupMaxSizeReached)
+    assert isinstance(
+        made.consumer_group_heartbeat("same", 0, topics=(), regex="t|0"), ConsumerGroupHeartbeatResult
+    )
+    assert isinstance(made.consumer_group_heartbeat("named", 0), ConsumerGroupHeartbeatResult)
+
+
+def test_what_is_recorded_already_is_not_asked_for_again():
+    """A member that comes asks for its own expression alone, while the topics are the same."""
+    made, topics = bench({"t": 1})
+    for number in range(20):
+        made.consumer_group_heartbeat(f"m{number}", 0, topics=(), regex=f"t|{number}")
+    assert topics.asked == 20
+
+
+def test_changes_of_leaders_and_replicas_are_no_reason_to_look():
+    """A rolling restart changes each topic's state many times, and nothing that a group reads."""
+    made, topics = bench({"t": 2, "u": 1})
+    heard = made.consumer_group_heartbeat("a", 0, topics=("u",), regex="t")
+    asked = topics.asked
+    made.image = msgspec.structs.replace(made.image, topics=dict(made.image.topics))
+    made.consumer_group_heartbeat("a", heard.epoch)
+    assert topics.asked == asked
+    made.image = image_of({"t": 3, "u": 1})
+    assert made.consumer_group_heartbeat("a", heard.epoch).epoch > heard.epoch
+    assert topics.asked > asked

@@ -1,0 +1,69 @@
+"""Members of groups and transactional producers of every library: Python's, KafkaJS, Apache Kafka's own on the JVM."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.clients.members import MemberKind
+
+HERE = Path(__file__).parent
+JAVASCRIPT = HERE / "javascript"
+JAVA = HERE / "java"
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
+"""Started quickly, and small: several run at once."""
+
+
+def kafkajs_kind() -> MemberKind:
+    return MemberKind("kafkajs", ("node", str(JAVASCRIPT / "member.js")))
+
+
+def java_command(main: str, *options: str) -> tuple[str, ...]:
+    """Return what starts a class with the stock client on its path: one of ours, or one of Kafka's tools."""
+    jars = JAVA / "target" / "classpath"
+    path = f"{JAVA / 'target' / 'classes'}:{jars.read_text().strip() if jars.is_file() else ''}"
+    return ("java", *JVM, *options, "-cp", path, main)
+
+
+def java_kind(assignor: str) -> MemberKind:
+    return MemberKind("java", java_command("raftlog.Member"), assignor)
+
+
+class TransactorKind(NamedTuple):
+    """A library whose transactional producers keep to transactor.py's lines."""
+
+    name: str
+    command: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def python_maker(library: str) -> TransactorKind:
+    return TransactorKind(library, (sys.executable, str(HERE / "transactor.py"), library))
+
+
+def kafkajs_maker() -> TransactorKind:
+    return TransactorKind("kafkajs", ("node", str(JAVASCRIPT / "transactor.js")))
+
+
+def java_maker() -> TransactorKind:
+    return TransactorKind("java", java_command("raftlog.Transactor"))
+
+
+def copier_kinds(library: str) -> tuple[MemberKind, MemberKind]:
+    """Return members that copy what they read in transactions: one that does not get to commit, and one that does."""
+    python = (sys.executable, str(HERE / "copier.py"), library)
+    command = ("node", str(JAVASCRIPT / "copier.js")) if library == "kafkajs" else python
+    return MemberKind(library, (*command, "holds")), MemberKind(library, (*command, "commits"))
+
+
+def case(*kinds: MemberKind | TransactorKind) -> Any:
+    """Libraries as a parameter, with the marks of those that are not always there."""
+    names = {kind.name for kind in kinds} & {"java", "kafkajs"}
+    return pytest.param(
+        *kinds, marks=[getattr(pytest.mark, name) for name in names], id="-".join(map(str, kinds))
+    )

@@ -1,0 +1,83 @@
+"""Claims about requests that are sent again because their first answer was lost."""
+
+from __future__ import annotations
+
+from itertools import count
+from uuid import UUID
+
+from raftlog.base.errors import (
+    NoReassignmentInProgress,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.metadata.controller_api import (
+    AlterReassignments,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
+    TopicRef,
+    TopicResult,
+    TopicResults,
+    UnregisterBroker,
+    decode_request,
+    encode,
+)
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
+
+SEEN = MetadataImage(
+    topics={"t": TopicState("t", UUID(int=7), ())},
+    topic_names={UUID(int=7): "t"},
+)
+BY_NAME, BY_ID, UNSEEN = TopicRef("t"), TopicRef(None, UUID(int=7)), TopicRef("never")
+
+
+def test_new_topics_get_ids_before_they_are_asked_for() -> None:
+    """The same bytes are sent again, so the same ids; an id that was chosen already stays."""
+    numbers = count(1)
+    request = CreateTopics((NewTopic("a"), NewTopic("b", topic_id=UUID(int=9)), NewTopic("c")))
+    made = make_idempotent(request, lambda: UUID(int=next(numbers)))
+    assert isinstance(made, CreateTopics)
+    assert [each.topic_id for each in made.topics] == [UUID(int=1), UUID(int=9), UUID(int=2)]
+    assert decode_request(encode(made)) == made
+    other = UnregisterBroker(3)
+    assert make_idempotent(other, UUID) is other
+
+
+def test_deleting_again_what_was_there_before_is_success() -> None:
+    """By name and by id; the answer is the one that was lost."""
+    request = DeleteTopics((BY_NAME, BY_ID, UNSEEN))
+    reply = TopicResults(
+        (
+            TopicResult("t", None, UnknownTopicOrPartition.code, "gone"),
+            TopicResult(None, UUID(int=7), UnknownTopicId.code, "gone"),
+            TopicResult("never", None, UnknownTopicOrPartition.code, "gone"),
+        )
+    )
+    told = first_attempt_reply(request, reply, SEEN)
+    assert isinstance(told, TopicResults)
+    assert told.results[:2] == (TopicResult("t", UUID(int=7)),) * 2
+    assert told.results[2] == reply.results[2]
+
+
+def test_cancelling_again_what_was_under_way_is_success() -> None:
+    """Whoever saw no reassignment is told that there is none."""
+    moving = PartitionState((1, 2), (1,), 1, adding_replicas=(2,))
+    topic = TopicState("t", UUID(int=7), (moving, PartitionState((1,), (1,), 1)))
+    seen = MetadataImage(topics={"t": topic}, topic_names={UUID(int=7): "t"})
+    request = AlterReassignments((Reassignment("t", 0, None), Reassignment("t", 1, None)))
+    none = [PartitionResult("t", index, NoReassignmentInProgress.code, "none") for index in (0, 1)]
+    told = first_attempt_reply(request, PartitionResults(tuple(none)), seen)
+    assert told == PartitionResults((PartitionResult("t", 0), none[1]))
+
+
+def test_other_failures_of_a_repeated_request_are_failures() -> None:
+    """Only that the topic is not there may be one's own doing."""
+    reply = TopicResults((TopicResult("t", None, TopicDeletionDisabled.code),))
+    assert first_attempt_reply(DeleteTopics((BY_NAME,)), reply, SEEN) == reply
+    created = TopicResults((TopicResult("t", None, UnknownTopicOrPartition.code),))
+    assert first_attempt_reply(UnregisterBroker(1), created, SEEN) is created

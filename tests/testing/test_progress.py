@@ -1,0 +1,189 @@
+"""Claims about waits: what counts as progress, what does not, and what a wait that ends says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from raftlog.testing import progress
+from raftlog.testing.progress import (
+    HELD_UP_S,
+    LIFE_S,
+    LONGEST_PAUSE_S,
+    STALL_S,
+    VARIABLE,
+    Signs,
+    Stalled,
+    Wait,
+    patient,
+    signs_of_descendants,
+    signs_of_process,
+    wait_until,
+    wait_until_async,
+)
+from tests.kit.waits import until
+
+
+class FakeProcesses:
+    """A clock that only we move, and what can be seen of processes."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.state: object = "asleep"
+        self.signs = Signs("started", 0.0, 3)
+
+    def wait(self) -> Wait:
+        return Wait("they meet", seen=lambda: self.state, signs=lambda: self.signs, clock=lambda: self.now_s)
+
+    def stalls_after(self, wait: Wait, each_second: Callable[[int], None] = lambda _: None) -> int:
+        """Return after how many seconds nothing counts as progress any more; at most three times LIFE_S."""
+        for second in range(int(3 * LIFE_S)):
+            each_second(second)
+            try:
+                wait.pause()
+            except Stalled as error:
+                self.said = str(error)
+                return second
+            self.now_s += 1.0
+        raise AssertionError("the wait goes on and on")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return FakeProcesses()
+
+
+def test_wait_ends_when_nothing_moves_for_a_minute(world: FakeProcesses) -> None:
+    """And it says what was waited for, for how long nothing moved, and what was seen last."""
+    assert world.stalls_after(world.wait()) == STALL_S
+    assert world.said == "they meet: nothing moved for 60 of 60 s; last seen: asleep"
+
+
+def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(world: FakeProcesses) -> None:
+    """Ten offsets in twenty minutes are slow, and yet progress."""
+
+    def slowly(second: int) -> None:
+        if second <= 1200 and second % 50 == 0:
+            world.state = second
+
+    assert world.stalls_after(world.wait(), slowly) == 1200 + STALL_S
+    assert "nothing moved for 60 of 1260 s; last seen: 1200" in world.said
+
+
+def test_log_that_only_grows_ends_a_wait_in_the_end(world: FakeProcesses) -> None:
+    """A node that says the same again and again is alive, but there is no end to that."""
+
+    def chatter(second: int) -> None:
+        world.signs = Signs(second, 0.0, 3)
+
+    assert LIFE_S < world.stalls_after(world.wait(), chatter) <= LIFE_S + 2 * STALL_S
+    assert "processes were busy for 600 s without a result" in world.said
+
+
+def test_nodes_that_compute_hold_up_the_end_and_idle_ones_do_not(world: FakeProcesses) -> None:
+    """Three idle nodes use a fiftieth of a core; three that load their code on a tenth of one use all of that."""
+
+    def using(share: float) -> Callable[[int], None]:
+        def at(second: int) -> None:
+            world.signs = Signs("started", second * share, 3)
+
+        return at
+
+    assert world.stalls_after(world.wait(), using(0.02)) == STALL_S
+    assert world.stalls_after(world.wait(), using(0.1)) > LIFE_S
+
+
+def test_signs_of_life_count_anew_after_each_change_of_state(world: FakeProcesses) -> None:
+    """Slow steps may each take their ten minutes."""
+
+    def steps(second: int) -> None:
+        world.signs = Signs(second, 0.0, 3)
+        if second in (500, 1000):
+            world.state = second
+
+    assert world.stalls_after(world.wait(), steps) > 1000 + LIFE_S
+
+
+def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(world: FakeProcesses) -> None:
+    """A suspended machine, or a harness that was stopped, has seen nothing; that is not the cluster's fault."""
+    wait = world.wait()
+    wait.pause()
+    world.now_s += 3600.0
+    wait.pause()
+    assert world.stalls_after(wait) == STALL_S - HELD_UP_S
+
+
+def test_patience_multiplies_every_limit(world: FakeProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RAFTLOG_PATIENCE=4 for a machine that is slower still; what is no factor is refused by name."""
+    monkeypatch.setenv(VARIABLE, "4")
+    assert world.stalls_after(world.wait()) == 4 * STALL_S
+    assert patient(30.0) == 120.0
+    for text in ("much", "0", "-1", "nan", "1e9"):
+        monkeypatch.setenv(VARIABLE, text)
+        with pytest.raises(ValueError, match=f"{VARIABLE}: a factor from 0.01 to 1000, not '{text}'"):
+            patient(1.0)
+
+
+def test_looking_leaves_the_machine_to_those_who_are_waited_for(
+    world: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that costs much CPU is followed by a long pause, and no pause is longer than a second."""
+    used_s = [0.0, 0.0, 0.1, 5.0]
+    monkeypatch.setattr(progress.time, "thread_time", lambda: used_s.pop(0))
+    wait = world.wait()
+    assert wait.pause() == progress.SHORTEST_PAUSE_S
+    assert wait.pause() == pytest.approx(0.3)
+    assert wait.pause() == LONGEST_PAUSE_S
+
+
+async def test_both_kinds_of_waiting_return_once_it_holds() -> None:
+    """They say how long it took, and raise what the condition raises."""
+    looks = iter([False, False, True])
+    assert wait_until(lambda: next(looks), "the third look") >= 0.0
+    later = iter([False, True])
+
+    async def holds() -> bool:
+        return next(later)
+
+    assert await wait_until_async(holds, "the second look") >= 0.0
+    with pytest.raises(ZeroDivisionError):
+        wait_until(lambda: 1 / 0, "never")
+
+
+def test_wait_without_any_process_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real clock, with little patience."""
+    monkeypatch.setenv(VARIABLE, "0.02")
+    with pytest.raises(Stalled, match="a miracle: nothing moved for 1 of"):
+        wait_until(lambda: False, "a miracle", seen=lambda: None, signs=progress.no_signs)
+
+
+def test_signs_tell_who_lives_who_stands_still_and_what_was_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    """Of children and their children; CPU time is summed up; who is young counts as nobody, as it may be a question."""
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=out, start_new_session=True)
+    try:
+        before = signs_of_descendants().cpu_s
+        until(lambda: signs_of_descendants().cpu_s > before + 0.2, "the grandchild computes")
+        assert signs_of_process(child.pid).told == frozenset()
+        monkeypatch.setattr(progress, "YOUNG_S", 0.0)
+        living = signs_of_descendants()
+        assert living.processes >= 2 and (child.pid, False, 0) in living.told
+        log.write_text("news")
+        assert (child.pid, False, 4) in signs_of_descendants().told
+        os.kill(child.pid, signal.SIGSTOP)
+        until(lambda: (child.pid, True, 4) in signs_of_descendants().told, "it stands still")
+        assert signs_of_process(child.pid).processes == 1
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert signs_of_process(child.pid) == Signs(frozenset(), 0.0, 0)
