@@ -87,7 +87,7 @@ def chaos(
     ] = None,
     out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs"),
     chaos_dir: Annotated[
-        Path | None, typer.Option(help="suites and places (default: ./chaos, else those that came along)")
+        Path | None, typer.Option(help="a folder with your own suites/ and testbeds/ (default: those of raftlog)")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False,
     strict: Annotated[

@@ -13,8 +13,8 @@ import typer
 from raftlog.base.config import load_config
 from raftlog.base.config_files import parse_toml
 from raftlog.cli.app import COMMANDS
-from raftlog.proof.checkers import judge
-from raftlog.proof.history import read_history
+from raftlog_chaos.checkers import judge
+from raftlog_chaos.history import read_history
 from tests.docs.pages import Block, blocks_of
 from tests.house.source import ROOT
 

@@ -91,7 +91,7 @@ def _resolves(name: str, folder: Path) -> bool:
 
 
 def _module_exists(parts: list[str]) -> bool:
-    """Return whether a dotted name is a module, or stands in one: `raftlog.testing.simulate`."""
+    """Return whether a dotted name is a module, or stands in one: `raftlog_chaos.simulate`."""
     tops = (ROOT, ROOT / "chaos")
     for length in range(len(parts), 0, -1):
         for top in tops:
