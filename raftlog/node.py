@@ -20,6 +20,7 @@ from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
@@ -195,6 +196,7 @@ class Node:
                     directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
+        wake_image_waiters(self._server.broker)
 
 
 class Broker:

@@ -21,7 +21,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, published
+from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 
@@ -63,7 +63,7 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> dict[
             continue
         answered = {each.name: _code(each) for each in reply.results}
         created = [name for name, code in answered.items() if code == NONE]
-        await published(broker, partial(_all_there, created))
+        await wait_for_image(broker, partial(_all_there, created))
         codes |= answered
     return codes
 

@@ -58,6 +58,8 @@ class BrokerContext:
     """What clients push of themselves."""
     metadata_views: MetadataViews | None = None
     """What handlers.metadata keeps encoded between requests."""
+    image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
+    """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
 

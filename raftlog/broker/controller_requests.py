@@ -1,4 +1,4 @@
-"""How handlers ask the controller, and how they wait until this broker's own image shows what it did."""
+"""Requests of handlers to the controller, and the wait until this broker's own image shows the outcome."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ LONGEST_TIMEOUT_S: Final = 30.0
 
 PUBLISH_TIMEOUT_S: Final = 1.0
 """How long an answer waits for this broker's image to show what the controller committed."""
-
-_FIRST_LOOK_S: Final = 0.001
-_LAST_LOOK_S: Final = 0.02
 
 ASKED_AT_ONCE: Final = 250
 """Topics, partitions or resources that the controller decides about in one turn, some 15 µs each."""
@@ -112,21 +109,35 @@ def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator
         yield portion, total
 
 
-async def published(
+async def wait_for_image(
     broker: BrokerContext, ready: Callable[[MetadataImage], bool], *, timeout_s: float = PUBLISH_TIMEOUT_S
 ) -> bool:
-    """Wait until `ready` holds for this broker's image, so that who asked next sees it; False if time ran out."""
-    clock = asyncio.get_running_loop().time
-    deadline_at = clock() + timeout_s
-    pause = _FIRST_LOOK_S
-    while not ready(broker.image()):
-        if clock() >= deadline_at:
-            return False
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LAST_LOOK_S)
+    """Wait until `ready` holds for this broker's image, so that the client's next request sees it too.
+
+    Return False if it does not hold after `timeout_s`.
+    """
+    if ready(broker.image()):
+        return True
+    waiter = asyncio.get_running_loop().create_future()
+    broker.image_waiters[waiter] = ready
+    try:
+        async with asyncio.timeout(timeout_s):
+            await waiter
+    except TimeoutError:
+        return False
+    finally:
+        del broker.image_waiters[waiter]
     return True
 
 
-def shown(message: str | None) -> str | None:
+def wake_image_waiters(broker: BrokerContext) -> None:
+    """End the wait of the requests for which the newest image is ready. Call this when an image was published."""
+    image = broker.image()
+    for waiter, ready in broker.image_waiters.items():
+        if not waiter.done() and ready(image):
+            waiter.set_result(None)
+
+
+def truncate_message(message: str | None) -> str | None:
     """Return an error message short enough for every version of the wire."""
     return None if message is None else message[:MESSAGE_MAX_CHARS]

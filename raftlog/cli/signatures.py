@@ -87,7 +87,8 @@ def chaos(
     ] = None,
     out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs"),
     chaos_dir: Annotated[
-        Path | None, typer.Option(help="a folder with your own suites/ and testbeds/ (default: those of raftlog)")
+        Path | None,
+        typer.Option(help="a folder with your own suites/ and testbeds/ (default: those of raftlog)"),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False,
     strict: Annotated[

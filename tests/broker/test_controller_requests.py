@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import KafkaError, NotController, PolicyViolation, RequestTimedOut
@@ -12,6 +13,8 @@ from raftlog.broker.controller_requests import (
     ASKED_MAX,
     SHORTEST_TIMEOUT_S,
     ask_in_parts,
+    wait_for_image,
+    wake_image_waiters,
 )
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from tests.broker.handlers.one_broker import HandlerSetup
@@ -97,3 +100,24 @@ async def test_parts_that_come_up_too_late_are_told_so(cluster: HandlerSetup) ->
         loop.time = clock  # type: ignore[method-assign]
     assert isinstance(first[1], TopicResults)
     assert isinstance(second[1], RequestTimedOut)
+
+
+async def test_a_request_waits_for_the_image_that_shows_its_outcome(cluster: HandlerSetup) -> None:
+    """It goes on when that image is published, and an image before that one does not end the wait."""
+    broker, offset = cluster.broker, cluster.image.offset
+    waiting = asyncio.create_task(
+        wait_for_image(broker, lambda image: image.offset >= offset + 2, timeout_s=60)
+    )
+    for newer in (1, 2):
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        cluster.image = msgspec.structs.replace(cluster.image, offset=offset + newer)
+        wake_image_waiters(broker)
+    assert await waiting
+    assert not broker.image_waiters
+
+
+async def test_an_image_that_does_not_come_is_waited_for_in_vain(cluster: HandlerSetup) -> None:
+    """The caller hears so once the time is over, and nothing is left of the wait."""
+    assert not await wait_for_image(cluster.broker, lambda image: False, timeout_s=0.01)
+    assert not cluster.broker.image_waiters

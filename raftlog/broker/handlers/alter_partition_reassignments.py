@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, published, shown
+from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.controller_api import (
     AlterReassignments,
@@ -44,7 +44,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         results += reply.results
         failed = {(each.topic, each.partition) for each in reply.results if each.error_code}
         done = [each for each in some if (each.topic, each.partition) not in failed]
-        await published(broker, partial(_all_shown, done))
+        await wait_for_image(broker, partial(_all_shown, done))
     return await _response(broker, request, may_change, results)
 
 
@@ -86,7 +86,7 @@ async def _response(
             make.ReassignablePartitionResponse(
                 partition_index=each.partition,
                 error_code=each.error_code,
-                error_message=shown(each.error_message),
+                error_message=truncate_message(each.error_message),
             )
         )
     topics = [
@@ -106,5 +106,5 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     """The request failed as a whole."""
     make = response_builders(API_KEY, request.api_version)
     return make.AlterPartitionReassignmentsResponse(
-        throttle_time=0, error_code=error.code, error_message=shown(error.message), responses=()
+        throttle_time=0, error_code=error.code, error_message=truncate_message(error.message), responses=()
     )

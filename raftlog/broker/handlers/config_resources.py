@@ -9,7 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, published, shown
+from raftlog.broker.controller_requests import (
+    CONFIG_SIZE,
+    ask_in_parts,
+    truncate_message,
+    wait_for_image,
+)
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
@@ -105,7 +110,7 @@ async def alter(
             outcomes[resource] = Outcome(each.error_code, each.error_message)
         if not message.validate_only:
             done = [each for each in some if (each.resource_type, each.resource_name) not in failed]
-            await published(broker, partial(_all_shown, done, replace))
+            await wait_for_image(broker, partial(_all_shown, done, replace))
     return outcomes
 
 
@@ -158,7 +163,7 @@ async def response(
     told = [
         make.AlterConfigsResourceResponse(
             error_code=outcome.error_code,
-            error_message=shown(outcome.error_message),
+            error_message=truncate_message(outcome.error_message),
             resource_type=resource.wire_type,
             resource_name=resource.name,
         )

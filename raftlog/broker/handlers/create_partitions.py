@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, published, shown
+from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_builders(API_KEY, request.api_version)
     told = [
         make.CreatePartitionsTopicResult(
-            name=each.name, error_code=each.error_code, error_message=shown(each.error_message)
+            name=each.name, error_code=each.error_code, error_message=truncate_message(each.error_message)
         )
         async for each in in_turns(broker.env, results)
     ]
@@ -64,7 +64,7 @@ async def _grown(broker: BrokerContext, message: Any, wanted: list[NewPartitions
         results += reply.results
         if not message.validate_only:
             failed = {each.name for each in reply.results if each.error_code}
-            await published(broker, partial(_shows, [each for each in some if each.name not in failed]))
+            await wait_for_image(broker, partial(_shows, [each for each in some if each.name not in failed]))
     return results
 
 

@@ -11,7 +11,7 @@ from raftlog.base.config_describe import ConfigEntry, describe_topic
 from raftlog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
 from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, published, shown
+from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.handlers.config_resources import check_config_names
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
@@ -85,7 +85,7 @@ async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) 
             continue
         results |= {each.name: each for each in reply.results}
         if not message.validate_only:
-            await published(broker, partial(_shows, reply.results))
+            await wait_for_image(broker, partial(_shows, reply.results))
     return results
 
 
@@ -98,7 +98,9 @@ def _result(
 ) -> Any:
     if result.error_code:
         return make.CreatableTopicResult(
-            name=result.name, error_code=result.error_code, error_message=shown(result.error_message)
+            name=result.name,
+            error_code=result.error_code,
+            error_message=truncate_message(result.error_message),
         )
     return make.CreatableTopicResult(
         name=result.name,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, published, shown
+from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
@@ -40,7 +40,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             name=each.name,
             topic_id=each.topic_id,
             error_code=each.error_code,
-            error_message=shown(each.error_message),
+            error_message=truncate_message(each.error_message),
         )
         async for each in in_turns(broker.env, results)
     ]
@@ -87,7 +87,7 @@ async def _deleted(broker: BrokerContext, message: Any, wanted: list[TopicRef]) 
             results += [TopicResult(each.name, each.topic_id, reply.code, reply.message) for each in some]
             continue
         results += reply.results
-        await published(broker, partial(_shows, [each for each in reply.results if not each.error_code]))
+        await wait_for_image(broker, partial(_shows, [each for each in reply.results if not each.error_code]))
     return results
 
 

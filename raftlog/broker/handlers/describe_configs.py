@@ -24,7 +24,7 @@ from raftlog.base.errors import (
 from raftlog.base.log import LOGGERS
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import shown
+from raftlog.broker.controller_requests import truncate_message
 from raftlog.broker.handlers.config_resources import (
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -63,7 +63,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             entries = _entries(broker, wire_type, name)
         except KafkaError as error:
             result = make.DescribeConfigsResult(
-                error_code=error.code, error_message=shown(error.message), **answer
+                error_code=error.code, error_message=truncate_message(error.message), **answer
             )
             entries = []
         else:

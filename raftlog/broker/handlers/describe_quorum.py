@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, shown
+from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
@@ -25,7 +25,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     try:
         quorum = await ask(broker, DescribeQuorum(), QuorumDescription)
     except KafkaError as error:
-        return make.DescribeQuorumResponse(error_code=error.code, error_message=shown(error.message))
+        return make.DescribeQuorumResponse(
+            error_code=error.code, error_message=truncate_message(error.message)
+        )
     pace = Pace(broker.env)
     topics: dict[str, dict[int, Any]] = {}
     for topic in message.topics:

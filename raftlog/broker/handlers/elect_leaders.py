@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, ask_in_parts, shown
+from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
@@ -67,7 +67,7 @@ async def _response(
             make.PartitionResult(
                 partition_id=each.partition,
                 error_code=each.error_code,
-                error_message=shown(each.error_message),
+                error_message=truncate_message(each.error_message),
             )
         )
     told = [

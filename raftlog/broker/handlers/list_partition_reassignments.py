@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, ask_in_parts, shown
+from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
 from raftlog.broker.turns import Pace
 from raftlog.metadata.controller_api import (
     ListReassignments,
@@ -71,5 +71,5 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     """The request failed as a whole."""
     make = response_builders(API_KEY, request.api_version)
     return make.ListPartitionReassignmentsResponse(
-        throttle_time=0, error_code=error.code, error_message=shown(error.message), topics=()
+        throttle_time=0, error_code=error.code, error_message=truncate_message(error.message), topics=()
     )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, shown
+from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -20,5 +20,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     try:
         await ask(broker, UnregisterBroker(message.broker_id), Done)
     except KafkaError as error:
-        return make.UnregisterBrokerResponse(error_code=error.code, error_message=shown(error.message))
+        return make.UnregisterBrokerResponse(
+            error_code=error.code, error_message=truncate_message(error.message)
+        )
     return make.UnregisterBrokerResponse(error_code=0, error_message=None)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, published, shown
+from raftlog.broker.controller_requests import ask, truncate_message, wait_for_image
 from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UPGRADE,
@@ -36,7 +36,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     updates = tuple(_update(version, each) for each in message.feature_updates)
     asked = UpdateFeatures(updates, getattr(message, "validate_only", False))
     reply = await ask(broker, asked, FeatureResults, timeout_ms=message.timeout)
-    await published(broker, lambda image: image.features_epoch >= reply.features_epoch)
+    await wait_for_image(broker, lambda image: image.features_epoch >= reply.features_epoch)
     return _response(version, reply.results)
 
 
@@ -51,7 +51,7 @@ def _update(version: int, wanted: Any) -> FeatureUpdate:
 def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
     make = response_builders(API_KEY, version)
     failed = next((each for each in results if each.error_code), None)
-    because = failed and shown(
+    because = failed and truncate_message(
         f"The update failed for all features since the following feature had an error: {failed.error_message}"
     )
     if version > _RESULTS_UNTIL:
@@ -61,7 +61,7 @@ def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
         make.UpdatableFeatureResult(
             feature=each.name,
             error_code=each.error_code or (failed.error_code if failed else 0),
-            error_message=shown(each.error_message) or because,
+            error_message=truncate_message(each.error_message) or because,
         )
         for each in results
     )
