@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
@@ -239,26 +239,6 @@ def _of_all_brokers(call: Call) -> _Resource:
     return _Resource(call, BROKER, "")
 
 
-async def list_topic_configs(call: Call) -> ConfigList:
-    return await _of_topic(call).page()
-
-
-async def get_topic_config(call: Call) -> Config:
-    return await _of_topic(call).one()
-
-
-async def put_topic_config(call: Call) -> None:
-    await _of_topic(call).put()
-
-
-async def reset_topic_config(call: Call) -> None:
-    await _of_topic(call).reset()
-
-
-async def alter_topic_configs(call: Call) -> None:
-    await _of_topic(call).alter(call.body.data, validate_only=call.body.validate_only)
-
-
 async def list_all_topic_configs(call: Call) -> ConfigList:
     """The configs of all topics that differ from the defaults of their brokers; only those shown are asked for."""
     image = image_of(call)
@@ -284,71 +264,39 @@ def _pieces(wanted: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Sequence[
         yield some
 
 
-async def list_broker_configs(call: Call) -> ConfigList:
-    return await _of_broker(call).page()
+def _routes(
+    kind: str, path: str, resource_of: Callable[[Call], _Resource], *summaries: str
+) -> tuple[Route, ...]:
+    """Return the routes that list, describe, set, reset and alter the configs of one kind of resource."""
 
+    async def list_configs(call: Call) -> ConfigList:
+        return await resource_of(call).page()
 
-async def get_broker_config(call: Call) -> Config:
-    return await _of_broker(call).one()
+    async def get_config(call: Call) -> Config:
+        return await resource_of(call).one()
 
+    async def put_config(call: Call) -> None:
+        await resource_of(call).put()
 
-async def put_broker_config(call: Call) -> None:
-    await _of_broker(call).put()
+    async def reset_config(call: Call) -> None:
+        await resource_of(call).reset()
 
+    async def alter_configs(call: Call) -> None:
+        await resource_of(call).alter(call.body.data, validate_only=call.body.validate_only)
 
-async def reset_broker_config(call: Call) -> None:
-    await _of_broker(call).reset()
-
-
-async def alter_broker_configs(call: Call) -> None:
-    await _of_broker(call).alter(call.body.data, validate_only=call.body.validate_only)
-
-
-async def list_group_configs(call: Call) -> ConfigList:
-    return await _of_group(call).page()
-
-
-async def get_group_config(call: Call) -> Config:
-    return await _of_group(call).one()
-
-
-async def put_group_config(call: Call) -> None:
-    await _of_group(call).put()
-
-
-async def reset_group_config(call: Call) -> None:
-    await _of_group(call).reset()
-
-
-async def alter_group_configs(call: Call) -> None:
-    await _of_group(call).alter(call.body.data, validate_only=call.body.validate_only)
-
-
-async def list_cluster_configs(call: Call) -> ConfigList:
-    return await _of_all_brokers(call).page()
-
-
-async def get_cluster_config(call: Call) -> Config:
-    return await _of_all_brokers(call).one()
-
-
-async def put_cluster_config(call: Call) -> None:
-    await _of_all_brokers(call).put()
-
-
-async def reset_cluster_config(call: Call) -> None:
-    await _of_all_brokers(call).reset()
-
-
-async def alter_cluster_configs(call: Call) -> None:
-    await _of_all_brokers(call).alter(call.body.data, validate_only=call.body.validate_only)
+    for each in (list_configs, get_config, put_config, reset_config, alter_configs):
+        each.__name__ = each.__name__.replace("_", f"_{kind}_")  # the operation's id in the OpenAPI document
+    listed, described, put, reset, altered = summaries
+    return (
+        Route("GET", path, list_configs, listed, ConfigList, query=Page),
+        Route("GET", f"{path}/{{name}}", get_config, described, Config),
+        Route("PUT", f"{path}/{{name}}", put_config, put, body=NewValue, status=204),
+        Route("DELETE", f"{path}/{{name}}", reset_config, reset, status=204),
+        Route("POST", f"{path}:alter", alter_configs, altered, body=Changes, status=204),
+    )
 
 
 CLUSTER: Final = "/v3/clusters/{cluster_id}"
-TOPICS: Final = f"{CLUSTER}/topics/{{topic_name}}/configs"
-BROKERS: Final = f"{CLUSTER}/brokers/{{broker_id:int}}/configs"
-GROUPS: Final = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}/configs"
-DEFAULTS: Final = f"{CLUSTER}/broker-configs"
 ROUTES: Final = (
     Route(
         "GET",
@@ -358,70 +306,44 @@ ROUTES: Final = (
         ConfigList,
         query=Page,
     ),
-    Route("GET", TOPICS, list_topic_configs, "List a topic's configs", ConfigList, query=Page),
-    Route("GET", f"{TOPICS}/{{name}}", get_topic_config, "Describe one of a topic's configs", Config),
-    Route("PUT", f"{TOPICS}/{{name}}", put_topic_config, "Set a topic's config", body=NewValue, status=204),
-    Route("DELETE", f"{TOPICS}/{{name}}", reset_topic_config, "Reset a topic's config", status=204),
-    Route(
-        "POST",
-        f"{TOPICS}:alter",
-        alter_topic_configs,
+    *_routes(
+        "topic",
+        f"{CLUSTER}/topics/{{topic_name}}/configs",
+        _of_topic,
+        "List a topic's configs",
+        "Describe one of a topic's configs",
+        "Set a topic's config",
+        "Reset a topic's config",
         "Alter several configs of a topic",
-        body=Changes,
-        status=204,
     ),
-    Route("GET", BROKERS, list_broker_configs, "List a broker's configs", ConfigList, query=Page),
-    Route("GET", f"{BROKERS}/{{name}}", get_broker_config, "Describe one of a broker's configs", Config),
-    Route(
-        "PUT", f"{BROKERS}/{{name}}", put_broker_config, "Set a broker's config", body=NewValue, status=204
-    ),
-    Route("DELETE", f"{BROKERS}/{{name}}", reset_broker_config, "Reset a broker's config", status=204),
-    Route(
-        "POST",
-        f"{BROKERS}:alter",
-        alter_broker_configs,
+    *_routes(
+        "broker",
+        f"{CLUSTER}/brokers/{{broker_id:int}}/configs",
+        _of_broker,
+        "List a broker's configs",
+        "Describe one of a broker's configs",
+        "Set a broker's config",
+        "Reset a broker's config",
         "Alter configs of a broker",
-        body=Changes,
-        status=204,
     ),
-    Route("GET", GROUPS, list_group_configs, "List a group's configs", ConfigList, query=Page),
-    Route("GET", f"{GROUPS}/{{name}}", get_group_config, "Describe one of a group's configs", Config),
-    Route("PUT", f"{GROUPS}/{{name}}", put_group_config, "Set a group's config", body=NewValue, status=204),
-    Route("DELETE", f"{GROUPS}/{{name}}", reset_group_config, "Reset a group's config", status=204),
-    Route(
-        "POST",
-        f"{GROUPS}:alter",
-        alter_group_configs,
+    *_routes(
+        "group",
+        f"{CLUSTER}/consumer-groups/{{consumer_group_id}}/configs",
+        _of_group,
+        "List a group's configs",
+        "Describe one of a group's configs",
+        "Set a group's config",
+        "Reset a group's config",
         "Alter several configs of a group",
-        body=Changes,
-        status=204,
     ),
-    Route(
-        "GET",
-        DEFAULTS,
-        list_cluster_configs,
+    *_routes(
+        "cluster",
+        f"{CLUSTER}/broker-configs",
+        _of_all_brokers,
         "List the dynamic defaults of all brokers",
-        ConfigList,
-        query=Page,
-    ),
-    Route("GET", f"{DEFAULTS}/{{name}}", get_cluster_config, "Describe one default of all brokers", Config),
-    Route(
-        "PUT",
-        f"{DEFAULTS}/{{name}}",
-        put_cluster_config,
+        "Describe one default of all brokers",
         "Set a default of all brokers",
-        body=NewValue,
-        status=204,
-    ),
-    Route(
-        "DELETE", f"{DEFAULTS}/{{name}}", reset_cluster_config, "Reset a default of all brokers", status=204
-    ),
-    Route(
-        "POST",
-        f"{DEFAULTS}:alter",
-        alter_cluster_configs,
+        "Reset a default of all brokers",
         "Alter defaults of all brokers",
-        body=Changes,
-        status=204,
     ),
 )
