@@ -28,6 +28,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests
 
 # The same code on a simulated loop, disk and network, a world per seed. SIM="--seeds 1..5000 --keep-going" sweeps on.
 sim: $(STAMP)

@@ -56,10 +56,10 @@ ROOM = Account("bodies", 1 << 30)
 def read(body: Dripping, limits: Limits | None = None, bodies: Account | None = None) -> Run[list[Any]]:
     """Return all rounds, in virtual time."""
 
-    async def story(_: object) -> list[Any]:
+    async def scenario(_: object) -> list[Any]:
         return [list(each) async for each in rounds(body, Numbered, limits or Limits(), bodies or ROOM)]
 
-    return simulate(story)
+    return simulate(scenario)
 
 
 def fault(found: Any) -> tuple[int, str]:

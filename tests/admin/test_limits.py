@@ -32,14 +32,14 @@ POST = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r
 
 
 def served(
-    story: Callable[[AdminServer], Awaitable[Any]],
+    scenario: Callable[[AdminServer], Awaitable[Any]],
     limits: Limits | None = None,
     *,
     settings: Mapping[str, str] | None = None,
     seen: list[NodeView] | None = None,
     bodies: Account | None = None,
 ) -> Any:
-    """Tell a story of a server without a node behind it, whose view is added to `seen`."""
+    """Tell a scenario of a server without a node behind it, whose view is added to `seen`."""
 
     async def told() -> Any:
         config = load_config(flags={"raftlog.admin.listener": "127.0.0.1:0", **(settings or {})})
@@ -51,7 +51,7 @@ def served(
         await api.start()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await story(api)
+                return await scenario(api)
         finally:
             await api.stop()
 
@@ -102,7 +102,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out() -> None:
     """Each takes a file that a log may need; the sweep comes too late for a flood."""
 
-    async def story(api: AdminServer) -> None:
+    async def scenario(api: AdminServer) -> None:
         crowd = [await asyncio.open_connection(*api.address) for _ in range(5 * MOST)]
         assert b'"alive"' in await answered(api, b"/v1/live")
         cut = [asyncio.ensure_future(reader.read()) for reader, _ in crowd]
@@ -113,7 +113,7 @@ def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out() -> None:
         for _, writer in crowd:
             writer.close()
 
-    served(story, Limits(connections=MOST, sweep_s=NEVER_S))
+    served(scenario, Limits(connections=MOST, sweep_s=NEVER_S))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_connection_that_is_busy_is_not_idle(monkeypatch: pytest.MonkeyPatch) ->
         await swept.wait()
         return "at last"
 
-    async def story(api: AdminServer) -> bytes:
+    async def scenario(api: AdminServer) -> bytes:
         slow = asyncio.ensure_future(answered(api, b"/v1/long"))
         for _ in range(2):  # the second idle one comes, and goes, while the slow one is answered
             assert await sent(api, b"") == b""
@@ -143,7 +143,7 @@ def test_connection_that_is_busy_is_not_idle(monkeypatch: pytest.MonkeyPatch) ->
         return await slow
 
     monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/long", wait_long, "Wait", str),))
-    assert served(story, Limits(idle_s=SOON_S, sweep_s=SOON_S / 5)).endswith(b'"at last"')
+    assert served(scenario, Limits(idle_s=SOON_S, sweep_s=SOON_S / 5)).endswith(b'"at last"')
 
 
 @pytest.mark.usefixtures("routes")
@@ -162,7 +162,7 @@ def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
     """One too many is 503, and what it had sent is forgotten with it."""
     bodies = Account("bodies", 110)
 
-    async def story(api: AdminServer) -> bytes:
+    async def scenario(api: AdminServer) -> bytes:
         _, slow = await asyncio.open_connection(*api.address)
         slow.write(POST % (b"/v1/take", 99) + b'{"a": "' + b"x" * 50)
         while bodies.used < 50:
@@ -178,7 +178,7 @@ def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
         slow.close()
         return text
 
-    text = served(story, bodies=bodies)
+    text = served(scenario, bodies=bodies)
     assert text.startswith(b"HTTP/1.1 503")
     assert b"may have 110 bytes together" in text
 
@@ -204,7 +204,7 @@ def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
         while True:
             await send(answer, b"x" * (1 << 20), call.raw, within_s=call.limits.chunk_s)
 
-    async def story(api: AdminServer) -> None:
+    async def scenario(api: AdminServer) -> None:
         _, writer = await asyncio.open_connection(*api.address)
         writer.write(b"GET /v1/pour HTTP/1.1\r\nHost: localhost\r\n\r\n")
         while not seen[0].answers:
@@ -213,7 +213,7 @@ def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
         writer.close()
 
     monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", str),))
-    served(story, Limits(chunk_s=SOON_S), seen=seen)
+    served(scenario, Limits(chunk_s=SOON_S), seen=seen)
     assert set(seen[0].answers) == {server.CLIENT_LEFT}
     assert "admin_request_failed" not in "".join(capsys.readouterr())
 
@@ -226,7 +226,7 @@ def test_client_that_hangs_up_in_its_body_is_no_failure_of_the_node(
     """No error in the log, no 500 in the numbers; the audit log says how it ended."""
     seen: list[NodeView] = []
 
-    async def story(api: AdminServer) -> None:
+    async def scenario(api: AdminServer) -> None:
         _, writer = await asyncio.open_connection(*api.address)
         writer.write(POST % (path, 99) + b'{"half')
         await writer.drain()
@@ -235,7 +235,7 @@ def test_client_that_hangs_up_in_its_body_is_no_failure_of_the_node(
         while not seen[0].answers[server.CLIENT_LEFT]:
             assert b'"alive"' in await answered(api, b"/v1/live")
 
-    served(story, seen=seen)
+    served(scenario, seen=seen)
     assert set(seen[0].answers) == {200, server.CLIENT_LEFT}
     written = "".join(capsys.readouterr())
     assert "admin_request_failed" not in written
@@ -328,7 +328,7 @@ def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
         text = await sent(api, head % (path, token.encode()))
         return int(text.split(b" ", 2)[1]), text
 
-    async def story(api: AdminServer) -> None:
+    async def scenario(api: AdminServer) -> None:
         assert (await answered(api, b"/v3/clusters")).startswith(b"HTTP/1.1 401")
         assert (await status(api, "right-token-0123456789"))[0] == 200
         assert [(await status(api, "wrong"))[0] for _ in range(20)] == [401] * 20
@@ -340,7 +340,7 @@ def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
         assert (await status(api, "wrong", b"/v1/live"))[0] == 200
         assert (await answered(api, b"/v3/clusters")).startswith(b"HTTP/1.1 401")
 
-    served(story, settings={"raftlog.admin.tokens.file": str(tmp_path / "tokens")})
+    served(scenario, settings={"raftlog.admin.tokens.file": str(tmp_path / "tokens")})
 
 
 @needs_openssl
@@ -348,7 +348,7 @@ def test_handshakes_under_way_are_bounded_in_number_and_time(tmp_path: Path) -> 
     """Who says nothing keeps a place for a moment only; beyond so many of them the next is refused."""
     certificate = make_certificate(tmp_path)
 
-    async def story(api: AdminServer) -> None:
+    async def scenario(api: AdminServer) -> None:
         silent = [await asyncio.open_connection(*api.address) for _ in range(3)]
         assert await _all_of(silent[2][0]) == b""
         assert b'"alive"' in await _secure(api, certificate)
@@ -360,7 +360,7 @@ def test_handshakes_under_way_are_bounded_in_number_and_time(tmp_path: Path) -> 
         "raftlog.admin.ssl.certificate": str(certificate.path),
         "raftlog.admin.ssl.key": str(certificate.key),
     }
-    served(story, Limits(handshakes=2, handshake_s=4 * SOON_S), settings=settings)
+    served(scenario, Limits(handshakes=2, handshake_s=4 * SOON_S), settings=settings)
 
 
 async def _all_of(reader: asyncio.StreamReader) -> bytes:

@@ -251,7 +251,7 @@ def test_group_its_member_and_its_lag(api: Api, cluster: AdminCluster) -> None:
         message = next(
             each for _ in range(100) if (each := consumer.poll(0.3)) is not None and not each.error()
         )
-        consumer.commit(message, asynchronous=False)
+        consumer.commit(message=message, asynchronous=False)
         (lag,) = api.get("/consumer-groups/readers/lags").body["data"]
         assert (lag["current_offset"], lag["log_end_offset"], lag["lag"], lag["client_id"]) == (
             1,

@@ -268,14 +268,14 @@ T = TypeVar("T")
 Scenario = Callable[[BrokerCluster], Coroutine[Any, Any, T]]
 
 
-def run_scenario(story: Scenario[T], *, seed: int = 0, size: int = 3, **settings: str) -> Run[T]:
-    """Run a story in a world of `size` brokers that have started; at its end all of them are killed."""
+def run_scenario(scenario: Scenario[T], *, seed: int = 0, size: int = 3, **settings: str) -> Run[T]:
+    """Run a scenario in a world of `size` brokers that have started; at its end all of them are killed."""
 
     async def program(loop: SimLoop) -> T:
         world = BrokerCluster(loop, size, **settings)
         await world.start()
         try:
-            return await story(world)
+            return await scenario(world)
         finally:
             for broker in world.brokers.values():
                 broker.host.crash()

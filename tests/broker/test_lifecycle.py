@@ -73,11 +73,11 @@ def refuse(error: KafkaError) -> Callable[..., Reply]:
     return answer
 
 
-def run_scenario(story: Callable[[FakeController, asyncio.Task[None]], Awaitable[Any]]) -> Any:
+def run_scenario(scenario: Callable[[FakeController, asyncio.Task[None]], Awaitable[Any]]) -> Any:
     async def program(loop: SimLoop) -> Any:
         desk = FakeController()
         task = loop.create_task(desk.lifecycle.run())
-        result = await story(desk, task)
+        result = await scenario(desk, task)
         task.cancel()
         return result
 
@@ -87,19 +87,19 @@ def run_scenario(story: Callable[[FakeController, asyncio.Task[None]], Awaitable
 def test_heartbeats_carry_the_epoch_of_this_registration() -> None:
     """KIP-631; one every broker.heartbeat.interval.ms."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
         await asyncio.sleep(5)
         assert {each.broker_epoch for each in desk.beats()} == {1}
         assert 9 <= len(desk.beats()) <= 11
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_the_doors_open_once_the_image_holds_the_registration_and_before_the_first_heartbeat() -> None:
     """A client that came earlier would be told of the past: of topics that are gone, or not yet of new ones."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         desk.image = msgspec.structs.replace(EMPTY_IMAGE, offset=1)  # all but the registration itself
         await asyncio.sleep(5)
         assert len(desk.asked) == 1 and not desk.doors_opened_after
@@ -110,13 +110,13 @@ def test_the_doors_open_once_the_image_holds_the_registration_and_before_the_fir
         await asyncio.sleep(5)
         assert desk.doors_opened_after == [1]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_of_a_stale_epoch_registers_anew_and_takes_no_part_meanwhile() -> None:
     """Another incarnation, or an unregistration, ended this one's epoch."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
         desk.register = refuse(NotController())
         desk.beat = refuse(StaleBrokerEpoch())
@@ -126,13 +126,13 @@ def test_a_broker_of_a_stale_epoch_registers_anew_and_takes_no_part_meanwhile() 
         await desk.lifecycle.unfenced.wait()
         assert desk.lifecycle.broker_epoch == 2
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_refusal_is_said_once_and_tried_until_it_ends() -> None:
     """A second process with this node.id, say: an operator must read it, but not twenty times a second."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         desk.register = refuse(DuplicateBrokerRegistration("broker 1 runs already, as another process"))
         with capture_logs() as logs:
             await asyncio.sleep(3)
@@ -141,36 +141,36 @@ def test_a_refusal_is_said_once_and_tried_until_it_ends() -> None:
         desk.register = desk.next_epoch
         await asyncio.wait_for(desk.lifecycle.unfenced.wait(), 1)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_that_there_is_no_controller_at_the_moment_is_no_warning() -> None:
     """It passes by itself, at every failover."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         desk.register = refuse(RequestTimedOut())
         with capture_logs() as logs:
             await asyncio.sleep(3)
         assert not [each for each in logs if each["log_level"] == "warning"]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_foreign_cluster_ends_the_broker() -> None:
     """Nothing that it holds belongs there."""
 
-    async def story(desk: FakeController, task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         desk.register = refuse(InconsistentClusterId("broker 1 belongs to cluster x, this is y"))
         await asyncio.wait_for(task, 1)
         assert isinstance(desk.lifecycle.fatal, InconsistentClusterId)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_cannot_register_in_time_gives_up_and_says_why() -> None:
     """initial.broker.registration.timeout.ms: whoever starts nodes learns that one never came up."""
 
-    async def story(desk: FakeController, task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         time = asyncio.get_running_loop().time
         desk.register = refuse(DuplicateBrokerRegistration("another broker 1 is alive"))
         began_at = time()
@@ -179,13 +179,13 @@ def test_a_broker_that_cannot_register_in_time_gives_up_and_says_why() -> None:
         assert "initial.broker.registration.timeout.ms" in str(desk.lifecycle.fatal)
         assert "another broker 1 is alive" in str(desk.lifecycle.fatal)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_was_registered_once_never_gives_up() -> None:
     """The setting is about the first time: later the controller may be away for long."""
 
-    async def story(desk: FakeController, task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
         desk.beat = refuse(StaleBrokerEpoch())
         desk.register = refuse(RequestTimedOut())
@@ -193,13 +193,13 @@ def test_a_broker_that_was_registered_once_never_gives_up() -> None:
         assert not task.done()
         desk.register = desk.next_epoch
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_says_how_late_its_loop_is_and_waits_for_answers_the_longer() -> None:
     """A heartbeat that was given up closed its connection, by which the controller took the broker for lost."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         waits: list[float | None] = []
         submit = desk.lifecycle._submit
 
@@ -215,13 +215,13 @@ def test_a_broker_says_how_late_its_loop_is_and_waits_for_answers_the_longer() -
         assert desk.beats()[-1].late_ms == 900
         assert before is not None and waits[-1] == before + desk.lifecycle.lateness.patience_s
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_asks_for_leave_until_it_may_go() -> None:
     """KIP-631: want_shut_down, until the controller says should_shut_down."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
 
         def answer(asked: BrokerHeartbeat) -> Reply:
@@ -231,13 +231,13 @@ def test_a_broker_asks_for_leave_until_it_may_go() -> None:
         assert await desk.lifecycle.controlled_shutdown()
         assert sum(each.want_shutdown for each in desk.beats()) == 3
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_leave_is_waited_for_only_so_long_and_only_by_who_is_registered() -> None:
     """Without a controller a node stops all the same."""
 
-    async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         time = asyncio.get_running_loop().time
         began_at = time()
         desk.register = desk.beat = refuse(NotController())
@@ -248,13 +248,13 @@ def test_leave_is_waited_for_only_so_long_and_only_by_who_is_registered() -> Non
         assert not await desk.lifecycle.controlled_shutdown()
         assert 5 <= time() - began_at - 1 < 5.1
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_was_unregistered_stays_out_until_it_is_started_anew() -> None:
     """Somebody wanted it to be gone: it takes no part, asks for nothing, says so once, and stops at once."""
 
-    async def story(desk: FakeController, task: asyncio.Task[None]) -> None:
+    async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         await asyncio.sleep(1)
         assert desk.lifecycle.unfenced.is_set()
         desk.beat = refuse(BrokerIdNotRegistered())
@@ -268,4 +268,4 @@ def test_a_broker_that_was_unregistered_stays_out_until_it_is_started_anew() -> 
         assert not task.done()
         assert not await desk.lifecycle.controlled_shutdown()
 
-    run_scenario(story)
+    run_scenario(scenario)

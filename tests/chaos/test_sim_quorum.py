@@ -62,8 +62,8 @@ async def vote_and_lose_power(loop: SimLoop) -> None:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.045)  # the vote has arrived, the leader's first word has not
     world.crash(voter)
-    for node in (voter, 3):
-        loop.cut(world.hosts[leader], world.hosts[node])
+    for away in (voter, 3):
+        loop.cut(world.hosts[leader], world.hosts[away])
     world.boot(voter, 3)
     leaders: dict[int, int] = {}
     for _ in range(300):

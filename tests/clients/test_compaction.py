@@ -18,7 +18,7 @@ from tests.clients.with_kafka_python import KafkaPython
 from tests.kit.marks import taste
 from tests.kit.waits import until
 
-LIBRARIES = [Confluent, KafkaPython, Aiokafka]
+LIBRARIES: list[type[Any]] = [Confluent, KafkaPython, Aiokafka]
 each_library = pytest.mark.parametrize("library", taste([Aiokafka], LIBRARIES), ids=lambda each: each.name)
 CONFIGS = {
     "cleanup_policy": "compact",

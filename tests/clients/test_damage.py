@@ -28,7 +28,7 @@ from tests.clients.with_kafka_python import KafkaPython
 from tests.kit.marks import nightly, taste
 from tests.kit.waits import PATIENCE_S, until
 
-LIBRARIES = [Confluent, KafkaPython, Aiokafka]
+LIBRARIES: list[type[Any]] = [Confluent, KafkaPython, Aiokafka]
 DAMAGE = {"log_damaged", "log_damage_set_aside", "damaged_log_cut", "damaged_replica_leads", "isr_lost"}
 ACCEPTED = {"damaged_log_accepted", "unclean_leader_election_asked_for", "unclean_leader_elected"}
 VALUES = [b"%06d" % number * 100 for number in range(2_000)]

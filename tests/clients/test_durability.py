@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
 from tests.kit.marks import taste
 
-LIBRARIES = [Confluent, KafkaPython, Aiokafka]
+LIBRARIES: list[type[Any]] = [Confluent, KafkaPython, Aiokafka]
 SOME = 150
 each_library = pytest.mark.parametrize("library", taste([KafkaPython], LIBRARIES), ids=lambda each: each.name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
 from tests.kit.marks import nightly, taste
 
-LIBRARIES = [Confluent, KafkaPython, Aiokafka]
+LIBRARIES: list[type[Any]] = [Confluent, KafkaPython, Aiokafka]
 SOME = 200
 each_library = pytest.mark.parametrize("library", taste([Confluent], LIBRARIES), ids=lambda each: each.name)
 Harm = Callable[[Cluster, int], None]

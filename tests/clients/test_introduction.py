@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
 from tests.kit.waits import run
 
-LIBRARIES = [Confluent, KafkaPython, Aiokafka]
+LIBRARIES: list[type[Any]] = [Confluent, KafkaPython, Aiokafka]
 NUM_PARTITIONS = 4
 KEYS = [b"alice", b"bob", b"carol", b"dave", b"", b"\x00\xff"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from raftlog.base.errors import (
     IneligibleReplica,
     InvalidRequest,
     InvalidUpdateVersion,
+    KafkaError,
     NotController,
     StaleBrokerEpoch,
     UnknownTopicId,
@@ -63,7 +65,7 @@ def test_unchanged_isr_writes_nothing(world: ControllerCluster) -> None:
     ],
 )
 def test_change_is_fenced_by_every_epoch(
-    world: ControllerCluster, overrides: dict[str, object], error: type[Exception]
+    world: ControllerCluster, overrides: dict[str, Any], error: type[KafkaError]
 ) -> None:
     """Stale or foreign changes are refused and change nothing."""
     world.die(1)

@@ -11,6 +11,7 @@ from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
+    KafkaError,
     PolicyViolation,
     UnknownTopicOrPartition,
 )
@@ -87,7 +88,7 @@ def test_append_and_subtract_start_from_what_holds(world: ControllerCluster) -> 
     ],
 )
 def test_faulty_operations_change_nothing(
-    world: ControllerCluster, op: ConfigOp, error: type[Exception]
+    world: ControllerCluster, op: ConfigOp, error: type[KafkaError]
 ) -> None:
     """A resource is altered wholly or not at all."""
     batches = len(world.journal)
@@ -106,7 +107,7 @@ def test_faulty_operations_change_nothing(
     ],
 )
 def test_unknown_resources_are_told_apart(
-    world: ControllerCluster, resource: tuple[str, str], error: type[Exception]
+    world: ControllerCluster, resource: tuple[str, str], error: type[KafkaError]
 ) -> None:
     """Each kind of resource has its own code."""
     assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=resource) == error.code

@@ -1,4 +1,4 @@
-"""The one rule for leader and ISR, as stories of brokers that come and go (Architecture 'Liveness', KIP-841)."""
+"""The one rule for leader and ISR, as scenarios of brokers that come and go (Architecture 'Liveness', KIP-841)."""
 
 from __future__ import annotations
 

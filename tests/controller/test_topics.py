@@ -14,6 +14,7 @@ from raftlog.base.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    KafkaError,
     PolicyViolation,
     TopicAlreadyExists,
     TopicDeletionDisabled,
@@ -112,7 +113,7 @@ def test_legal_names_are_taken(world: ControllerCluster, name: str) -> None:
     ],
 )
 def test_impossible_topics_are_refused(
-    world: ControllerCluster, topic: NewTopic, error: type[Exception]
+    world: ControllerCluster, topic: NewTopic, error: type[KafkaError]
 ) -> None:
     """Each with its own code, and the topics beside it in the request are created."""
     world.create("old")
@@ -242,7 +243,7 @@ def test_growing_adds_partitions_with_the_same_replication(world: ControllerClus
     ],
 )
 def test_impossible_growth_is_refused(
-    world: ControllerCluster, wanted: NewPartitions, error: type[Exception]
+    world: ControllerCluster, wanted: NewPartitions, error: type[KafkaError]
 ) -> None:
     """Each with its own code, nothing changes."""
     for topic in ("t", *INTERNAL_TOPICS):

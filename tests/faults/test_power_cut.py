@@ -133,21 +133,21 @@ class Story:
 def test_after_any_story_a_power_cut_leaves_only_what_it_may(folder: Path) -> None:
     """What was synced is there to the byte, names are those of some moment since the last sync of their folder."""
     for seed in range(150):
-        story = Story(folder / str(seed), seed)
-        story.run(40)
-        cut_power([story.root], random.Random(seed))
-        assert not story.platter.complaint(Path(story.root)), f"seed {seed}"
-        assert not aside(story.root).exists()
+        scenario = Story(folder / str(seed), seed)
+        scenario.run(40)
+        cut_power([scenario.root], random.Random(seed))
+        assert not scenario.platter.complaint(Path(scenario.root)), f"seed {seed}"
+        assert not aside(scenario.root).exists()
 
 
 def test_a_merciless_power_cut_leaves_exactly_what_was_synced(folder: Path) -> None:
     """Contents of the last sync of each file, under the names of the last sync of each folder."""
     for seed in range(100):
-        story = Story(folder / str(seed), seed)
-        story.run(40)
-        cut_power([story.root], None)
-        story.platter.crash()
-        assert not story.platter.complaint(Path(story.root)), f"seed {seed}"
+        scenario = Story(folder / str(seed), seed)
+        scenario.run(40)
+        cut_power([scenario.root], None)
+        scenario.platter.crash()
+        assert not scenario.platter.complaint(Path(scenario.root)), f"seed {seed}"
 
 
 def test_what_is_written_while_a_sync_is_under_way_is_not_durable_by_it(data: str) -> None:
@@ -174,18 +174,20 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_durable_by_it(data: st
 def test_a_power_cut_after_everything_was_synced_changes_nothing(folder: Path) -> None:
     """Nothing at risk, nothing lost: contents and names are all those of the last moment."""
     for seed in range(20):
-        story = Story(folder / str(seed), seed)
-        story.run(60)
-        for path, _, names in os.walk(story.root):
+        scenario = Story(folder / str(seed), seed)
+        scenario.run(60)
+        for path, _, names in os.walk(scenario.root):
             for name in names:
-                file = story.disk.open(f"{path}/{name}")
+                file = scenario.disk.open(f"{path}/{name}")
                 file.sync()
                 file.close()
-            story.disk.sync_dir(path)
-        before = {path: path.read_bytes() for path in Path(story.root).rglob("*") if path.is_file()}
-        assert at_risk([story.root]) == {}
-        assert cut_power([story.root], random.Random(seed)) == (0, 0)
-        assert before == {path: path.read_bytes() for path in Path(story.root).rglob("*") if path.is_file()}
+            scenario.disk.sync_dir(path)
+        before = {path: path.read_bytes() for path in Path(scenario.root).rglob("*") if path.is_file()}
+        assert at_risk([scenario.root]) == {}
+        assert cut_power([scenario.root], random.Random(seed)) == (0, 0)
+        assert before == {
+            path: path.read_bytes() for path in Path(scenario.root).rglob("*") if path.is_file()
+        }
 
 
 def test_unsynced_bytes_are_lost_torn_or_kept(data: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -42,7 +43,7 @@ def test_a_failing_disk_fails_operations_of_one_kind(disk: TroubledDisk, data: s
     """EIO for those; the others work."""
     disk.write_file(f"{data}/a", b"content")
     file = disk.open(f"{data}/a")
-    calls = {
+    calls: dict[str, list[Callable[[], object]]] = {
         "read": [
             lambda: file.pread(1, 0),
             lambda: file.pread_cached(1, 0),

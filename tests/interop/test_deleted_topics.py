@@ -32,7 +32,7 @@ def test_members_give_up_a_deleted_topic_at_once(cluster: Cluster) -> None:
     for each in made.values():
         each.result(PATIENCE_S)
 
-    async def story() -> None:
+    async def scenario() -> None:
         members = [
             AIOKafkaConsumer(
                 bootstrap_servers=servers,
@@ -57,4 +57,4 @@ def test_members_give_up_a_deleted_topic_at_once(cluster: Cluster) -> None:
             for each in members:
                 await asyncio.wait_for(each.stop(), PATIENCE_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -110,11 +110,11 @@ class HangingTransactionCluster:
         return producer
 
 
-def run_scenario(story: Callable[[HangingTransactionCluster], Coroutine[Any, Any, None]]) -> None:
+def run_scenario(scenario: Callable[[HangingTransactionCluster], Coroutine[Any, Any, None]]) -> None:
     async def program(loop: SimLoop) -> None:
         world = HangingTransactionCluster(loop)
         await world.begin()
-        await story(world)
+        await scenario(world)
 
     simulate(program, seed=3)
 
@@ -122,7 +122,7 @@ def run_scenario(story: Callable[[HangingTransactionCluster], Coroutine[Any, Any
 def test_a_transaction_that_hangs_is_found_and_ended() -> None:
     """Nobody coordinates it, so the last stable offset stands still, until an operator has it aborted."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         with pytest.raises(TransactionalIdNotFound):
             await world.ask(lambda survey: survey.one("nobody"))
         offset = await world.write(LOST)
@@ -140,13 +140,13 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
         ]
         assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
     """To abort it in a partition behind its coordinator's back could take away what its producer hears is committed."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         producer = await world.add("x")
         offset = await world.write(producer)
         assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
@@ -158,7 +158,7 @@ def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
         described = await world.ask(lambda survey: survey.one("x"))
         assert (described.partitions, described.producer_id) == (frozenset({PLACE}), producer.producer_id)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 class SlowSurvey(TransactionSurvey):
@@ -177,7 +177,7 @@ class SlowSurvey(TransactionSurvey):
 def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: bool) -> None:
     """Its coordinator ended the one that an operator saw before it was asked, and classic clients keep their epoch."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         seen = await world.write(LOST)
 
         async def meanwhile() -> None:
@@ -202,13 +202,13 @@ def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: boo
         assert replica.log_end_offset == seen + 2 + goes_on
         assert replica.last_stable_offset == seen + 2
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
     """Its producer went on in the same partition after an operator had looked: the coordinator knows of that by now."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         seen = await world.write(LOST)
 
         async def meanwhile() -> None:
@@ -222,13 +222,13 @@ def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
         assert world.replica().last_stable_offset == seen
         assert world.replica().log_end_offset == seen + 2
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
     """A part of the ids has no leader: one of them may be the transaction's."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         await world.add("x")
         offset = await world.write(LOST)
         replica = world.replica()
@@ -238,4 +238,4 @@ def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
             await world.on(other, world.broker(other).survey.end_hanging(PLACE, offset))
         assert replica.last_stable_offset == offset
 
-    run_scenario(story)
+    run_scenario(scenario)

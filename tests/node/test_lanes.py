@@ -112,7 +112,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
 ) -> None:
     """Its leader keeps it for a second, on a connection on which the other partitions' markers do not come."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         stuck = await beside_the_other(world)
         node_id, slow, healthy = await two_ids(world, lambda node_id: node_id != world.leader())
         await_commit = Partition.await_commit
@@ -132,7 +132,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
         monkeypatch.undo()
         assert await waiting > STUCK_FOR_S
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
@@ -140,7 +140,7 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 ) -> None:
     """Its producer asks again and again, and another one's first batch is confirmed meanwhile as if it did not."""
 
-    async def story(world: HangingTransactionCluster) -> None:
+    async def scenario(world: HangingTransactionCluster) -> None:
         node_id, slow, healthy = await two_ids(world, lambda _: True)
         partitions = int(SETTINGS["transaction.state.log.num.partitions"])
         stuck = partition_for(slow[0], partitions)
@@ -163,7 +163,7 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 
         await world.on(asker, beside(world, verify, writer(slow), writer(healthy)))
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 async def beside(

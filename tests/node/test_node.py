@@ -224,7 +224,7 @@ def test_a_node_whose_end_takes_long_hands_over_first(fails: bool) -> None:
         node.broker.stop = take_long  # type: ignore[method-assign]
         began_at = cluster.loop.time()
         if fails:
-            cluster.nodes[leader].troubled = True  # it may end itself, so that the story goes on
+            cluster.nodes[leader].troubled = True  # it may end itself, so that the scenario goes on
             cluster.nodes[leader].host.call(node.fail, "something of ours is broken")
             assert node.control.quorum is not None
             await asyncio.sleep(0.01)

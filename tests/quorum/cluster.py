@@ -20,11 +20,11 @@ class RecordingStateMachine:
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
-        self.story: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def apply(self, data: bytes) -> None:
         self.data.append(data)
-        self.story.append(("apply", data))
+        self.calls.append(("apply", data))
 
     def snapshot(self) -> Callable[[], bytes]:
         captured = tuple(self.data)
@@ -32,10 +32,10 @@ class RecordingStateMachine:
 
     def restore(self, data: bytes) -> None:
         self.data = data.split(b"\n") if data else []
-        self.story.append(("restore", len(self.data)))
+        self.calls.append(("restore", len(self.data)))
 
     def leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
-        self.story.append(("leader", leader_id, term, leading))
+        self.calls.append(("leader", leader_id, term, leading))
 
 
 def bound_socket(port: int = 0) -> socket.socket:

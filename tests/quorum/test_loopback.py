@@ -64,7 +64,7 @@ def test_snapshots_are_taken_on_threads_and_installed(run: Callable[..., None], 
             == cluster.tapes[1].data
             == [*(b"%d" % each for each in range(200)), b"last"]
         )
-        assert cluster.tapes[3].story[0][0] in ("restore", "leader")
+        assert cluster.tapes[3].calls[0][0] in ("restore", "leader")
         await cluster.stop()
         names = sorted(path.name for path in (tmp_path / "1").iterdir())
         assert len(names) <= 3 and "quorum.wal" in names

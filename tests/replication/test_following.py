@@ -1,4 +1,6 @@
-"""The follower's side, and the stories of two or three replicas that KIP-101, KIP-279 and KIP-595 were written for."""
+"""The follower's side, and the scenarios of two or three replicas that KIP-101, KIP-279 and KIP-595 were written
+for.
+"""
 
 from __future__ import annotations
 

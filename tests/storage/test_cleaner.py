@@ -167,8 +167,8 @@ def test_a_marker_goes_after_its_horizon_once_nothing_of_its_transaction_is_left
     put(log, (b"first of its epoch", b"f"))
     put(log, (b"k", b"t"), producer=(7, 0, 0), transactional=True)
     end(log, 7, commit=True)
-    story = [(0, 1, 1), (1, 1, 0), (2, 1, 0), (DAY_MS + 1, 1, 0), (DAY_MS + 2, 0, 0)]
-    for step, (later_ms, markers, data) in enumerate(story):
+    scenario = [(0, 1, 1), (1, 1, 0), (2, 1, 0), (DAY_MS + 1, 1, 0), (DAY_MS + 2, 0, 0)]
+    for step, (later_ms, markers, data) in enumerate(scenario):
         if step == 1:  # the producer goes on: its first batch is no longer what it is known by
             for sequence in range(1, 6):
                 put(log, (b"k", b"t"), producer=(7, 0, sequence), transactional=True)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     CorruptMessage,
     InconsistentTopicId,
@@ -171,7 +172,7 @@ def test_a_short_cached_read_counts_as_cold() -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(file, name)
 
-        def pread_cached(self, size: int, position: int) -> bytes | None:
+        def pread_cached(self, size: int, position: int) -> Buffer | None:
             whole = file.pread_cached(size, position)
             return whole and whole[: size // 2]
 

@@ -44,7 +44,7 @@ def test_a_new_directory_is_marked_as_this_nodes(open_directory: Callable[..., L
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert lines == ["cluster.id=c", f"directory.id={encode_uuid(ID)}", "node.id=1", "version=1"]
     again = LogDirectory.open(
-        open_directory.disk,
+        open_directory.disk,  # type: ignore[attr-defined]
         "/data/logs",
         node_id=1,
         cluster_id=None,

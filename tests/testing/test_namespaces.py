@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ async def test_a_node_that_is_cut_off_is_fenced_and_comes_back_when_healed(tmp_p
     before = subprocess.run(["ip", "-br", "link"], capture_output=True, check=False).stdout
     place_file = read_places()["namespaces"]
     try:
-        place = await place_file.open(tmp_path, nodes=3, settings={}, seed=1)
+        place: Any = await place_file.open(tmp_path, nodes=3, settings={}, seed=1)
     except Unavailable as error:
         pytest.skip(str(error))
     try:

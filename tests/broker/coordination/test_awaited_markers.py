@@ -17,7 +17,7 @@ from tests.broker.coordination.transaction_broker import TransactionBroker, run_
 def test_the_next_transaction_begins_once_the_markers_of_the_one_before_are_written() -> None:
     """Markers take milliseconds, while simple clients come again only after their retry time."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.answers = [-1]  # the marker is written at the second try, some 20 ms later
         await end(world, producer)
@@ -25,13 +25,13 @@ def test_the_next_transaction_begins_once_the_markers_of_the_one_before_are_writ
         await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T1})))
         assert (await world.transactions.read("x")).partitions == {T1}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_request_waits_for_markers_so_long_at_most() -> None:
     """Its partition's leader may be gone for long: CONCURRENT_TRANSACTIONS, as ever, and no request is kept."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.down = {1}
         await end(world, producer)
@@ -42,50 +42,50 @@ def test_a_request_waits_for_markers_so_long_at_most() -> None:
             assert world.loop.time() - began_at == pytest.approx(MARKERS_AWAITED_S, abs=0.01)
         assert world.transactions.requests_awaiting_markers == 0
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_producer_that_takes_an_open_id_is_answered_at_once() -> None:
     """The transaction of the one before is aborted meanwhile."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         before = await begin(world, T0)
         after = await world.transactions.init_producer(InitProducerId("x", 60_000))
         assert after.producer_id == before.producer_id and after.epoch > before.epoch
         assert world.leaders.told() == [(1, False, *T0)]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_end_that_is_asked_for_again_is_answered_once_the_markers_are_written() -> None:
     """The first answer was lost, and the partitions are still being told."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.answers = [-1]
         assert await end(world, producer) == await end(world, producer)
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_several_requests_wait_for_the_same_markers() -> None:
     """Each is decided anew, in the order in which they came: the second producer that takes the id has it."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         await begin(world, T0)
         asked = [world.transactions.init_producer(InitProducerId("x", 60_000)) for _ in range(2)]
         first, second = await asyncio.gather(*asked)
         assert second.epoch == first.epoch + 1
         assert world.transactions.requests_awaiting_markers == 0
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_a_broker_asks_for_its_clients_does_not_wait() -> None:
     """The answers for others come in the same response, and it asks again itself."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.answers = [-1]
         await end(world, producer)
@@ -95,4 +95,4 @@ def test_what_a_broker_asks_for_its_clients_does_not_wait() -> None:
             await world.transactions.add_partitions_for_broker(request, within_s=1.0)
         assert world.loop.time() == began_at
 
-    run_scenario(story)
+    run_scenario(scenario)

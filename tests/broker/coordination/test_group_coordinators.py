@@ -50,15 +50,15 @@ FEW_BYTES = 20_000
 
 
 def run_scenario(
-    story: Callable[[GroupBroker], Awaitable[None]], *, with_topic: bool = True, **settings: object
+    scenario: Callable[[GroupBroker], Awaitable[None]], *, with_topic: bool = True, **settings: object
 ) -> None:
-    """Play a story on one broker."""
+    """Play a scenario on one broker."""
 
     async def program(loop: SimLoop) -> None:
         async def node() -> None:
             world = GroupBroker(host, with_topic=with_topic, **settings)
             await asyncio.sleep(0.1)
-            await story(world)
+            await scenario(world)
             await world.groups.close()
 
         host = loop.host("b1")
@@ -87,7 +87,7 @@ async def join(world: GroupBroker) -> str:
 def test_the_first_group_has_the_offsets_topic_made() -> None:
     """50 compacted partitions, as many replicas as there are brokers (at most 3); made once for many askers."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         found = await asyncio.gather(*(world.groups.find(f"g{index}") for index in range(5)))
         assert found == [1] * 5
         assert len(world.submitted) == 1
@@ -101,7 +101,7 @@ def test_the_first_group_has_the_offsets_topic_made() -> None:
         with pytest.raises(InvalidGroupId):
             await world.groups.find("")
 
-    run_scenario(story, with_topic=False)
+    run_scenario(scenario, with_topic=False)
 
 
 def test_a_commit_survives_the_kill_of_every_node() -> None:
@@ -186,7 +186,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
 def test_requests_wait_until_the_partition_is_read_back() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS while the log is read, and until all it holds is committed."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable, match="in time"):
@@ -205,13 +205,13 @@ def test_requests_wait_until_the_partition_is_read_back() -> None:
         await asyncio.sleep(0.1)
         assert (await world.groups.read("g")).offsets["t", 0].offset == 2
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_lost_the_partition_says_so() -> None:
     """NOT_COORDINATOR for those who wait and those who come; the next leadership reads everything back."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.partition_host.flushes = False
         waiting = asyncio.ensure_future(world.groups.commit(commit_of(2)))
@@ -228,13 +228,13 @@ def test_a_broker_that_lost_the_partition_says_so() -> None:
         await asyncio.sleep(0.2)
         assert (await world.groups.read("g")).offsets["t", 0].offset in (1, 2)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None:
     """A disk that refuses a write makes the commit fail with NOT_COORDINATOR, not vanish."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.disk.fail("write")
         with pytest.raises(NotCoordinator):
@@ -243,26 +243,26 @@ def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None
         with pytest.raises(NotCoordinator):
             await world.groups.read("g")
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_without_the_topic_nobody_coordinates() -> None:
     """NOT_COORDINATOR before the offsets topic exists; COORDINATOR_NOT_AVAILABLE for a partition without leader."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         with pytest.raises(NotCoordinator):
             await world.groups.read("g")
         world.publish(leader=-1)
         with pytest.raises(CoordinatorNotAvailable):
             await world.groups.find("g")
 
-    run_scenario(story, with_topic=False)
+    run_scenario(scenario, with_topic=False)
 
 
 def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
     """Sessions of 6 s are looked at twice a second."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         member = MemberRef(await join(world))
         for _ in range(5):
             await asyncio.sleep(4)
@@ -272,7 +272,7 @@ def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
             await world.groups.heartbeat("g", member, 1)
         assert (await world.groups.read("g")).state == EMPTY
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_paused_broker_does_not_throw_its_members_out() -> None:
@@ -302,7 +302,7 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
 def test_a_deleted_topic_takes_its_offsets_along() -> None:
     """Also one that was made again under the same name."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         other = TopicState("u", TOPIC.topic_id, (PartitionState((1,), (1,), 1),))
         world.publish(topics={"t": TOPIC, "u": other})
         await world.groups.commit(commit_of(1))
@@ -310,7 +310,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
         world.publish(topics={"u": other})
         assert list((await world.groups.read("g")).offsets) == [("u", 0)]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> None:
@@ -335,7 +335,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
         loaded.append((id(coordinator), len(groups)))
         load(coordinator, groups, now=now)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         for number in range(500):
             await world.groups.commit(commit_of(number, f"g{number}"))
         monkeypatch.setattr(GroupCoordinator, "load", noting)
@@ -344,7 +344,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
         await asyncio.sleep(1)
         assert len(await world.groups.read_all()) == 500
 
-    run_scenario(story)
+    run_scenario(scenario)
     assert sum(count for _, count in loaded) == 500
     assert max(count for _, count in loaded) <= PARTS_AT_ONCE < 500 / len({who for who, _ in loaded})
 
@@ -352,7 +352,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
 def test_all_partitions_together_are_swept_in_slices() -> None:
     """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         for number in range(GROUPS_PER_SWEEP + 100):
             await world.groups.commit(commit_of(1, f"g{number}"))
         counts = [len(await world.groups.read_all())]
@@ -362,13 +362,13 @@ def test_all_partitions_together_are_swept_in_slices() -> None:
         swept = [before - after for before, after in pairwise(counts) if before != after]
         assert swept == [GROUPS_PER_SWEEP, 100]
 
-    run_scenario(story, offsets_retention_check_interval_ms=60_000)
+    run_scenario(scenario, offsets_retention_check_interval_ms=60_000)
 
 
 def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
     """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         member = MemberRef(await join(world))
         world.partition_host.flushes = False
         commit = CommitOffsets("g", member, 1, commit_of(1).commits)
@@ -380,13 +380,13 @@ def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() 
         assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
     """Twenty of them took a fifth of a second of the loop in one go."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         for number in range(40):
             await world.groups.commit(commit_of(1, f"g{number}"))
         fed: list[int] = []
@@ -406,7 +406,7 @@ def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
                 await asyncio.sleep(0)
         assert len(set(fed)) == len(fed)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +421,7 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
 
     monkeypatch.setattr(GroupReplay, "_note", note)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         nonlocal turn
         (one,) = commit_of(1).commits
         many = tuple(msgspec.structs.replace(one, partition=number) for number in range(40))
@@ -435,13 +435,13 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
         await asyncio.sleep(0.1)
         assert len((await world.groups.read("g")).offsets) == len(many)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
     """Else a topic made again under that name would be read from the old one's offset: records skipped."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable, match="in time"):
@@ -456,13 +456,13 @@ def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
         await asyncio.sleep(0.1)
         assert (await world.groups.read("g")).offsets == {}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes() -> None:
     """Thousands of commits of a few groups: what is kept is their last, whoever coordinates next."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
         for partition in world.replicas.partitions.values():
             partition.log.config = config
@@ -480,7 +480,7 @@ def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_h
         found = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
         assert found == {"g0": 1_500, "g1": 1_496, "g2": 1_497, "g3": 1_498}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def _cleaned(partition: Partition) -> int:

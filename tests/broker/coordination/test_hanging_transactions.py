@@ -50,23 +50,23 @@ def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pyt
     monkeypatch.setattr(describe_transactions, "MOST_TOLD", 100)
     monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 250)
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         known = CountingCoordinator()
         listed = [ListedTransaction(each, 1, 7, TransactionState.ONGOING.value) for each in NAMES]
         found = await survey_of(world, known).open(listed)
         assert found == dict.fromkeys(NAMES, (5, 9))
         assert known.reads == Counter(NAMES)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_very_many_ids_are_sorted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """To sort a hundred thousand takes a tenth of a second."""
     monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 10)
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         listed, turns = await count_loop_turns(survey_of(world, CountingCoordinator()).all())
         assert [each.transactional_id for each in listed] == NAMES
         assert turns > len(NAMES) / 10
 
-    run_scenario(story)
+    run_scenario(scenario)

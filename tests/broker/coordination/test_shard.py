@@ -45,7 +45,7 @@ def test_what_could_not_be_read_back_is_read_again(
 ) -> None:
     """Everybody is sent to this broker as long as it leads: one failed read must not be the end of its coordinator."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         await begin(world, T0)
         real, failures = getattr(where, what), [error, error]
 
@@ -62,14 +62,14 @@ def test_what_could_not_be_read_back_is_read_again(
         await world.pass_time(4)
         assert (await world.transactions.read("x")).state is TransactionState.ONGOING
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_very_many_ids_are_taken_over_in_turns() -> None:
     """As they are read back: others get the loop meanwhile, and outcomes are told once somebody is there to hear."""
     known = [_prepared(number) for number in range(1_000)]
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         sent: list[str] = []
         tenure = TransactionCoordinatorShard(
             (0, 1),
@@ -90,7 +90,7 @@ def test_very_many_ids_are_taken_over_in_turns() -> None:
         await tenure._taken_up(coordinator)
         assert len(sent) == 500
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def _prepared(number: int) -> Transaction:
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
     But a broker that asks what no coordinator knows, to end it, hears that a part is not known.
     """
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         names = {partition_for(each, PARTITIONS): each for each in "abcd"}
         for each in names.values():
             await begin(world, T0, name=each)
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
         world.asker = 2
         assert await listed(world) == (NONE, set(names.values()))
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 async def listed(world: TransactionBroker) -> tuple[int, set[str]]:
@@ -152,7 +152,7 @@ def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch:
 
     monkeypatch.setattr(CoordinatorShard, "_read_back", read_back)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         (name,) = {each for each in "ab" if partition_for(each, PARTITIONS) == 1}
         await world.groups.commit(commit_of(5, group_id=name))
         for _ in range(3):
@@ -164,4 +164,4 @@ def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch:
             await world.groups.end_transaction(1, WriteTxnMarker(7, 0, True, 0))
             await world.pass_time(5)
 
-    play_groups(story)
+    play_groups(scenario)

@@ -64,7 +64,7 @@ def marker(*indexes: int) -> dict[str, object]:
 def test_markers_that_are_not_committed_in_time_are_answered_so_and_the_others_with_them() -> None:
     """REQUEST_TIMED_OUT, long before the coordinator hangs up; none is answered as written before its commit."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.asker = 2
         stick(world)
         began_at = world.loop.time()
@@ -77,13 +77,13 @@ def test_markers_that_are_not_committed_in_time_are_answered_so_and_the_others_w
         answer = await world.call(write_txn_markers, 2, markers=[marker(0, STUCK)])
         assert {each.error_code for each in answer.markers[0].topics[0].partitions} == {0}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
     """Its own transaction waits; one that was told in the same request is complete, and so are those that follow."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         ask_for_real(world)
         places = [TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in (0, STUCK)]
         both = await begin(world, *places, name=NAMES[0])
@@ -102,14 +102,14 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
         await world.pass_time(3)
         assert (await world.transactions.read(NAMES[0])).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("timeout_ms", [5000, 60_000])
 def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_other(timeout_ms: int) -> None:
     """Asked about in one request: one is told to ask again, and the other that its partition was added."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         ask_for_real(world)
         producers = [await begin(world, TopicPartition("t", 0), name=name) for name in NAMES]
         place = TopicPartition("t", 1)
@@ -128,4 +128,4 @@ def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_oth
             assert isinstance(stuck, NotEnoughReplicas)
             assert world.loop.time() - began_at < 2
 
-    run_scenario(story, offsets_commit_timeout_ms=timeout_ms)
+    run_scenario(scenario, offsets_commit_timeout_ms=timeout_ms)

@@ -34,7 +34,7 @@ async def take_over(world: GroupBroker, topics: dict[str, TopicState]) -> None:
 def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated_go(found: Any) -> None:
     """Its successor is read from its beginning, also where that is made only later; what goes has its tombstones."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         assert await commit(world, 8, (0, 5_000, ""), (2, 7, "")) == [0, 0]
         world.publish(leader=2)
         world.publish(topics=NONE)
@@ -46,13 +46,13 @@ def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated_go(found: 
         await take_over(world, OLD)
         assert set(await offsets(world)) <= {1}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_was_committed_for_the_successor_stays() -> None:
     """Beside what goes, and where it replaced an offset of the deleted topic."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await commit(world, 8, (0, 5_000, ""), (1, 6_000, ""))
         world.publish(leader=2)
         world.publish(topics=NONE)
@@ -62,13 +62,13 @@ def test_what_was_committed_for_the_successor_stays() -> None:
         await take_over(world, NEW)
         assert await offsets(world) == {0: 3}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_offsets_in_an_open_transaction_go_likewise() -> None:
     """Else the marker would bring the deleted topic's offset back."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         assert await pend(world, 3, 5_000) == [0]
         world.publish(leader=2)
@@ -77,13 +77,13 @@ def test_offsets_in_an_open_transaction_go_likewise() -> None:
         assert await end(world, 1) == 0
         assert await offsets(world) == {}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_image_from_before_the_election_is_not_looked_at() -> None:
     """A broker that had yet to hear of the new topic lets its offsets be: it knows all once it is the coordinator."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         world.publish(topics=NEW)
         await commit(world, 8, (0, 3, ""))
         world.publish(leader=2, topics=OLD)
@@ -91,13 +91,13 @@ def test_an_image_from_before_the_election_is_not_looked_at() -> None:
         await take_over(world, NEW)
         assert await offsets(world) == {0: 3}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_deletion_that_is_old_news_takes_no_offset_of_the_topic_that_is_there() -> None:
-    """A broker that starts goes through the history of the topic, and reads back meanwhile."""
+    """A broker that starts goes through the hiscenario of the topic, and reads back meanwhile."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         world.publish(topics=NEW)
         await commit(world, 8, (0, 3, ""))
         world.publish(leader=2)
@@ -105,25 +105,25 @@ def test_a_deletion_that_is_old_news_takes_no_offset_of_the_topic_that_is_there(
         await take_over(world, NEW)
         assert await offsets(world) == {0: 3}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_offset_that_does_not_say_its_topics_id_is_believed() -> None:
     """Records from before ids were written, and those that say when they expire."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(None))
         world.publish(leader=2, topics=NEW)
         await take_over(world, NEW)
         assert await offsets(world) == {0: 5}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_news_of_a_replacement_and_of_the_own_election_in_one_leave_what_names_no_id() -> None:
     """A broker that lags hears of both at once: an offset without an id is for the topic that is there."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         world.publish(topics=NEW)
         await world.groups.commit(commit_of(None))
         world.publish(leader=2, topics=OLD)
@@ -132,19 +132,19 @@ def test_news_of_a_replacement_and_of_the_own_election_in_one_leave_what_names_n
         await world.pass_time(1)
         assert await offsets(world) == {0: 5}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_commit_that_was_under_way_when_its_topic_was_replaced_is_refused() -> None:
     """What the handler looked up is compared once more where the offset is recorded."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         world.publish(topics=NEW)
         with pytest.raises(UnknownTopicOrPartition):
             await world.groups.commit(commit_of(TOPIC.topic_id))
         assert await world.groups.commit(commit_of(NEW["t"].topic_id)) == (0,)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def commit_of(topic_id: UUID | None) -> CommitOffsets:

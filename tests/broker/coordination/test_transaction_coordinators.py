@@ -73,7 +73,7 @@ def led_by(leader: int) -> dict[str, TopicState]:
 def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_complete() -> None:
     """One request to each leader; `__consumer_offsets` is a partition like others."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0, T1, G0)
         await end(world, producer)
         await world.pass_time(0.1)
@@ -82,7 +82,7 @@ def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
         assert len(world.transactions.markers) == 0
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_
 def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -> None:
     """Whatever the leader says; until then the transaction is not complete."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.answers = [answer] * 3
         await end(world, producer)
@@ -109,7 +109,7 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
         assert len(world.leaders.asked) == 4
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
@@ -117,7 +117,7 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
     count = 2 * MOST_PARTITIONS + 100
     wide = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * count)
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.publish(topics={**TOPICS, "t": wide})
         places = [TopicPartition("t", index) for index in range(count)]
         producers = {name: await begin(world, *places, name=name) for name in "xy"}
@@ -133,13 +133,13 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
         for name in producers:
             assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -> None:
     """It may be on its way yet: what comes on that connection next ends it, before the next transaction has begun."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producers = {name: await begin(world, T0, name=name) for name in "xy"}
         world.leaders.answers = [RequestTimedOut(), RequestTimedOut.code, RequestTimedOut()]
         for name, producer in producers.items():
@@ -153,26 +153,26 @@ def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -
         assert list(lanes.values()) == [[False] * 3, [False, True]]
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
     """INVALID_PRODUCER_EPOCH: a newer epoch is in its log, so no marker can be missing."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.answers = [InvalidProducerEpoch.code]
         await end(world, producer)
         await world.pass_time(0.1)
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> None:
     """Where a partition is led is looked up before each try."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0, G0)
         world.leaders.down = {1}
         world.publish(topics={"t": TOPICS["t"], CONSUMER_OFFSETS_TOPIC: OFFSETS})
@@ -192,13 +192,13 @@ def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> Non
         await world.pass_time(3)
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_deleted() -> None:
     """A new coordinator may know of its leadership before it knows of a topic, whose marker must not be lost."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
         await end(world, producer)
@@ -209,13 +209,13 @@ def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_delete
         assert world.leaders.told() == [(1, True, *T0)]
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_before() -> None:
     """The moments between two leaders are the ones in which producers wait."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         for _ in range(2):
             names = [f"n{number}" for number in range(20)]
             producers = [await begin(world, T0, name=name) for name in names]
@@ -228,13 +228,13 @@ def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_befo
             for name in names:
                 assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
     """Others hear at once; the markers of many transactions leave in one request when it is back."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producers = {name: await begin(world, T0, G0, name=name) for name in ("x", "y", "z")}
         world.leaders.down = {1}
         for name, producer in producers.items():
@@ -259,13 +259,13 @@ def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
         )
         assert sum(len(message.markers) for _, message in world.leaders.asked) == 3
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_outcome_is_told_by_the_next_coordinator() -> None:
     """The former one stops when its tenure is over, and what it had decided goes on with the new epoch."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.leaders.down = {1}
         producer = await begin(world, T0)
         await end(world, producer)
@@ -287,13 +287,13 @@ def test_an_outcome_is_told_by_the_next_coordinator() -> None:
         (marker,) = world.leaders.asked[-1][1].markers
         assert (marker.coordinator_epoch, marker.producer_epoch, marker.transaction_result) == (2, 0, True)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
     """With the epoch above that of its producer, who is fenced."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await world.transactions.init_producer(InitProducerId("x", 2_000))
         await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
         await world.pass_time(1.5)
@@ -306,13 +306,13 @@ def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
         with pytest.raises(ProducerFenced):
             await end(world, producer)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
     """COORDINATOR_NOT_AVAILABLE sends clients around; the outcome stands once the replicas have it."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable):
@@ -326,13 +326,13 @@ def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
         await world.pass_time(0.1)
         assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_who_coordinates_an_id_is_known_without_waiting() -> None:
     """Produce asks that for every new transaction."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         with pytest.raises(CoordinatorNotAvailable):
             world.transactions.coordinator_of("x")
         assert await world.transactions.find("x") == 1
@@ -341,13 +341,13 @@ def test_who_coordinates_an_id_is_known_without_waiting() -> None:
         with pytest.raises(CoordinatorNotAvailable):
             world.transactions.coordinator_of("x")
 
-    run_scenario(story, with_topic=False)
+    run_scenario(scenario, with_topic=False)
 
 
 def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
     """A list that lacks some without saying so would be a lie."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         await begin(world, T0)
         await world.transactions.init_producer(InitProducerId("y", 1_000, ProducerIdAndEpoch()))
         found: list[Any] = await world.transactions.read_all()
@@ -357,13 +357,13 @@ def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
         with pytest.raises(CoordinatorLoadInProgress):
             await world.transactions.read_all()
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_version_2_goes_through_the_log_as_well() -> None:
     """What a client of version 2 is told survives a failover."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         version = ClientTransactionVersion.TV_2
         producer = await world.transactions.init_producer(InitProducerId("x", 60_000))
         await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0}), version))
@@ -374,13 +374,13 @@ def test_version_2_goes_through_the_log_as_well() -> None:
         assert await world.transactions.end(EndTransaction("x", producer, True, version)) == after
         assert world.image.topics[TRANSACTION_STATE_TOPIC]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes() -> None:
     """Hundreds of transactions of a few ids leave their last states, whoever coordinates next; one is open."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         for partition in world.replicas.partitions.values():
             partition.log.config = TopicConfig(
                 cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0
@@ -406,7 +406,7 @@ def test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes()
         assert states.pop("open") is TransactionState.ONGOING
         assert sorted(states) == ["x0", "x1", "x2", "x3"]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def _cleaned(log: Log) -> int:
@@ -420,7 +420,7 @@ def _cleaned(log: Log) -> int:
 def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
     """A broker that leads fifty of them must not hold up its clients fifty times as long."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         count = IDS_PER_SWEEP + 100
         for number in range(count):
             producer = await world.transactions.init_producer(InitProducerId(f"id{number}", 60_000))
@@ -438,26 +438,26 @@ def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
         assert sum(written) == count
         assert max(written) <= IDS_PER_SWEEP
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
     """raftlog.transaction.max.ids: POLICY_VIOLATION for one more, while those that are known are served."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         for name in ("a", "b"):  # in both partitions
             await world.transactions.init_producer(InitProducerId(name, 60_000))
         with pytest.raises(PolicyViolation):
             await world.transactions.init_producer(InitProducerId("c", 60_000))
         assert (await world.transactions.init_producer(InitProducerId("a", 60_000))).epoch == 1
 
-    run_scenario(story, raftlog_transaction_max_ids=2)
+    run_scenario(scenario, raftlog_transaction_max_ids=2)
 
 
 def test_open_transactions_have_so_many_partitions_on_a_broker() -> None:
     """raftlog.transaction.max.partitions: POLICY_VIOLATION for more in all its ids together, also read back."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         first = await begin(world, T0, T1)
         other = await world.transactions.init_producer(InitProducerId("y", 60_000))
         for _ in range(2):
@@ -470,7 +470,7 @@ def test_open_transactions_have_so_many_partitions_on_a_broker() -> None:
         await world.pass_time(1)
         await world.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
 
-    run_scenario(story, raftlog_transaction_max_partitions=2)
+    run_scenario(scenario, raftlog_transaction_max_partitions=2)
 
 
 def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
@@ -497,7 +497,7 @@ def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
 def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
     """The next coordinator tells them, and its epoch has fenced this one."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
         world.leaders.answers = [NotLeaderOrFollower.code]
         await end(world, producer)
@@ -507,13 +507,13 @@ def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
         await world.pass_time(2)
         assert (len(world.leaders.asked), len(world.transactions.markers)) == (asked, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_leader_that_is_back_is_told_without_a_long_pause_when_it_goes_again() -> None:
     """The pause between attempts grows while it is away, and begins anew."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         for _ in range(2):
             producer = await begin(world, T0)
             world.leaders.down.add(1)
@@ -523,4 +523,4 @@ def test_a_leader_that_is_back_is_told_without_a_long_pause_when_it_goes_again()
             await world.pass_time(0.1 if producer.epoch else 2)
             assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
-    run_scenario(story)
+    run_scenario(scenario)

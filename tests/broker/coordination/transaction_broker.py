@@ -107,15 +107,15 @@ class TransactionBroker(GroupBroker):
 
 
 def run_scenario(
-    story: Callable[[TransactionBroker], Awaitable[None]], *, with_topic: bool = True, **settings: Any
+    scenario: Callable[[TransactionBroker], Awaitable[None]], *, with_topic: bool = True, **settings: Any
 ) -> None:
-    """Play a story on one broker."""
+    """Play a scenario on one broker."""
 
     async def program(loop: SimLoop) -> None:
         async def node() -> None:
             world = TransactionBroker(host, with_topic=with_topic, **settings)
             await world.pass_time(0.1)
-            await story(world)
+            await scenario(world)
             await world.transactions.close()
 
         host = loop.host("b1")

@@ -48,7 +48,7 @@ async def beat(world: GroupBroker, epoch: int, version: int = NEWEST, **fields: 
 def test_heartbeat(version: int) -> None:
     """A member joins, is told its epoch, interval and partitions, stays, and leaves."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         joined = await beat(world, 0, version)
         assert (int(joined.error_code), joined.member_id, joined.member_epoch) == (0, "m", 1)
         assert int(joined.heartbeat_interval) == 5_000
@@ -61,13 +61,13 @@ def test_heartbeat(version: int) -> None:
         assert (int(left.error_code), left.member_epoch) == (0, -1)
         assert (await world.groups.read("g")).state == "Empty"
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_the_next_answer_has_the_interval_of_the_groups_own() -> None:
     """consumer.heartbeat.interval.ms, set and unset while the group runs; no other group has it."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         async def interval(epoch: int, group_id: str = "g") -> int:
             heard = await beat(world, epoch, group_id=group_id)
             assert not int(heard.error_code)
@@ -82,14 +82,14 @@ def test_the_next_answer_has_the_interval_of_the_groups_own() -> None:
         world.image = before
         assert await interval(1) == 5_000
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(consumer_group_heartbeat)
 def test_heartbeat_errors(version: int) -> None:
     """Each has its code, and a text that says what is wrong."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         async def code(epoch: int, **fields: Any) -> int:
             response = await beat(world, epoch, version, **fields)
             assert not int(response.error_code) or response.error_message
@@ -111,14 +111,14 @@ def test_heartbeat_errors(version: int) -> None:
         else:
             assert await code(0, member_id="", group_id="other") == 0, "the coordinator chooses one"
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(consumer_group_describe)
 def test_describe(version: int) -> None:
     """Epochs, assignor, members with what they have and shall have; other groups are not found."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await stable(world)
         await beat(world, 0, group_id="h", rack_id="r", instance_id="one")
         response = await world.call(consumer_group_describe, version, group_ids=["h", "g", "x", ""])
@@ -137,14 +137,14 @@ def test_describe(version: int) -> None:
         if version >= 1:
             assert member.member_type == 1
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is named; its members are what turns are counted in."""
     monkeypatch.setattr(turns, "PARTS_AT_ONCE", 2)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         for number in range(6):
             await beat(world, 0, group_id="h", member_id=f"m{number}")
         began = 0
@@ -161,14 +161,14 @@ def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch)
         assert [len(each.members) for each in response.groups] == [6]
         assert 3 <= began < 20
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks again for these is told."""
     monkeypatch.setattr(consumer_group_describe, "MOST_TOLD", 1)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         for each in "gh":
             await beat(world, 0, group_id=each)
         response = await world.call(consumer_group_describe, 1, group_ids=["g", "h"])
@@ -176,7 +176,7 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
         response = await world.call(consumer_group_describe, 1, group_ids=["h"])
         assert [int(each.error_code) for each in response.groups] == [0]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_member_of_very_many_topics_is_described_in_turns() -> None:
@@ -187,7 +187,7 @@ def test_a_member_of_very_many_topics_is_described_in_turns() -> None:
         for number in range(count)
     }
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         world.publish(topics=topics)
         await beat(world, 0, subscribed_topic_names=list(topics))
         response, had = await count_loop_turns(world.call(consumer_group_describe, 1, group_ids=["g"]))
@@ -196,14 +196,14 @@ def test_a_member_of_very_many_topics_is_described_in_turns() -> None:
             assert {topic.topic_name for topic in each.topic_partitions} == set(topics)
         assert had >= 2 * count // turns.PARTS_AT_ONCE
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(list_groups)
 def test_consumer_groups_are_listed_by_type(version: int) -> None:
     """Type and state can be filtered by (KIP-848, 518)."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await stable(world)
         await beat(world, 0, group_id="h")
         listed = await world.call(list_groups, version)
@@ -215,26 +215,26 @@ def test_consumer_groups_are_listed_by_type(version: int) -> None:
             found = await world.call(list_groups, version, types_filter=["Consumer"])
             assert [(each.group_id, each.group_type) for each in found.groups] == [("h", "consumer")]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(describe_groups)
 def test_classic_tools_see_no_consumer_group(version: int) -> None:
     """It is Dead to them, from v6 on GROUP_ID_NOT_FOUND (KIP-1043)."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await beat(world, 0)
         (found,) = (await world.call(describe_groups, version, groups=["g"])).groups
         assert (found.group_state, int(found.error_code)) == ("Dead", 69 if version >= 6 else 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(offset_commit)
 def test_members_commit_with_versions_that_can_name_an_epoch(version: int) -> None:
     """UNSUPPORTED_VERSION before v9; STALE_MEMBER_EPOCH for another epoch."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await beat(world, 0)
         named = {"member_id": "m", "generation_id_or_member_epoch": 1}
         assert await commit(world, version, (0, 5, ""), **named) == [0 if version >= 9 else 35]
@@ -242,14 +242,14 @@ def test_members_commit_with_versions_that_can_name_an_epoch(version: int) -> No
             stale = {**named, "generation_id_or_member_epoch": 0}
             assert await commit(world, version, (0, 5, ""), **stale) == [113]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", range(FIRST_EPOCH_VERSION, APIS[ApiKey.OFFSET_FETCH].max_version + 1))
 def test_members_fetch_in_their_epoch(version: int) -> None:
     """Since v9 the member and its epoch are checked, if they are named."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await beat(world, 0)
 
         async def code(**who: Any) -> int:
@@ -262,13 +262,13 @@ def test_members_fetch_in_their_epoch(version: int) -> None:
         assert await code(member_id="m", member_epoch=2) == 113
         assert await code(member_id="x", member_epoch=1) == 25
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_group_with_members_is_not_deleted() -> None:
     """NON_EMPTY_GROUP; once they have gone nothing of it remains."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await beat(world, 0)
         refused = await world.call(delete_groups, 2, groups_names=["g"])
         assert int(refused.results[0].error_code) == 68
@@ -277,13 +277,13 @@ def test_a_group_with_members_is_not_deleted() -> None:
         assert int(done.results[0].error_code) == 0
         assert not (await world.groups.read("g")).exists
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_another_leader_reads_everything_back() -> None:
     """From real logs: members, epochs, targets and what each has."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await beat(world, 0)
         await beat(world, 0, member_id="n")
         before = await world.groups.read("g")
@@ -297,13 +297,13 @@ def test_another_leader_reads_everything_back() -> None:
                 await asyncio.sleep(0.01)
         assert after == before
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_member_has_no_more_topics_than_a_group_reads() -> None:
     """What it says that it has is gone through at once; a group reads 10,000 topics at most."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         def owned(count: int) -> list[dict[str, Any]]:
             return [
                 {"_": "TopicPartitions", "topic_id": UUID(int=number + 1), "partitions": [0]}
@@ -314,4 +314,4 @@ def test_a_member_has_no_more_topics_than_a_group_reads() -> None:
         assert int((await beat(world, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS + 1))).error_code) == 42
         assert not int((await beat(world, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS))).error_code)
 
-    run_scenario(story)
+    run_scenario(scenario)

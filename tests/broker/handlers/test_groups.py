@@ -31,12 +31,12 @@ from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker
 MANY = 4 * PARTS_AT_ONCE
 
 
-def run_scenario(story: Callable[[GroupBroker], Awaitable[None]], **settings: Any) -> None:
+def run_scenario(scenario: Callable[[GroupBroker], Awaitable[None]], **settings: Any) -> None:
     async def program(loop: SimLoop) -> None:
         async def node() -> None:
             world = GroupBroker(host, **settings)
             await asyncio.sleep(0.1)
-            await story(world)
+            await scenario(world)
 
         host = loop.host("b1")
         await host.start(node())
@@ -101,7 +101,7 @@ async def commit(
 def test_join_group(version: int) -> None:
     """v4 and later need two steps; before v4 one is enough; a refusal names its error."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         joined = await join(world, version)
         if version >= 4:
             assert (int(joined.error_code), joined.generation_id) == (79, -1)
@@ -120,14 +120,14 @@ def test_join_group(version: int) -> None:
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
         assert member.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(sync_group)
 def test_sync_group(version: int) -> None:
     """The leader's assignment comes back; another generation, and since v5 no protocol, is refused."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         member_id = (await join(world, 3)).member_id
         response = await sync(world, member_id, 1, version)
         assert (int(response.error_code), bytes(response.assignment)) == (0, b"mine")
@@ -139,14 +139,14 @@ def test_sync_group(version: int) -> None:
                 refused = await sync(world, member_id, 1, version, **{missing: None})
                 assert int(refused.error_code) == 23
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(heartbeat)
 def test_heartbeat(version: int) -> None:
     """0 for a member, UNKNOWN_MEMBER_ID for a stranger, INVALID_GROUP_ID without a group."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         member_id, generation = await stable(world)
 
         async def beat(who: str, group_id: str = "g") -> int:
@@ -157,14 +157,14 @@ def test_heartbeat(version: int) -> None:
 
         assert [await beat(member_id), await beat("x"), await beat(member_id, "")] == [0, 25, 24]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(leave_group)
 def test_leave_group(version: int) -> None:
     """From v3 on each member has its own answer."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         member_id, _ = await stable(world)
         if version < 3:
             gone = await world.call(leave_group, version, group_id="g", member_id=member_id)
@@ -179,14 +179,14 @@ def test_leave_group(version: int) -> None:
             assert int(refused.error_code) == 24
         assert (await world.groups.read("g")).state == "Empty"
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(offset_commit)
 def test_offset_commit(version: int) -> None:
     """Each partition has its own answer: kept, text too long, no such partition, no such topic."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         codes = await commit(world, version, (0, 5, "text"), (1, 6, "x" * 4097), (3, 7, ""), (2, 8, None))
         assert codes == [0, 12, 3, 0]
         offsets = (await world.groups.read("g")).offsets
@@ -200,14 +200,14 @@ def test_offset_commit(version: int) -> None:
         stranger = await commit(world, version, (0, 5, ""), member_id="x", generation_id_or_member_epoch=3)
         assert stranger == [25]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(offset_commit)
 def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
     """INVALID_TOPIC_EXCEPTION: with UNKNOWN_TOPIC_OR_PARTITION clients repeat it rather than join again."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         assert await commit(world, version, (0, 5, "")) == [0]
         world.publish(topics={})
         assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 17]
@@ -218,31 +218,31 @@ def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
         world.publish(topics={"t": TOPIC})
         assert await commit(world, version, (0, 7, "")) == [0]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_bounded_number_of_deleted_topics_is_known() -> None:
     """The last ones: names come and go for as long as a broker runs."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         for number in range(3):
             world.publish(topics={f"{number}-{each}": TOPIC for each in range(MOST_DELETED // 2)})
         world.publish(topics={})
         assert not world.groups.was_deleted("0-1")
         assert world.groups.was_deleted("1-1") and world.groups.was_deleted("2-1")
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(offset_commit)
 def test_who_does_not_coordinate_a_group_says_so_even_of_topics_it_does_not_know(version: int) -> None:
     """Its metadata may be behind the client's; that a topic is unknown would be taken for the last word."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         world.publish(leader=2, topics={})
         assert await commit(world, version, (0, 5, ""), (1, 6, "")) == [16, 16]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
 def test_offset_fetch(version: int) -> None:
     """Committed positions come back with their text, others as -1; null topics bring everything."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await commit(world, 8, (0, 5, "text"), (2, 8, ""))
 
         async def fetch(topics: list[Any] | None) -> Any:
@@ -289,14 +289,14 @@ def test_offset_fetch(version: int) -> None:
         code = lost.topics[0].partitions[0].error_code if version < 2 else lost.error_code
         assert int(code) == 16
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(find_coordinator)
 def test_find_coordinator(version: int) -> None:
     """The leader of the group's partition on the listener asked; other coordinator types are refused."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         async def find(key: str, key_type: int = 0) -> Any:
             fields = {"key": key} if version < 4 else {"coordinator_keys": [key, "other"]}
             if version >= 1:
@@ -312,14 +312,14 @@ def test_find_coordinator(version: int) -> None:
             assert int(refused.error_code) == 42
             assert "not supported" in refused.error_message
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(describe_groups)
 def test_describe_groups(version: int) -> None:
     """A stable group with its member; an unknown one is Dead, from v6 on GROUP_ID_NOT_FOUND."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         member_id, _ = await stable(world)
         response = await world.call(describe_groups, version, groups=["g", "unknown"])
         known, unknown = response.groups
@@ -332,14 +332,14 @@ def test_describe_groups(version: int) -> None:
         assert (member.member_id, bytes(member.member_assignment)) == (member_id, b"mine")
         assert (unknown.group_state, int(unknown.error_code)) == ("Dead", 69 if version >= 6 else 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(list_groups)
 def test_list_groups(version: int) -> None:
     """All groups; from v4 on filtered by state, from v5 on by type."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await stable(world)
         await commit(world, 8, (0, 5, ""), group_id="simple")
         listed = await world.call(list_groups, version)
@@ -355,14 +355,14 @@ def test_list_groups(version: int) -> None:
         loading = await world.call(list_groups, version)
         assert int(loading.error_code) == 14
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(delete_groups)
 def test_delete_groups(version: int) -> None:
     """Each group has its own answer: gone, has members, not found, no name; not ours."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await stable(world)
         await commit(world, 8, (0, 5, ""), group_id="simple")
 
@@ -376,14 +376,14 @@ def test_delete_groups(version: int) -> None:
         world.publish(leader=2)
         assert await delete() == {"simple": 16, "g": 16, "unknown": 16, "": 24}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(offset_delete)
 def test_offset_delete(version: int) -> None:
     """Each partition has its own answer; what concerns the group is told once."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await commit(world, 8, (0, 5, ""), (2, 8, ""))
 
         async def delete(group_id: str) -> Any:
@@ -401,14 +401,14 @@ def test_offset_delete(version: int) -> None:
         assert int((await delete("unknown")).error_code) == 69
         assert int((await delete("")).error_code) == 24
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(join_group)
 def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
     """One generation, after the delay that the second one prolonged; on time, not with the next tick."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         began = world.loop.time()
         ids = [""] * 2
         if version >= 4:
@@ -418,7 +418,7 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
         assert sorted((len(first.members), len(second.members))) == [0, 2]
         assert 6.42 <= world.loop.time() - began < 6.6
 
-    run_scenario(story, group_initial_rebalance_delay_ms=3_210)
+    run_scenario(scenario, group_initial_rebalance_delay_ms=3_210)
 
 
 @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
 def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: dict[str, Any]) -> None:
     """One request of half a million names must not keep the broker from its own heartbeats."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         turns = 0
 
         async def count() -> None:
@@ -490,13 +490,13 @@ def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: 
         others.cancel()
         assert turns >= MANY // PARTS_AT_ONCE
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_who_names_a_group_again_and_again_is_told_once() -> None:
     """A few kilobytes of names made an answer of a hundred megabytes."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await stable(world)
         described = await world.call(describe_groups, 5, groups=["g", "h", "g"])
         assert [each.group_id for each in described.groups] == ["g", "h"]
@@ -504,7 +504,7 @@ def test_who_names_a_group_again_and_again_is_told_once() -> None:
         fetched = await world.call(offset_fetch, 8, groups=[asked, asked])
         assert [each.group_id for each in fetched.groups] == ["g"]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,7 +512,7 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
     monkeypatch.setattr(describe_groups, "MOST_TOLD", 1)
     monkeypatch.setattr(offset_fetch, "MOST_TOLD", 1)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         await commit(world, 8, (0, 1, ""), group_id="h")
         await stable(world)
         described = await world.call(describe_groups, 5, groups=["g", "h", "i"])
@@ -523,7 +523,7 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
         fetched = await world.call(offset_fetch, 8, groups=groups)
         assert [int(each.error_code) for each in fetched.groups] == [0, 14]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 async def answered_by_one_flush(world: GroupBroker, handler: Any, version: int, **fields: Any) -> Any:
@@ -542,20 +542,20 @@ async def answered_by_one_flush(world: GroupBroker, handler: Any, version: int, 
 def test_groups_that_are_deleted_together_wait_for_one_commit() -> None:
     """Not for one after the other: ten of them took ten round trips."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         names = [f"g{number}" for number in range(10)]
         for name in names:
             await commit(world, 8, (0, 1, ""), group_id=name)
         answer = await answered_by_one_flush(world, delete_groups, 2, groups_names=["", *names, "none"])
         assert [int(each.error_code) for each in answer.results] == [24, *[0] * 10, 69]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_members_that_leave_together_wait_for_one_commit() -> None:
     """Each has its own answer, whatever they wait for."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         ids = [(await join(world)).member_id for _ in range(2)]
         first, _ = await asyncio.gather(*(join(world, member_id=each) for each in ids))
         await sync(world, first.leader, first.generation_id)
@@ -568,13 +568,13 @@ def test_members_that_leave_together_wait_for_one_commit() -> None:
         assert [int(each.error_code) for each in answer.members] == [0, 0, 25]
         assert await committed == [0]
 
-    run_scenario(story, group_initial_rebalance_delay_ms=100)
+    run_scenario(scenario, group_initial_rebalance_delay_ms=100)
 
 
 def test_an_offset_may_be_kept_for_as_long_as_64_bits_can_say() -> None:
     """A retention time that led beyond them could not be written, and ended the connection."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         assert await commit(world, 3, (0, 5, "m"), retention_time=2**63 - 1) == [0]
 
-    run_scenario(story)
+    run_scenario(scenario)

@@ -53,7 +53,7 @@ def test_a_request_commits_so_many_offsets_at_most(
 ) -> None:
     """INVALID_COMMIT_OFFSET_SIZE for each of one too many, none of which is kept; all of as many as that are."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         for most, code in ((COUNT - 1, InvalidCommitOffsetSize.code), (COUNT, 0)):
             monkeypatch.setattr(commit_response, "MOST_COMMITTED", most)
@@ -65,21 +65,21 @@ def test_a_request_commits_so_many_offsets_at_most(
             kept = len(group.pending) if is_transactional else len(group.offsets)
             assert bool(kept) is (code == 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
 def test_whoever_does_not_coordinate_says_so_in_turns(is_transactional: bool) -> None:
     """Of each partition, as long as the answer then is."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         world.publish(leader=2)
         codes, turns = await count_loop_turns(pend(world, 3) if is_transactional else commit(world, 8, *ROWS))
         assert codes == [NotCoordinator.code] * COUNT
         assert turns >= COUNT // PARTS_AT_ONCE
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", [9, 10])
@@ -89,7 +89,7 @@ def test_a_topic_that_is_deleted_while_its_commits_are_gone_through_gets_none(
 ) -> None:
     """Its successor would be read from the old one's positions: records skipped."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         committing = asyncio.ensure_future(commit(world, version, *ROWS))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -97,4 +97,4 @@ def test_a_topic_that_is_deleted_while_its_commits_are_gone_through_gets_none(
         assert await committing == [UnknownTopicOrPartition.code] * COUNT
         assert not (await world.groups.read("g")).offsets
 
-    run_scenario(story)
+    run_scenario(scenario)

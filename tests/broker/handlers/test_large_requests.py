@@ -156,6 +156,7 @@ class RawBytesClient(asyncio.Protocol):
 
 async def send(loop: SimLoop, frame: bytes) -> RawBytesClient:
     transport, client = await loop.create_connection(RawBytesClient, "node1", PORT)
+    assert isinstance(client, RawBytesClient)
     transport.write(frame)
     async with asyncio.timeout(120):
         await client.ended.wait()

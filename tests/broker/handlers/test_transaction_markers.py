@@ -133,7 +133,7 @@ async def fetch(world: GroupBroker, version: int, *, stable: bool = True) -> tup
 def test_txn_offset_commit(version: int) -> None:
     """Pending until the marker, with the text that belongs to it; from version 5 on it adds its partition itself."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         coordinator = transactional(world)
         assert await pend(world, version, 42) == [0]
         assert await pend(world, version, 43) == [0]
@@ -145,14 +145,14 @@ def test_txn_offset_commit(version: int) -> None:
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (43, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(write_txn_markers)
 def test_write_txn_markers(version: int) -> None:
     """Answered at commit, again with the same when it is repeated; other partitions are not here."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 42)
         assert await end(world, version, commit=False) == 0
@@ -162,7 +162,7 @@ def test_write_txn_markers(version: int) -> None:
         assert await end(world, version, topic="nowhere") == 3
         assert await end(world, version, index=77) == 3
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(write_txn_markers)
@@ -171,7 +171,7 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
     that in fields of their own.
     """
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 42)
         (found,) = world.replicas.partitions[INDEX].active_producers()
@@ -183,14 +183,14 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
         assert await end(world, version, commit=False, open_since=0, **seen) == 48
         assert await fetch(world, 7) == (42, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(offset_fetch)
 def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
     """UNSTABLE_OFFSET_COMMIT since version 7 (KIP-447); everybody else reads what is committed."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 3)
         await end(world, 1)
@@ -200,13 +200,13 @@ def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
         await end(world, 1)
         assert await fetch(world, version) == (42, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
     """Also when no topic is named."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 3)
         await end(world, 1)
@@ -214,19 +214,19 @@ def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
         answer = await world.call(offset_fetch, 7, group_id="g", topics=None, require_stable=True)
         assert [each.error_code for each in answer.topics[0].partitions] == [88]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_only_brokers_write_markers() -> None:
     """CLUSTER_AUTHORIZATION_FAILED for every partition: who can end transactions can break exactly-once."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "t", "partition_indexes": (0, 1)}
         marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
         answer = await world.call(write_txn_markers, 1, markers=[marker])
         assert [each.error_code for each in answer.markers[0].topics[0].partitions] == [31, 31]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -244,32 +244,32 @@ def test_only_brokers_write_markers() -> None:
 def test_what_the_transactions_coordinator_refuses(version: int, code: int, told: int) -> None:
     """What may be tried again is COORDINATOR_LOAD_IN_PROGRESS: no client looks for another coordinator then."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world, code)
         assert await pend(world, version, 42) == [told]
         assert await fetch(world, 7) == (-1, 0)
         assert await pend(world, version, 42) == [0]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_fenced_producer_commits_nothing_and_unknown_topics_are_told() -> None:
     """INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         assert await pend(world, 3, 42, epoch=1) == [0]
         assert await end(world, 1, commit=False, epoch=2) == 0
         assert await pend(world, 3, 43, epoch=1) == [47]
         assert await pend(world, 3, 43, epoch=2, topic="nowhere") == [3]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
     """The records are in the transaction in the log; what is not read back yet is COORDINATOR_LOAD_IN_PROGRESS."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 42)
         world.publish(leader=2)
@@ -282,22 +282,22 @@ def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (42, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
     """And the client tries again."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         assert await pend(world, 3, 42) == [14]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
     """Hundreds of transactions leave a few records, and the next coordinator knows the last word and what pends."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         transactional(world)
         log = world.replicas.partitions[INDEX].log
         log.config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
@@ -320,7 +320,7 @@ def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (999, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(("what", "told"), [("marker", 14), ("elections", 16)])
@@ -329,7 +329,7 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
 ) -> None:
     """The offsets would be in a transaction that nobody ends."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         coordinator = transactional(world)
         ask = coordinator.ask
 
@@ -347,13 +347,13 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
         assert await pend(world, 3, 42) == [told]
         assert await fetch(world, 7) == (-1, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() -> None:
     """The transaction's coordinator takes its time; the position is one in a log that is gone by then."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         coordinator = transactional(world)
         ask = coordinator.ask
 
@@ -367,21 +367,21 @@ def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() ->
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (-1, 0)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_group_without_a_name_is_refused_before_anybody_is_asked(leader: int) -> None:
     """INVALID_GROUP_ID from every broker; version 5 would have made its partition part of the transaction."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         coordinator = transactional(world)
         world.publish(leader=leader)
         await world.pass_time(0.1)
         assert await pend(world, 5, 42, group="") == [24]
         assert not coordinator.asked
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 class ClosingConnection:
@@ -410,7 +410,7 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
 
     monkeypatch.setattr(write_txn_markers, "_write", write)
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         make = request_builders(write_txn_markers.API_KEY, 1)
         topic = make.WritableTxnMarkerTopic(name="t", partition_indexes=tuple(range(5 * PARTS_AT_ONCE)))
         marker = make.WritableTxnMarker(
@@ -424,14 +424,14 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
         assert codes == [RequestTimedOut.code] * len(topic.partition_indexes)
         assert PARTS_AT_ONCE <= len(written) <= 3 * PARTS_AT_ONCE
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("asker", [2, None])
 def test_very_many_markers_are_written_and_answered_in_turns(asker: int | None) -> None:
     """Also the refusal of a client that sends so many: 40 transactions of 150 partitions are 6,000 parts."""
 
-    async def story(world: GroupBroker) -> None:
+    async def scenario(world: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "nowhere", "partition_indexes": tuple(range(150))}
         marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
         world.asker = asker
@@ -440,4 +440,4 @@ def test_very_many_markers_are_written_and_answered_in_turns(asker: int | None) 
         assert codes == [3 if asker else 31] * 6000
         assert turns >= (2 if asker else 1) * 6000 // (150 + PARTS_AT_ONCE)
 
-    run_scenario(story)
+    run_scenario(scenario)

@@ -108,7 +108,7 @@ def test_find_coordinator_of_a_transactional_id(version: int) -> None:
         answer = await world.call(find_coordinator, version, **keys, **kind)
         return answer.coordinators[0] if batched else answer
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         if version == 0:  # knows groups only
             return
         found = await find(world, "x")
@@ -122,14 +122,14 @@ def test_find_coordinator_of_a_transactional_id(version: int) -> None:
         )
         assert int((await find(world, "")).error_code) == 42
 
-    run_scenario(story, with_topic=False)
+    run_scenario(scenario, with_topic=False)
 
 
 @versions(init_producer_id)
 def test_init_producer_id(version: int) -> None:
     """Each begins anew with the next epoch; without a transactional id every producer id is a new one."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         for epoch in range(2):
             answer = await init(world, version)
             assert (int(answer.error_code), answer.producer_id, answer.producer_epoch) == (0, FIRST_ID, epoch)
@@ -149,14 +149,14 @@ def test_init_producer_id(version: int) -> None:
             assert int((await init(world, version, enable2_pc=True)).error_code) == 53
             assert int((await init(world, version, keep_prepared_txn=True)).error_code) == 35
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_to_txn_of_clients(version: int) -> None:
     """All or none; who is fenced is told so in the words of the version."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         assert await add(world, version, 0) == {0: 49}, "nobody knows the id"
         await init(world)
         assert await add(world, version, 0, 1) == {0: 0, 1: 0}
@@ -165,14 +165,14 @@ def test_add_partitions_to_txn_of_clients(version: int) -> None:
         assert await add(world, version, 0, producer_id=7) == {0: 49}
         assert await add(world, version, 0, transactional_id="") == {0: 42}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_add_partitions_to_txn_of_brokers(version: int) -> None:
     """Several transactions at once, verified or added to; clients are refused (CLUSTER_AUTHORIZATION_FAILED)."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         refused = await serve(world, version, {})
         assert int(refused.error_code) == 31
         world.asker = 2
@@ -189,14 +189,14 @@ def test_add_partitions_to_txn_of_brokers(version: int) -> None:
         ]
         assert codes_of(await serve(world, version, {"verify_only": True})) == [{0: 0, 1: 0}]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(add_offsets_to_txn)
 def test_add_offsets_to_txn(version: int) -> None:
     """The group's partition of the offsets topic becomes part of the transaction."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         async def ask(group_id: str, epoch: int) -> int:
             answer = await world.call(
                 add_offsets_to_txn,
@@ -215,7 +215,7 @@ def test_add_offsets_to_txn(version: int) -> None:
         found = await world.transactions.read("x")
         assert found.partitions == {(CONSUMER_OFFSETS_TOPIC, partition_for("g", 3))}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(end_txn)
@@ -223,7 +223,7 @@ def test_add_offsets_to_txn(version: int) -> None:
 def test_end_txn(version: int, commit: bool) -> None:
     """The leaders of all partitions are told; version 5 brings the next epoch (KIP-890)."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         await init(world)
         if version < 5 or commit:
             assert int((await end(world, version, commit=commit)).error_code) == 48, "nothing was begun"
@@ -245,14 +245,14 @@ def test_end_txn(version: int, commit: bool) -> None:
         assert int(again.error_code) == 0, "it asks again"
         assert int((await end(world, version, name="")).error_code) == 42
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(describe_transactions)
 def test_describe_transactions(version: int) -> None:
     """State, producer, timeout, start and partitions; TRANSACTIONAL_ID_NOT_FOUND for others."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         await init(world)
         await add(world, 3, 2, 0)
         answer = await world.call(describe_transactions, version, transactional_ids=("x", "y", ""))
@@ -267,14 +267,14 @@ def test_describe_transactions(version: int) -> None:
         assert int(unknown.error_code) == 105
         assert int(empty.error_code) == 42
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @versions(list_transactions)
 def test_list_transactions(version: int) -> None:
     """By state, producer id, running time and pattern; unknown states are named (KIP-664, 994, 1152)."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         await init(world)
         await init(world, name="xy")
         await add(world, 3, 0)
@@ -301,7 +301,7 @@ def test_list_transactions(version: int) -> None:
             bad = await world.call(list_transactions, version, transactional_id_pattern="(", **fields)
             assert int(bad.error_code) == 128
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("spread", ["many partitions", "many topics"])
@@ -312,7 +312,7 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
     names = ["t"] * 1 if spread == "many partitions" else [f"t{number}" for number in range(count)]
     indexes = tuple(range(count // len(names)))
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         async def watch() -> None:
             nonlocal turns
             while True:
@@ -341,7 +341,7 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
         watching.cancel()
         assert len(answer) == len(names)
 
-    run_scenario(story)
+    run_scenario(scenario)
     assert turns >= (1 if api == "describe" else 3) * count // 200
 
 
@@ -373,13 +373,13 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
     most = sum(steps(regex, each) for each in names)
     assert most > 10 * STEPS_AT_ONCE
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.broker.transactions = FakeCoordinator([*names, "abc"])
         answer, turns = await count_loop_turns(listed(world, regex))
         assert [each.transactional_id for each in answer.transaction_states] == ["abc"]
         assert turns > most // STEPS_AT_ONCE
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -389,18 +389,18 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
 def test_a_pattern_that_is_too_much_is_refused(regex: str, characters: int) -> None:
     """INVALID_REGULAR_EXPRESSION: it is too large, too long, or for one of the ids."""
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.broker.transactions = FakeCoordinator(["a" * characters])
         assert int((await listed(world, regex)).error_code) == 128
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
     """And turns are counted in partitions: each id has 150, fewer than may be described between two turns."""
     names = [f"x{number}" for number in range(100)]
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.broker.transactions = FakeCoordinator(names, partitions=150)
         asked = world.call(describe_transactions, 0, transactional_ids=names * 20)
         answer, turns = await count_loop_turns(asked)
@@ -408,18 +408,18 @@ def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
         assert {len(topic.partitions) for each in answer.transaction_states for topic in each.topics} == {150}
         assert turns >= 50
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_description_that_is_full_says_so_of_the_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """COORDINATOR_LOAD_IN_PROGRESS, upon which clients ask again. Ids and their partitions are counted."""
     monkeypatch.setattr(describe_transactions, "MOST_TOLD", 6)
 
-    async def story(world: TransactionBroker) -> None:
+    async def scenario(world: TransactionBroker) -> None:
         world.broker.transactions = FakeCoordinator("abcd", partitions=2)
         for asked, codes in (("abcd", [0, 0, 14, 14]), ("cd", [0, 0])):
             answer = await world.call(describe_transactions, 0, transactional_ids=tuple(asked))
             assert [int(each.error_code) for each in answer.transaction_states] == codes
             assert [each.transactional_id for each in answer.transaction_states] == list(asked)
 
-    run_scenario(story)
+    run_scenario(scenario)

@@ -34,20 +34,20 @@ async def ask(world: BrokerCluster, links: BrokerLinks, asked: int, *, timeout_s
 def test_brokers_are_asked_as_a_broker_and_so_is_this_one() -> None:
     """What clients may not ask is answered; several requests share a connection, each gets its own answer."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         for asked in (1, 2, 2, 3):
             assert int((await ask(world, links, asked)).error_code) == 0
         assert world[2].server.counters.requests[ADD_PARTITIONS] == 2
         assert world[1].server.counters.requests[ADD_PARTITIONS] == 0
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_is_gone_fails_the_ask_and_is_reached_again_when_it_is_back() -> None:
     """BROKER_NOT_AVAILABLE at once, again at once for a moment, and then a new connection."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         await ask(world, links, 2)
         world[2].host.crash()
@@ -60,13 +60,13 @@ def test_a_broker_that_is_gone_fails_the_ask_and_is_reached_again_when_it_is_bac
         with pytest.raises(BrokerNotAvailable):
             await ask(world, links, 77)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() -> None:
     """REQUEST_TIMED_OUT: nobody knows whether it was carried out. What comes late answers nobody."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         await ask(world, links, 2)
         world.loop.clog(world[2].host, world[1].host)
@@ -78,13 +78,13 @@ def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() 
         await world.pass_time(PAUSE_S)
         assert int((await ask(world, links, 2)).error_code) == 0
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """All transactional ids of a broker are megabytes; what is small is decoded at once."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         turns = 0
         next_turn = TurnQueue.next
@@ -105,13 +105,13 @@ def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> 
         assert await world[1].host.start(links.ask(2, API_VERSIONS, 4, message)) == first
         assert turns >= len(first.api_keys)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_who_asks_goes_on_following() -> None:
     """The connection on which a broker fetches is not superseded by those on which it asks."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(isr=(2, 1, 3))
         await world.pass_time(0.5)
         links = links_of(world, 1)
@@ -123,13 +123,13 @@ def test_who_asks_goes_on_following() -> None:
             assert await world[2].host.start(world[2].produce("a")) == "committed"
         assert fetcher._channel is channel
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_closing_answers_who_waits() -> None:
     """A broker that stops leaves nobody hanging."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         await ask(world, links, 2)
         world.loop.clog(world[2].host, world[1].host)
@@ -139,7 +139,7 @@ def test_closing_answers_who_waits() -> None:
         with pytest.raises(BrokerNotAvailable):
             await waiting
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def _empty() -> Any:
@@ -149,7 +149,7 @@ def _empty() -> Any:
 def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """BROKER_NOT_AVAILABLE: callers await KafkaErrors, and some of their tasks end the node for any other."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         sound = broker_links.decode_response
 
@@ -163,7 +163,7 @@ def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: p
         await world.pass_time(PAUSE_S)
         assert int((await ask(world, links, 2)).error_code) == 0
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch:
         def handle(*_: Any) -> None:
             raise ZeroDivisionError
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         bugs: list[str] = []
         monkeypatch.setattr(links._broker.env, "on_bug", lambda: bugs.append("told"))
@@ -183,4 +183,4 @@ def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch:
             await ask(world, links, 1)
         assert bugs == ["told"]
 
-    run_scenario(story)
+    run_scenario(scenario)

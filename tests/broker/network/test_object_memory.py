@@ -113,7 +113,7 @@ def test_no_more_is_used_than_there_is_but_by_one_alone_and_all_are_through(
 ) -> None:
     """Whenever each comes, however long each takes."""
 
-    async def story(_: object) -> None:
+    async def scenario(_: object) -> None:
         account, using = Account("objects", LIMIT), dict[int, int]()
         memory = ObjectMemory(account)
 
@@ -129,7 +129,7 @@ def test_no_more_is_used_than_there_is_but_by_one_alone_and_all_are_through(
         await asyncio.gather(*(use(number, *each) for number, each in enumerate(asked)))
         assert account.used == 0
 
-    simulate(story)
+    simulate(scenario)
 
 
 def test_what_is_expected_follows_the_bytes_and_the_parts_that_are_allowed() -> None:
@@ -143,7 +143,7 @@ def test_what_is_expected_follows_the_bytes_and_the_parts_that_are_allowed() -> 
 def test_a_large_one_is_overtaken_by_small_ones_for_a_time_only() -> None:
     """Those of three clients who ask again and again kept a request of a hundred thousand names out for ever."""
 
-    async def story(_: object) -> float:
+    async def scenario(_: object) -> float:
         account = Account("objects", 2 * BYTES_PER_SECOND)
         memory, loop = ObjectMemory(account), asyncio.get_running_loop()
 
@@ -161,13 +161,13 @@ def test_a_large_one_is_overtaken_by_small_ones_for_a_time_only() -> None:
             each.cancel()
         return waited_s
 
-    assert 2 <= simulate(story).result < 3
+    assert 2 <= simulate(scenario).result < 3
 
 
 def test_one_that_waits_for_something_else_lets_others_go_on() -> None:
     """A request whose client set a timeout of ten minutes keeps others waiting for seconds."""
 
-    async def story(_: object) -> tuple[float, int]:
+    async def scenario(_: object) -> tuple[float, int]:
         account = Account("objects", LIMIT)
         memory, loop = ObjectMemory(account), asyncio.get_running_loop()
 
@@ -183,4 +183,4 @@ def test_one_that_waits_for_something_else_lets_others_go_on() -> None:
         await waits
         return waited_s, account.used
 
-    assert simulate(story).result == (pytest.approx(HELD_S, abs=0.1), 0)
+    assert simulate(scenario).result == (pytest.approx(HELD_S, abs=0.1), 0)

@@ -64,7 +64,7 @@ def table(partition: Partition) -> dict[bytes | None, bytes]:
 def test_every_replica_cleans_its_own_log() -> None:
     """Leader and followers keep the newest value of each key, in less room; their offsets agree."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         world[1].host.call(fill, world[1].partition())
@@ -79,13 +79,13 @@ def test_every_replica_cleans_its_own_log() -> None:
         assert {broker.housekeeping.compaction.cleanings for broker in world.brokers.values()} == {1}
         assert world[2].housekeeping.compaction.records_removed > 25
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_up_to_where_a_log_was_cleaned_is_known_after_a_restart() -> None:
     """cleaner-offset-checkpoint, in Kafka's format: what is clean is not looked at again."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         world[1].host.call(fill, world[1].partition())
@@ -99,13 +99,13 @@ def test_up_to_where_a_log_was_cleaned_is_known_after_a_restart() -> None:
         await world.pass_time(CLEANED_S)
         assert world[1].housekeeping.compaction.cleanings == 0
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_replica_that_was_away_goes_on_with_what_is_left() -> None:
     """Its fetch offset lies in a hole of the leader's log; a key that was deleted meanwhile does not come back."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         world[1].host.call(fill, world[1].partition(), 10)
@@ -132,13 +132,13 @@ def test_a_replica_that_was_away_goes_on_with_what_is_left() -> None:
             await world.pass_time(2 * CLEANED_S)
         assert table(leader) == table(world[3].partition()) == {**expected, b"k0": b"0", b"x": b"x" * 200}
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_record_without_a_key_is_refused() -> None:
     """INVALID_RECORD that names it; nothing of its batch is appended."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         partition = world[1].partition()
@@ -151,13 +151,13 @@ def test_a_record_without_a_key_is_refused() -> None:
             raise AssertionError("it was taken")
         assert partition.log_end_offset == 0
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline() -> None:
     """Half of the names may have changed; only a start may judge that."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         world[1].host.call(fill, world[1].partition())
@@ -172,13 +172,13 @@ def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline() -> Non
         assert table(world[1].partition()) == {b"k0": b"39", b"k1": b"37", b"k2": b"38"}
         assert world[1].partition().log.damage is None
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_full_disk_puts_a_cleaning_off() -> None:
     """Nothing is lost, nothing goes offline, and the next turn does it."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         world[1].host.call(fill, world[1].partition())
@@ -191,13 +191,13 @@ def test_a_full_disk_puts_a_cleaning_off() -> None:
         world[1].host.disk.make_room()
         await until(lambda: compaction.cleanings == 1, within=CLEANED_S)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_cleaning_leaves_the_loop_to_others() -> None:
     """It gives way after a millisecond of work or some steps, and stops where the log went."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         partition = world[1].partition()
@@ -216,7 +216,7 @@ def test_a_cleaning_leaves_the_loop_to_others() -> None:
                 world.delete("t")
         assert turns > 5 and compaction.cleanings == 0
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 @pytest.mark.parametrize("moment", [0.013, 0.017, 0.03, 0.05, 0.07, 0.1])
@@ -224,7 +224,7 @@ def test_a_topic_deleted_under_a_cleaning_leaves_the_directory_in_service(moment
     """Its files are gone while they are read from the disk: that is no failing disk."""
     running: list[asyncio.Task[bool]] = []
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         partition = world[1].partition()
@@ -243,13 +243,13 @@ def test_a_topic_deleted_under_a_cleaning_leaves_the_directory_in_service(moment
         assert partition.log.cleaned_until == 0
         assert (volume.error, compaction.cleanings, compaction.failures) == (None, 0, 0)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_new_replica_of_a_topic_that_once_was_compact_catches_up() -> None:
     """It knows of no compaction, but the leader insists: nothing is left where the hole is."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         world[3].host.crash()
@@ -272,13 +272,13 @@ def test_a_new_replica_of_a_topic_that_once_was_compact_catches_up() -> None:
         assert world[3].partition().log.damage is None
         assert world[3].partition().log_end_offset == leader.log_end_offset
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_was_cut_and_grew_again_is_not_clean() -> None:
     """However far the log was clean before: the checkpoint says so before the next recovery point does."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         compacted(world)
         await world.pass_time(0.1)
         partition = world[1].partition()
@@ -294,7 +294,7 @@ def test_what_was_cut_and_grew_again_is_not_clean() -> None:
         assert world[1].housekeeping.compaction.cleanings == 1
         assert offsets(world, CHECKPOINT)[NAME] == cut_to
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_log_that_cannot_be_cleaned_is_named_and_stops_no_other_log(
@@ -307,7 +307,7 @@ def test_a_log_that_cannot_be_cleaned_is_named_and_stops_no_other_log(
             raise struct.error("argument out of range")
         return find_log_to_clean(log, **limits)
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.publish(configs={("topic", "t"): COMPACTED})
         world.create(partitions=4)
         await world.pass_time(0.1)
@@ -326,13 +326,13 @@ def test_a_log_that_cannot_be_cleaned_is_named_and_stops_no_other_log(
         assert partitions[1].log.cleaned_until > 30
         assert not len(broker.housekeeping.failures)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_batches_that_were_made_to_stop_compaction_do_not() -> None:
     """Timestamps beyond 64 bits, in a log from before they were refused: it and all others are cleaned."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.publish(configs={("topic", "t"): COMPACTED})
         world.create(partitions=3)
         await world.pass_time(0.1)
@@ -349,4 +349,4 @@ def test_batches_that_were_made_to_stop_compaction_do_not() -> None:
         assert all(each.log.cleaned_until > 30 for each in partitions)
         assert not len(broker.housekeeping.failures)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)

@@ -25,7 +25,7 @@ def offsets(world: BrokerCluster, name: str) -> dict[TopicPartition, int]:
 def test_high_watermarks_are_checkpointed() -> None:
     """replica.high.watermark.checkpoint.interval.ms: a restart begins near where it was."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a", "b"))
@@ -35,13 +35,13 @@ def test_high_watermarks_are_checkpointed() -> None:
         await world.pass_time(20)
         assert world[1].host.disk.syncs == syncs
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_the_recovery_point_follows_what_is_flushed() -> None:
     """log.flush.offset.checkpoint.interval.ms: after a crash only what lies beyond it is checked."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a", "b"))
@@ -49,13 +49,13 @@ def test_the_recovery_point_follows_what_is_flushed() -> None:
         assert offsets(world, "recovery-point-offset-checkpoint") == {NAME: 2}
         assert world[1].partition().log.recovery_point == 2
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_deleted_records_stay_deleted_over_a_restart() -> None:
     """log-start-offset-checkpoint: the log start may lie inside a segment."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a"))
@@ -66,13 +66,13 @@ def test_deleted_records_stay_deleted_over_a_restart() -> None:
         await world.start(1)
         assert world[1].partition().log_start_offset == 1
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_expired_records_go_and_their_files_later() -> None:
     """retention.ms, then file.delete.delay.ms; readers find the new log start."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         world.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
         await world.pass_time(0.1)
@@ -83,13 +83,13 @@ def test_expired_records_go_and_their_files_later() -> None:
         await world.pass_time(100)
         assert not any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_an_idle_broker_writes_no_checkpoint() -> None:
     """Thousands of logs in which nothing happened cost no sync, however long that lasts."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(partitions=3)
         await world.pass_time(0.1)
         for value in "ab":
@@ -100,13 +100,13 @@ def test_an_idle_broker_writes_no_checkpoint() -> None:
         await world.pass_time(600)
         assert world[1].host.disk.syncs == syncs
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
     """A checkpoint may wait for the disk, once for each log."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(partitions=10)
         await world.pass_time(0.1)
         broker, clock, visited = world[1], [0.0], []
@@ -121,13 +121,13 @@ def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
         await broker.housekeeping._visit(volume, "slow", slow)
         assert [later - before for before, later in pairwise(visited)] == pytest.approx([0.5] * 9, rel=0.01)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_new_topic_is_not_judged_by_the_checkpoints_of_a_former_one_of_its_name() -> None:
     """Else its log, shorter than the former one's recovery point, would pass for damaged, on every replica at once."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a", "b"))
@@ -147,13 +147,13 @@ def test_a_new_topic_is_not_judged_by_the_checkpoints_of_a_former_one_of_its_nam
         assert world[1].partition().log.damage is None
         assert world[1].partition().high_watermark == 0
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_checkpoint_drawn_up_before_a_topic_was_made_anew_is_not_written() -> None:
     """It may wait for its thread while the topic is deleted and made again."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         (volume,) = world[1].replicas.logs.online
@@ -163,13 +163,13 @@ def test_a_checkpoint_drawn_up_before_a_topic_was_made_anew_is_not_written() -> 
         assert not volume.checkpoint(write, {NAME: 2}, drawn_up)
         assert offsets(world, "recovery-point-offset-checkpoint") == {}
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_log_that_retention_fails_for_stops_no_other_log() -> None:
     """It is named with its reason and left alone for a while; once it can be judged it is forgotten."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(partitions=3)
         world.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
         await world.pass_time(0.1)
@@ -188,7 +188,7 @@ def test_a_log_that_retention_fails_for_stops_no_other_log() -> None:
         assert broker.partition(index=0).log_start_offset == 1
         assert not len(broker.housekeeping.failures)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def broken(*_: object, **__: object) -> int:
@@ -198,7 +198,7 @@ def broken(*_: object, **__: object) -> int:
 def test_nothing_is_retained_by_the_defaults_of_a_broker_that_knows_no_metadata_yet() -> None:
     """A node that started while there was no controller deleted what its topics keep for ever."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         world.publish(configs={("topic", "t"): {"retention.ms": "-1"}})
         await world.pass_time(0.1)
@@ -213,13 +213,13 @@ def test_nothing_is_retained_by_the_defaults_of_a_broker_that_knows_no_metadata_
         await world.pass_time(700)
         assert broker.partition().log_start_offset == 0
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_failure_is_forgotten_with_its_log() -> None:
     """Else the name of a deleted topic would be told for ever."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         world[1].partition().log.delete_old_segments = broken  # type: ignore[method-assign]
@@ -229,13 +229,13 @@ def test_a_failure_is_forgotten_with_its_log() -> None:
         await world.pass_time(301)
         assert not len(world[1].housekeeping.failures)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_clock_that_jumps_ahead_expires_nothing_and_what_is_due_anyway_goes() -> None:
     """retention.ms goes by the time that the monotonic clock bears out, until the jump is accepted."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         age_ms = int(world.loop.time() * 1000)  # of records that are stamped with the simulation's beginning
         world.publish(configs={("topic", "t"): {"retention.ms": str(age_ms + 1_000_000)}})
@@ -249,7 +249,7 @@ def test_a_clock_that_jumps_ahead_expires_nothing_and_what_is_due_anyway_goes() 
         await world.pass_time(1_000)
         assert broker.partition().log_start_offset == 1
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def produce_as(partition: Partition, producer_id: int) -> None:
@@ -259,7 +259,7 @@ def produce_as(partition: Partition, producer_id: int) -> None:
 def test_all_partitions_together_remember_no_more_producers_than_the_setting() -> None:
     """raftlog.producer.ids.max, while the broker runs: the partition that was flooded forgets, small ones nothing."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(partitions=3)
         world.publish(configs={("broker", ""): {"raftlog.producer.ids.max": "100"}})
         await world.pass_time(0.1)
@@ -281,7 +281,7 @@ def test_all_partitions_together_remember_no_more_producers_than_the_setting() -
         await world.pass_time(2)
         assert len(partitions[1].log.producers) == 545
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_fair_share_is_the_most_that_all_can_have(counts: list[int], most: int
 def test_intervals_and_limits_that_change_while_the_broker_runs_are_heeded() -> None:
     """Kafka changes log.cleaner.* and producer.id.expiration.ms at run time."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         world[1].host.call(produce_as, world[1].partition(), 7)
@@ -320,4 +320,4 @@ def test_intervals_and_limits_that_change_while_the_broker_runs_are_heeded() -> 
         assert len(rounds) > 90
         task.cancel()
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)

@@ -16,7 +16,7 @@ from tests.replication.replica_cluster import batch
 def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
     """Flushed on every ISR member (ARCHITECTURE §4): all logs hold it when the producer hears."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.05)
         outcome = await world[1].host.start(world[1].produce("a", "b"))
@@ -24,13 +24,13 @@ def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
         assert [world[each].values() for each in (1, 2, 3)] == [["a", "b"]] * 3
         assert [world[each].partition().log.flushed_end_offset for each in (1, 2, 3)] == [2, 2, 2]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_was_acknowledged_survives_the_power_loss_of_all() -> None:
     """H3: unsynced bytes are lost everywhere at once; nothing acknowledged is among them."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.05)
         for value in "abc":
@@ -42,13 +42,13 @@ def test_what_was_acknowledged_survives_the_power_loss_of_all() -> None:
             assert world[each].values() == ["a", "b", "c"]
 
     for seed in range(3):
-        run_scenario(story, seed=seed)
+        run_scenario(scenario, seed=seed)
 
 
 def test_a_new_leaders_followers_do_not_wait_out_their_long_poll() -> None:
     """Failover: the follower that is parked at the new leader asks again at once when partitions come to it."""
 
-    async def story(world: BrokerCluster) -> float:
+    async def scenario(world: BrokerCluster) -> float:
         world.create("t", partitions=3)
         await world.pass_time(2.0)
         world[1].host.crash()
@@ -60,13 +60,13 @@ def test_a_new_leaders_followers_do_not_wait_out_their_long_poll() -> None:
         return world.loop.time() - began_at
 
     for seed in range(5):
-        assert run_scenario(story, seed=seed).result < 0.05
+        assert run_scenario(scenario, seed=seed).result < 0.05
 
 
 def test_a_killed_follower_leaves_and_joins_the_isr() -> None:
     """Shrink on lag, expand on catch-up, through AlterPartition; the producer waits for neither longer than the lag."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         world[3].host.crash(silent=True)
@@ -78,13 +78,13 @@ def test_a_killed_follower_leaves_and_joins_the_isr() -> None:
         await until(lambda: world.state().isr == (1, 2, 3))
         assert world[3].values() == ["a"]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() -> None:
     """Its connections break at once, long before the metadata says so; a stop of our own is no loss."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         heard: list[tuple[str, int]] = []
@@ -100,13 +100,13 @@ def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() ->
         await world.start(1)
         await until(lambda: heard[1:] == [("lost", 1), ("found", 1)])
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_proposal_goes_on_until_a_controller_answers() -> None:
     """No majority: nothing is half done; when it returns, the ISR changes."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.controller_is_away = True
         world.create(isr=(1,))
         await world.pass_time(3)
@@ -114,13 +114,13 @@ def test_a_proposal_goes_on_until_a_controller_answers() -> None:
         world.controller_is_away = False
         await until(lambda: set(world.state().isr) == {1, 2, 3})
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_paused_follower_delays_only_its_own_partitions_isr() -> None:
     """A hung follower does not stop the rest: partitions without it go on, the others after the lag time."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         world.create("other", replicas=(1, 2))
         await world.pass_time(0.1)
@@ -132,13 +132,13 @@ def test_a_paused_follower_delays_only_its_own_partitions_isr() -> None:
         world[3].host.resume()
         await until(lambda: world.state().isr == (1, 2, 3))
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
     """H5: the old leader wrote with acks=1 after it was replaced; it follows and truncates by epoch."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a"))
@@ -155,24 +155,24 @@ def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
         await until(lambda: set(world.state().isr) == {1, 2, 3})
         assert [world[each].values() for each in (1, 2, 3)] == [["a", "b"]] * 3
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_log_directories_are_opened_once() -> None:
     """Opening takes the clean-shutdown marker away: a second look would find an unclean stop."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         volumes = tuple(world[1].replicas.logs.volumes)
         world[1].replicas.logs.open_directories(None)
         assert tuple(world[1].replicas.logs.volumes) == volumes
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
     """H16/H17: EIO on sync; no acknowledgement, no second sync, the directory's id goes into the heartbeats."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         world[1].host.disk.fail("sync")
@@ -182,13 +182,13 @@ def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
         world[1].host.disk.mend()
         assert await world[1].host.start(world[1].produce("b")) == "KafkaStorageError"
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_full_disk_refuses_writes_and_recovers_by_itself() -> None:
     """H18: ENOSPC is no failure of the directory."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         world[1].host.disk.fail("write", error=28)
@@ -197,13 +197,13 @@ def test_a_full_disk_refuses_writes_and_recovers_by_itself() -> None:
         assert await world[1].host.start(world[1].produce("b")) == "committed"
         assert world[1].replicas.failed_directory_ids == ()
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_topic_made_again_under_its_name_is_another_log() -> None:
     """Its id differs: the old files go first, nothing of them is served."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("old"))
@@ -215,13 +215,13 @@ def test_a_topic_made_again_under_its_name_is_another_log() -> None:
         assert world[1].host.disk.listdir("/data").count("t-0") == 1
         assert not [name for name in world[1].host.disk.listdir("/data") if name.endswith("-delete")]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_replica_that_moves_away_takes_its_log_along() -> None:
     """KIP-455: the folder goes once the metadata says so; producers that wait look for the new leader."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(replicas=(1, 2))
         await world.pass_time(0.1)
         assert await world[1].host.start(world[1].produce("a")) == "committed"
@@ -233,13 +233,13 @@ def test_a_replica_that_moves_away_takes_its_log_along() -> None:
         await until(lambda: not any(each.startswith("t-0") for each in world[1].host.disk.listdir("/data")))
         assert not world[1].replicas.partitions
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_replica_may_come_and_go_faster_than_its_files() -> None:
     """Of one topic id there may be several folders to remove: their names differ."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(replicas=(1, 2))
         await world.pass_time(0.1)
         world[2].host.offload_s = (0.5, 0.5)  # so long it takes to remove a folder
@@ -256,13 +256,13 @@ def test_a_replica_may_come_and_go_faster_than_its_files() -> None:
         assert world[2].host.disk.listdir("/data").count("t-0") == 1
         assert not [name for name in world[2].host.disk.listdir("/data") if name.endswith("-delete")]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() -> None:
     """A stray. Renamed, not deleted: maybe the metadata was lost, or the folder is Kafka's (KAFKA-14616)."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         world[3].host.crash()
@@ -272,13 +272,13 @@ def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() 
         assert not world[3].replicas.partitions
         assert [name for name in world[3].host.disk.listdir("/data") if name.endswith("-stray")]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person() -> None:
     """Its topic id was not on disk yet, nor was anything else: it is made anew, and nobody has to look."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await until(lambda: world[1].replicas.partitions)
         world[1].host.crash()
@@ -286,7 +286,7 @@ def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person()
 
     with capture_logs() as logs:
         for seed in range(20):
-            run_scenario(story, seed=seed)
+            run_scenario(scenario, seed=seed)
     levels = [each["log_level"] for each in logs if each["event"] == "log_without_topic_id_set_aside"]
     assert levels, "no seed lost the id"
     assert set(levels) == {"warning"}
@@ -295,7 +295,7 @@ def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person()
 def test_whose_records_they_are_is_as_durable_as_the_records() -> None:
     """Power loss right after the first acknowledgement: the log is still known to be this topic's."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await until(lambda: world[1].replicas.partitions)
         assert await world[1].host.start(world[1].produce("a")) == "committed"
@@ -305,13 +305,13 @@ def test_whose_records_they_are_is_as_durable_as_the_records() -> None:
         assert world[1].values() == ["a"]
 
     for seed in range(5):
-        run_scenario(story, size=1, seed=seed)
+        run_scenario(scenario, size=1, seed=seed)
 
 
 def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
     """Its own metadata may lag: until an image holds its new registration, it leads and follows nothing."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         epoch, world[1].epoch = world[1].epoch, 999
         world.create()
         await world.pass_time(0.1)
@@ -320,13 +320,13 @@ def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
         world.publish()
         await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_stops_takes_no_new_replicas() -> None:
     """Metadata goes on arriving while logs close; a replica made then would be in no checkpoint."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await until(lambda: world[1].replicas.partitions)
         replicas = world[1].replicas
@@ -341,13 +341,13 @@ def test_a_broker_that_stops_takes_no_new_replicas() -> None:
         assert [name.topic for name in replicas.partitions] == ["t"]
         assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_disk_that_fails_while_a_follower_stops_is_reported() -> None:
     """Its replicas follow nobody any more by then, and are offline all the same."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await until(lambda: world[2].replicas.peers.fetchers)
         replicas = world[2].replicas
@@ -362,13 +362,13 @@ def test_a_disk_that_fails_while_a_follower_stops_is_reported() -> None:
         await world[2].host.start(stop_on_a_bad_disk())
         assert replicas.logs.failed_directory_ids
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_many_replicas_are_made_while_the_broker_goes_on() -> None:
     """2,000 partitions: folders wait for the file system's journal, so they are made away from the loop."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create("t", partitions=100)
         await until(lambda: world[1].replicas.partitions)
         assert len(world[1].replicas.partitions) < 100
@@ -376,13 +376,13 @@ def test_many_replicas_are_made_while_the_broker_goes_on() -> None:
         assert await world[1].host.start(world[1].produce("a", index=99)) == "committed"
         assert [world[each].values("t", 99) for each in (1, 2, 3)] == [["a"]] * 3
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_what_is_deleted_or_made_anew_while_its_replicas_are_made_leaves_nothing() -> None:
     """The newest image counts, not the one that had them made."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         for name in ("gone", "again"):
             world.create(name, partitions=40)
         await until(lambda: world[1].replicas._creating)
@@ -397,7 +397,7 @@ def test_what_is_deleted_or_made_anew_while_its_replicas_are_made_leaves_nothing
         assert [name for name in folders if name.startswith(("gone", "again"))] == ["again-0"]
 
     for seed in range(5):
-        run_scenario(story, seed=seed, size=1)
+        run_scenario(scenario, seed=seed, size=1)
 
 
 async def until_next_turn(condition: Callable[[], bool]) -> None:
@@ -413,7 +413,7 @@ def test_the_replicas_of_a_large_topic_leave_in_turns(monkeypatch: pytest.Monkey
     """Those that the metadata places here again meanwhile, for a topic of that name, are not removed with them."""
     monkeypatch.setattr(replicas, "REMOVED_AT_ONCE", 10)
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create("t", partitions=40)
         await until(lambda: len(world[1].replicas.partitions) == 40)
         world.delete("t")
@@ -425,13 +425,13 @@ def test_the_replicas_of_a_large_topic_leave_in_turns(monkeypatch: pytest.Monkey
         assert world[1].partition("t").topic_id == world.image.topics["t"].topic_id
 
     for seed in range(5):
-        run_scenario(story, seed=seed, size=1)
+        run_scenario(scenario, seed=seed, size=1)
 
 
 def test_a_broker_that_stops_while_replicas_are_made_waits_for_them() -> None:
     """Nothing writes to a log directory that is marked clean."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create("t", partitions=40)
         await until(lambda: world[1].replicas._creating)
         await world[1].host.start(world[1].stop())
@@ -441,13 +441,13 @@ def test_a_broker_that_stops_while_replicas_are_made_waits_for_them() -> None:
         await world.start(1)
         await until(lambda: len(world[1].replicas.partitions) == 40)
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:
     """The next start trusts the files, and begins with the high watermark that it had."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a"))
@@ -457,13 +457,13 @@ def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:
         await world.start(1)
         assert world[1].partition().high_watermark == 1
 
-    run_scenario(story, size=1)
+    run_scenario(scenario, size=1)
 
 
 def test_an_idle_cluster_fetches_only_as_often_as_the_long_poll_ends() -> None:
     """Idle cost: one empty fetch per leader and replica.fetch.wait.max.ms, whatever the number of partitions."""
 
-    async def story(world: BrokerCluster) -> int:
+    async def scenario(world: BrokerCluster) -> int:
         world.create(partitions=30)
         await world.pass_time(2)
         fetcher = world[1].replicas.peers.fetchers[2]
@@ -471,13 +471,13 @@ def test_an_idle_cluster_fetches_only_as_often_as_the_long_poll_ends() -> None:
         await world.pass_time(10)
         return fetcher.fetches - before
 
-    assert run_scenario(story).result == pytest.approx(20, abs=2)
+    assert run_scenario(scenario).result == pytest.approx(20, abs=2)
 
 
 def test_same_seed_same_run() -> None:
     """The data plane brings no chance of its own."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create(partitions=3)
         for broker in world.brokers.values():
             broker.server.nonce = broker.replicas.peers.nonce = bytes
@@ -487,13 +487,13 @@ def test_same_seed_same_run() -> None:
         world[2].host.crash()
         await world.pass_time(1)
 
-    assert run_scenario(story, seed=4).digest == run_scenario(story, seed=4).digest
+    assert run_scenario(scenario, seed=4).digest == run_scenario(scenario, seed=4).digest
 
 
 def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
     """KIP-107: the low watermark is the least log start of all replicas in service; a fetch tells it."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         leader = world[1].partition()
@@ -505,13 +505,13 @@ def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
         await until(lambda: leader.low_watermark() == 1)
         assert [world[each].partition().log_start_offset for each in (1, 2, 3)] == [1, 1, 1]
 
-    run_scenario(story)
+    run_scenario(scenario)
 
 
 def test_under_flush_policy_os_logs_are_synced_by_flush_messages_and_flush_ms() -> None:
     """Nobody waits for it; after a crash no more is at risk than these say."""
 
-    async def story(world: BrokerCluster) -> None:
+    async def scenario(world: BrokerCluster) -> None:
         world.create()
         await world.pass_time(0.1)
         log = world[1].partition().log
@@ -526,7 +526,7 @@ def test_under_flush_policy_os_logs_are_synced_by_flush_messages_and_flush_ms() 
         assert log.flushed_end_offset == 4, "flush.messages of them"
 
     run_scenario(
-        story,
+        scenario,
         size=1,
         log_flush_policy="os",
         log_flush_interval_ms="2000",

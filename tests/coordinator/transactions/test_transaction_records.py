@@ -172,8 +172,8 @@ def test_of_an_id_the_last_word_that_can_be_understood_counts() -> None:
         Transaction("x", ProducerIdAndEpoch(1, epoch), TransactionState.EMPTY, 1_000) for epoch in range(3)
     ]
     (key, first), (_, second), (_, third) = (encode(TransactionChanged("x", each)) for each in words)
-    for story, skipped in (((first, second, b"\x7f"), 1), ((b"\x7f", third, first, second), 0)):
-        batch = build_batch([new_record(key, value, timestamp=0) for value in story])
+    for scenario, skipped in (((first, second, b"\x7f"), 1), ((b"\x7f", third, first, second), 0)):
+        batch = build_batch([new_record(key, value, timestamp=0) for value in scenario])
         replay = TransactionReplay()
         replay.feed(batch)
         assert replay.transactions() == [words[1]]
