@@ -1,4 +1,4 @@
-"""What holds for all tests: generated ones are the same in each run, no clock fails them, and signals mean what they
+"""The settings of all tests: generated ones are the same in each run, no clock fails them, and signals mean what they
 mean on a terminal.
 """
 

@@ -1,7 +1,7 @@
 """Runs everything, one part after the other: `make nightly`. It goes on after a failure, and ends with a table.
 
 Each part is a target of the Makefile; PARTS="demo sim" runs some. A part that needs what this machine lacks is told as
-not run, which is no failure. What a part prints is printed as it comes, and kept in a file under --out.
+not run, which is no failure. The output of a part is printed as it comes, and kept in a file under --out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ needs_openssl = pytest.mark.skipif(
 
 
 class Certificate(NamedTuple):
-    """Where it is, and its key."""
+    """Its address and its key."""
 
     path: Path
     key: Path

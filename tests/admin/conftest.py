@@ -14,7 +14,7 @@ from tests.kit.waits import PATIENCE_S
 
 
 class Answer(NamedTuple):
-    """What came back; `body` is parsed JSON, or None for an empty one."""
+    """A response; `body` is parsed JSON, or None for an empty one."""
 
     status: int
     headers: Mapping[str, str]

@@ -22,12 +22,12 @@ GENERATED = re.compile(r"(\d+) generated")
 
 
 class Verdict(NamedTuple):
-    """What a run of schemathesis found."""
+    """The findings of a run of schemathesis."""
 
     clean: bool
     cases: int
     text: str
-    """What it printed."""
+    """Its output."""
 
 
 def populate(url: str) -> None:

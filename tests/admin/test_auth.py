@@ -47,7 +47,7 @@ def test_each_role_may_do_its_part(guarded: AdminCluster) -> None:
 
 
 def test_refused_change_is_in_the_audit_log(guarded: AdminCluster) -> None:
-    """Who tried what they may not do is what an operator looks for."""
+    """An operator looks for those who tried what they may not do."""
     node = Api(guarded.admin_url())
     node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(READER), "X-Request-Id": "audit-2"})
     (line,) = [each for each in guarded.nodes[1].log_path.read_text().splitlines() if "audit-2" in each]
@@ -56,7 +56,7 @@ def test_refused_change_is_in_the_audit_log(guarded: AdminCluster) -> None:
 
 
 def test_every_change_is_in_the_audit_log_without_secrets(guarded: AdminCluster) -> None:
-    """Who, what, from where, and how it ended."""
+    """The line says who did what, from where, and how it ended."""
     node = Api(guarded.admin_url())
     node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(OPERATOR), "X-Request-Id": "audit-1"})
     (line,) = [each for each in guarded.nodes[1].log_path.read_text().splitlines() if "audit-1" in each]
@@ -131,7 +131,9 @@ def test_beyond_loopback_the_api_needs_tokens(address: str, tmp_path: Path) -> N
 
 
 def test_beyond_loopback_tokens_need_tls_unless_somebody_says_otherwise(tmp_path: Path) -> None:
-    """A token that crosses a network in the clear is everybody's. Who knows the way says so, and is warned."""
+    """A token that crosses a network in the clear is everybody's. A client that knows the path says so, and is
+    warned.
+    """
     far = {"raftlog.admin.listener": "0.0.0.0:9644", "raftlog.admin.tokens.file": str(tmp_path / "t")}
     with pytest.raises(ConfigFaults, match=r"TLS.*raftlog\.admin\.tokens\.without\.tls"):
         load_config(flags=far)

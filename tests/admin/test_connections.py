@@ -22,7 +22,9 @@ from tests.kit.waits import PATIENCE_S
 def test_api_speaks_https_with_its_certificate_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who trusts the certificate is answered; who speaks HTTP is not. A container's health check knows of it."""
+    """A client that trusts the certificate is answered; one that speaks HTTP is not. A container's health check knows
+    of it.
+    """
     certificate, key = make_certificate(tmp_path)
     settings = {"raftlog.admin.ssl.certificate": str(certificate), "raftlog.admin.ssl.key": str(key)}
     with AdminCluster(1, settings=settings) as cluster:

@@ -217,7 +217,7 @@ async def test_group_of_thousands_of_partitions_is_summed_in_slices() -> None:
 
 
 async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
-    """Whatever they call themselves and their metrics (KIP-714), and in slices as all else."""
+    """Clients and metrics (KIP-714) are shown under any name, and in slices like everything else."""
     node = Node()
     node.telemetry = ClientTelemetry()
     image = MetadataImage(configs={("client-metrics", "all"): {"metrics": "*"}})
@@ -276,7 +276,7 @@ def test_only_who_asks_for_gzip_gets_it(header: str, taken: bool) -> None:
 
 
 async def test_a_scrape_of_thousands_of_partitions_is_compressed_piece_by_piece() -> None:
-    """What is compressed between two turns of the loop is what is made there."""
+    """Only what is made between two turns of the loop is compressed between them."""
     node = Node()
     scrape = await scraping.gather(view(node), node, LoopLag())
     plain = [piece.encode() for piece in slices(families(scrape, "raftlog"))]

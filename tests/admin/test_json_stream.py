@@ -133,7 +133,7 @@ def test_stream_that_does_not_end_is_ended(at_once: bool) -> None:
 
 
 def test_record_that_is_too_large_is_refused_before_it_ends() -> None:
-    """What it says is never kept; those before it are written."""
+    """The line that it announces is never kept; those before it are written."""
     run = read(
         Dripping([b'{"n": 1} {"data": "', b"x" * 60, b"x" * 60], then=b"x" * 60), Limits(record_bytes=100)
     )
@@ -166,14 +166,14 @@ def test_what_is_no_json_ends_the_stream(body: bytes, status: int, rule: str) ->
 
 
 def test_many_records_are_handed_over_in_rounds() -> None:
-    """Whoever writes them begins before all are read."""
+    """The writer begins before all are read."""
     run = read(Dripping([b'{"n": 1}' * (2 * AT_ONCE + 1)]))
     assert [len(each) for each in run.result] == [AT_ONCE, AT_ONCE, 1]
 
 
 @pytest.mark.parametrize("text", [b"2062.0", b"2062.000e0", b"20620E-1", b"2.062e3"])
 def test_whole_number_may_be_written_with_a_fraction_of_zero(text: bytes) -> None:
-    """To JSON Schema it is an integer. What is beside it keeps its digits."""
+    """To JSON Schema it is an integer. Values beside it keep their digits."""
     found = read_json(b'{"n": %s, "data": [1.0, "2.0"]}' % text, Numbered, what="body")
     assert found.n == 2062
     assert bytes(found.data) == b'[1.0, "2.0"]'

@@ -1,4 +1,4 @@
-"""What the admin API asks of the controller to move leaderships."""
+"""The admin API asks the controller to move leaderships."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_drain_and_back(world: ControllerCluster) -> None:
 
 
 async def test_transfer_to_a_replica_by_name(world: ControllerCluster) -> None:
-    """What the controller refuses is raised with its words."""
+    """A refusal by the controller is raised with its words."""
     await transfer_leadership(Ask(world), "t", 0, 3)
     assert world.partition("t").leader == 3
     world.alter("t", (3, 1))

@@ -185,7 +185,7 @@ def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
 
 @pytest.mark.usefixtures("routes")
 def test_stream_that_stops_is_told_why_and_cut() -> None:
-    """What came before is answered; then one line says that nothing came."""
+    """Requests before it are answered; then one line says that nothing came."""
     limits = Limits(chunk_s=SOON_S, idle_s=SOON_S, sweep_s=SOON_S)
     text = served(lambda api: sent(api, POST % (b"/v1/stream", 99) + b'{"a": 1} {"b"'), limits)
     assert b"{'a': 1}" in text
@@ -195,7 +195,7 @@ def test_stream_that_stops_is_told_why_and_cut() -> None:
 def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is sent to it takes memory until it is gone."""
+    """A body that is sent to it takes memory until it is gone."""
     seen: list[NodeView] = []
 
     async def pour(call: Call) -> web.StreamResponse:
@@ -290,7 +290,7 @@ def test_headers_are_bounded_in_number_and_length(lines: list[bytes]) -> None:
     "text", [b"\x16\x03\x01 \r\n\r\n", b"\0\0\0\x14\0\x12\0\4\r\n\r\n", b"GET / HTTP/9\r\n\r\n"]
 )
 def test_what_is_no_http_is_no_error_of_the_node(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever comes to the wrong port gets a 400, and an operator no traceback."""
+    """A client at the wrong port gets a 400, and an operator gets no traceback."""
     limits = Limits(idle_s=SOON_S, sweep_s=SOON_S)
     assert b" 400 Bad Request" in served(lambda api: sent(api, text), limits)
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
@@ -305,7 +305,7 @@ def test_body_that_is_not_packed_as_it_says_is_no_error_of_the_node(caplog: pyte
 
 
 def test_answer_that_breaks_off_has_no_end_and_no_second_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads it must see that it is not whole, not find another answer in the middle of it."""
+    """A reader must see that it is not whole, and must not find another response in the middle of it."""
 
     async def break_off(call: Call) -> web.StreamResponse:
         answer = web.StreamResponse()
@@ -345,7 +345,7 @@ def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
 
 @needs_openssl
 def test_handshakes_under_way_are_bounded_in_number_and_time(tmp_path: Path) -> None:
-    """Who says nothing keeps a place for a moment only; beyond so many of them the next is refused."""
+    """A silent client keeps a place for a moment only; beyond so many of them the next is refused."""
     certificate = make_certificate(tmp_path)
 
     async def scenario(api: AdminServer) -> None:

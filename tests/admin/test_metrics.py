@@ -41,7 +41,9 @@ DASHBOARD_NAMES = {
     "kafka_server_raftmetrics_current_epoch",
     "process_open_fds",
 }
-"""What the dashboards 7589, 721, 11285 and Strimzi's query, as the parser names it (counters without _total)."""
+"""The series that the dashboards 7589, 721, 11285 and Strimzi's query, named as the parser does (counters without
+_total).
+"""
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
 
 
 def test_one_family_of_names_may_be_asked_for(cluster: AdminCluster) -> None:
-    """Who has no Kafka dashboards need not store their names."""
+    """An operator without Kafka dashboards need not store their names."""
     own = scrape(cluster, 1, "?family=raftlog")
     assert "raftlog_partitions" in own
     assert not [each for each in own if each.startswith("kafka_")]

@@ -27,7 +27,7 @@ def test_address_without_a_path_says_where_to_go_on(node: Api) -> None:
 
 
 def test_failures_are_json_with_a_code_and_a_sentence(node: Api) -> None:
-    """Whatever fails, a program can read why."""
+    """Every failure has a reason that a program can read."""
     status, headers, body = node.ask("GET", "/v3/nothing")
     assert (status, body["error_code"]) == (404, 404)
     assert headers["Content-Type"].startswith("application/json")
@@ -36,7 +36,7 @@ def test_failures_are_json_with_a_code_and_a_sentence(node: Api) -> None:
 
 
 def test_request_id_of_the_caller_comes_back_and_a_bad_one_is_replaced(node: Api) -> None:
-    """What goes into logs is bounded and printable."""
+    """Text that goes into logs is bounded and printable."""
     assert node.ask("GET", "/v1/live", headers={"X-Request-Id": "mine-1"})[1]["X-Request-Id"] == "mine-1"
     other = node.ask("GET", "/v1/live", headers={"X-Request-Id": "a b" * 100})[1]["X-Request-Id"]
     assert other != "a b" * 100
@@ -59,7 +59,7 @@ def test_query_is_checked_by_name(node: Api) -> None:
 
 
 def test_document_names_every_route_and_is_openapi(node: Api) -> None:
-    """What is served is documented, by the same rows."""
+    """Every served route is documented, by the same rows."""
     document = node.ask("GET", "/openapi.json")[2]
     validate(document)
     assert {(each.template, each.method.lower()) for each in ROUTES} == {
@@ -90,7 +90,7 @@ def test_page_from_elsewhere_can_change_nothing(node: Api) -> None:
 def test_faulty_body_is_refused_by_its_fault(
     api: Api, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    """Whoever sent it can tell what to change; nothing is half done."""
+    """The sender can tell what to change; nothing is half done."""
     answer = api.ask("POST", "/topics", body, headers)
     assert (answer.status, answer.body["error_code"]) == (status, status)
     assert api.get("/topics/a").status == 404

@@ -213,7 +213,7 @@ def test_records_are_written_in_order_and_read_back(api: Api, node: Api) -> None
 
 
 def test_each_record_of_a_stream_fails_alone(api: Api) -> None:
-    """What is no record gets a report in its place; what is no JSON ends the stream."""
+    """A value that is no record gets a report in its place; one that is no JSON ends the stream."""
     create(api, "mixed", partitions_count=1)
     body = b'{"value":{"type":"BINARY","data":"!"}} {"partition_id":9} {"valu":1} {"value":{"data":1}} 7 {}'
     reports = api.ask("POST", "/topics/mixed/records", body).body
@@ -336,7 +336,7 @@ def test_deep_json_costs_an_error_and_no_more(api: Api) -> None:
 
 
 def test_batch_that_is_too_large_is_written_in_parts(api: Api) -> None:
-    """What a topic limits is a batch; records that are small enough must not fail for their company."""
+    """A topic limits its batches; records that are small enough must not fail for their company."""
     create(api, "small", partitions_count=1, configs=[{"name": "max.message.bytes", "value": "2000"}])
     sizes = [300] * 9 + [3000] + [300] * 10
     entries = [

@@ -91,7 +91,7 @@ def test_a_fenced_broker_is_told_with_its_cause_and_its_return(cluster: AdminClu
 
 
 def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster) -> None:
-    """What happened while it was down, it tells as the others do."""
+    """A broker tells what happened while it was down, as the others do."""
     victim = follower_of_quorum(cluster)
     other = next(each for each in (1, 2, 3) if each != victim)
     cluster.restart(victim)
@@ -102,7 +102,7 @@ def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster
 
 
 def test_a_controlled_shutdown_is_told_as_what_it_is(cluster: AdminCluster) -> None:
-    """Whoever was asked to stop was not taken for dead."""
+    """A broker that was asked to stop was not taken for dead."""
     cluster.wait_until(lambda: len(why(api_of(cluster, 1))["isr"]) == 3, "the ISR is whole")
     victim = follower_of_quorum(cluster)
     cluster.nodes[victim].signal(signal.SIGTERM)

@@ -40,7 +40,7 @@ def test_time_goes_on_as_long_as_the_clocks_agree(clocks: Clocks) -> None:
 
 
 def test_a_jump_ahead_makes_nothing_old(clocks: Clocks) -> None:
-    """What was due without it is still deleted; what is written meanwhile is stamped as the wall clock says."""
+    """Data that was due without the jump is still deleted; new data is stamped as the wall clock says."""
     clocks.ahead_ms += 30 * DAY_MS
     assert clocks.passed_ms() == 0
     assert clocks.ages.jump_ms() == 30 * DAY_MS

@@ -302,13 +302,13 @@ def test_a_given_secret_is_used_and_never_shown():
 
 
 def test_an_authorizer_that_is_not_there_keeps_a_node_from_starting():
-    """Whoever believes to be protected by ACLs must hear that there are none, before anybody can connect."""
+    """An operator who believes to be protected by ACLs must hear that there are none, before anybody can connect."""
     (rule,) = faults_of({"authorizer.class.name": "org.example.Authorizer"}).values()
     assert rule.startswith("raftlog has no ACLs")
 
 
 def test_every_setting_reads_what_it_shows():
-    """What DescribeConfigs prints can be put into a file again."""
+    """The output of DescribeConfigs can be put into a file again."""
     for attribute, row in settings_of(NodeConfig).values():
         if row.default is None or row.name in ("raftlog.cluster.secret", "metadata.log.dir"):
             continue

@@ -60,7 +60,7 @@ def test_a_bad_group_config_is_refused_by_name_and_rule(configs, rule):
 
 
 def test_a_session_is_longer_than_a_heartbeat_interval_whoever_says_so():
-    """What a group does not set itself is its broker's."""
+    """A config that a group does not set itself is its broker's."""
     node = load_config(
         {
             "group.consumer.min.session.timeout.ms": "6000",

@@ -245,7 +245,7 @@ def test_a_brokers_own_value_goes_before_all_brokers_before_its_file_before_the_
 
 
 def test_a_dynamic_value_that_cannot_be_read_leaves_the_nodes_own():
-    """Whatever another version recorded, no node fails at it."""
+    """No node fails at a record of another version."""
     node = load_config({"max.connections": "10"})
     strange = {"max.connections": "many", "node.id": "9", "num.io.threads": "4", "gone": "1"}
     found = broker_config(node, strange)

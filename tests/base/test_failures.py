@@ -1,4 +1,4 @@
-"""What recurring work could not do for one subject: named, left out for a while, tried again."""
+"""Recurring work that failed for one subject: named, left out for a while, tried again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_the_caller_wants_to_hear_of_is_no_failure() -> None:
 
 
 def test_no_more_failures_are_remembered_than_the_limit() -> None:
-    """Clients choose the names of groups. What is not remembered is tried each time."""
+    """Clients choose the names of groups. A subject that is not remembered is tried each time."""
     failures = Failures()
     for number in range(MOST_NAMED + 5):
         attempt(failures, 0.0, subject=str(number))

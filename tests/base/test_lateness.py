@@ -7,7 +7,7 @@ from tests.kit.slowness import make_slow
 
 
 def test_a_node_that_is_on_time_waits_no_longer_than_usual() -> None:
-    """Whoever is dead is found out as soon as ever."""
+    """A dead node is found out as soon as ever."""
     lateness = Lateness()
     for tick in range(1000):
         lateness.note(LATE_S * 0.9, 100 + tick / 10)

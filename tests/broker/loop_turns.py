@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def count_loop_turns(work: Awaitable[Any]) -> tuple[Any, int]:
-    """What the work brings, and how many turns the loop had meanwhile."""
+    """The result of the work, and how many turns the loop had meanwhile."""
     turns = 0
 
     async def watch() -> None:

@@ -1,7 +1,7 @@
 """The hot paths' price, counted in Python calls through the real partition and log: the same on every machine.
 
-Source: raftlog/ARCHITECTURE.md, "Cost": at most 25 calls for a produced partition, 20 for a fetched one. What a request
-costs apart from its partitions is budgeted here too.
+Source: raftlog/ARCHITECTURE.md, "Cost": at most 25 calls for a produced partition, 20 for a fetched one. The cost of
+a request apart from its partitions is budgeted here too.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def test_a_produced_partition_costs_at_most_its_budget(pipe: FakeClient, h
 
 
 def commit(host: FakeHost) -> None:
-    """What a flusher tells partitions when a round is over; the round itself is not counted here."""
+    """A flusher tells partitions when a round is over; the round itself is not counted here."""
     dirty, host.dirty = host.dirty, {}
     for partition in dirty:
         partition.note_flushed(partition.log.log_end_offset)

@@ -59,7 +59,7 @@ async def test_parts_are_begun_together_and_no_more_than_may_wait() -> None:
 
 
 async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:
-    """A hundred thousand offsets took a tenth of a second in one turn. What is little takes none."""
+    """A hundred thousand offsets took a tenth of a second in one turn. Small work takes none."""
     make, key, version = response_builders(9, 8), ApiKey.OFFSET_FETCH, 8
     for count in (1, 20_000):
         rows = tuple(

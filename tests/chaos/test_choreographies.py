@@ -53,7 +53,7 @@ QUICK = (
 @pytest.mark.slow
 @pytest.mark.parametrize("name", taste(QUICK, CHOREOGRAPHIES))
 def test_a_choreography_breaks_no_promise(name: str) -> None:
-    """What was acknowledged is there, on replicas that are equal and in sync again."""
+    """Acknowledged records are there, on replicas that are equal and in sync again."""
     report = simulate(lambda loop: STORIES[name](loop, 2.0), seed=1).result
     assert report.acked > 0
     assert name == "corruption" or report.elections > 0, "nothing happened"

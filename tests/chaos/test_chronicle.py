@@ -43,7 +43,7 @@ def test_a_failure_without_a_partition_is_told_by_leaders_and_faults() -> None:
 
 
 def test_a_story_ends_with_the_first_violation() -> None:
-    """What came later explains nothing; what happened at the same moment keeps its order."""
+    """Later events explain nothing; events at the same moment keep their order."""
     story = Chronicle(lambda: 1.0)
     story.note("node1", "role", "leading", where=HERE)
     story.note("", "violated", "t-1: lost")

@@ -201,7 +201,7 @@ def test_rot_survives_a_restart() -> None:
     st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=700)), max_size=12), st.integers(0, 1 << 30)
 )
 def test_a_synced_file_survives_byte_for_byte(writes: list[tuple[int, bytes]], seed: int) -> None:
-    """What was written before a sync is there after any crash; unsynced writes touch only their own range."""
+    """Bytes written before a sync are there after any crash; unsynced writes touch only their own range."""
     disk = SimDisk(seed)
     file = disk.open("/data/a", create=True)
     disk.sync_dir("/data")

@@ -31,7 +31,7 @@ QUICK = [
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", taste(range(2), range(8)))
 def test_a_storm_breaks_no_promise(seed: int) -> None:
-    """What was acknowledged is there once, in order, at its offset, on replicas that are equal and in sync again."""
+    """Acknowledged records are there once, in order, at their offsets, on replicas that are equal and in sync again."""
     report = endurance.run(seed, STORM_S).result
     assert report.acked > 0 and any(report.faults.values()), "the storm was none"
 
@@ -60,7 +60,7 @@ def test_a_storm_does_not_depend_on_hash_randomisation() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("known", taste(QUICK, REGRESSIONS), ids=lambda each: f"{each.story}-{each.seed}")
 def test_a_seed_that_once_found_something_finds_nothing_more(known: Regression) -> None:
-    """What the seed once showed stays mended."""
+    """A bug that the seed once showed stays mended."""
     outcome = tell(Tale(known.story, known.seed, known.seconds))
     assert not outcome.failure, f"{known.found}: {outcome.failure}"
 

@@ -106,7 +106,7 @@ def test_nothing_can_be_done_between_the_power_loss_and_the_next_start() -> None
 
 
 def test_the_world_may_act_on_a_disk_that_fails() -> None:
-    """Whoever wipes a disk from outside meets none of its trouble, and leaves it as it was."""
+    """A wipe of a disk from outside meets none of its trouble, and leaves it as it was."""
     disk = two_files()
     disk.fail("any")
     disk.fill()

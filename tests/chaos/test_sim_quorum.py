@@ -50,7 +50,7 @@ def test_the_same_seed_elects_and_commits_the_same() -> None:
 
 
 async def vote_and_lose_power(loop: SimLoop) -> None:
-    """Who votes for a candidate loses its power before the leader's first word, and is then asked by another one."""
+    """A voter for a candidate loses its power before the leader's first word, and is then asked by another one."""
     world = World(loop, 3)
     loop.network.latency_s = (0.03, 0.04)
     world.boot(1, 2)

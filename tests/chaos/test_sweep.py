@@ -39,7 +39,7 @@ def test_a_failure_has_its_replay_and_its_events() -> None:
 
 
 def test_a_sweep_stops_at_a_failure_unless_told_to_go_on() -> None:
-    """Whoever mends wants one failure at a time; a night's work wants them all."""
+    """A developer who mends wants one failure at a time; a night's work wants them all."""
     assert [outcome.tale.seed for outcome in Sweep(tales(2, 9))] == [2, 3]
     sweep = Sweep(tales(2, 9), keep_going=True)
     assert len(list(sweep)) == 8

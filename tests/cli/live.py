@@ -16,7 +16,7 @@ Rows = list[dict[str, Any]]
 
 
 class Ran(NamedTuple):
-    """What a command came to."""
+    """The outcome of a command."""
 
     returncode: int
     out: bytes

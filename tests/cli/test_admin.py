@@ -125,7 +125,7 @@ def test_the_settings_of_a_broker_fit_80_columns(
 
 
 def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> None:
-    """Where they are, what they hold, what is set there."""
+    """The brokers' addresses, their content, and their settings."""
     rows = raftlog.rows("broker", "list")
     assert [row["broker"] for row in rows] == [1, 2, 3]
     assert sum(row["controller"] for row in rows) == 1

@@ -160,7 +160,7 @@ def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
 
 
 def test_the_version_has_a_form_for_machines():
-    """What a bug report needs."""
+    """The facts that a bug report needs."""
     found = json.loads(run("version", "--json"))
     assert run("version") == f"raftlog {found['raftlog']}\n"
     assert {"python", "platform"} <= set(found) and "confluent-kafka" in found["libraries"]

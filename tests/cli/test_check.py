@@ -99,7 +99,7 @@ def test_a_history_that_contradicts_itself_is_exit_code_2(tmp_path):
 
 
 def test_the_history_of_a_killed_run_is_judged_with_a_note(valid):
-    """What is there counts."""
+    """An existing folder counts."""
     valid.write_bytes(valid.read_bytes()[:-20])
     _, out, _ = run(str(valid), "--json")
     assert json.loads(out)["cut_short"] is True

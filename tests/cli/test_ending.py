@@ -1,4 +1,4 @@
-"""What ends `raftlog consume` and `produce`: SIGTERM costs no more than Ctrl-C."""
+"""The signals that end `raftlog consume` and `produce`: SIGTERM costs no more than Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(raftlog: CommandLine, *arguments: str) -> Iterator[subprocess.Popen[
 
 
 def test_sigterm_is_an_interrupt_and_a_hangup_that_nohup_ignores_stays_ignored() -> None:
-    """What was set before is set afterwards."""
+    """Settings from before are set afterwards."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with ended_by_signals():

@@ -1,4 +1,4 @@
-"""What is refused before any cluster is asked: one line that says why, and an exit code."""
+"""Commands refused before any cluster is asked: one line that says why, and an exit code."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_change_that_is_refused_changes_nothing(raftlog: CommandLine, name: st
 
 
 def test_trimming_moves_the_beginning_and_only_that(raftlog: CommandLine, name: str) -> None:
-    """What is before the offset is gone, what is after it stays."""
+    """Records before the offset are gone, those after it stay."""
     raftlog("topic", "create", name, "-p", "1")
     raftlog("produce", "-t", name, stdin=b"zero\none\ntwo\n")
     assert raftlog("topic", "trim", name, "--offset", "2").stdout == f"{name} 0 begins at 2\n"
@@ -122,7 +122,7 @@ def test_the_cluster_is_described_with_its_brokers(raftlog: CommandLine) -> None
 
 
 def test_tables_fit_a_terminal_of_80_columns(raftlog: CommandLine, name: str) -> None:
-    """What is listed most often is read without wrapping."""
+    """The most frequent listing is read without wrapping."""
     raftlog("topic", "create", name, "-p", "6")
     for arguments in (["topic", "list"], ["topic", "describe", name], ["cluster", "describe"]):
         assert max(map(len, raftlog(*arguments).stdout.splitlines())) <= 80

@@ -58,7 +58,7 @@ def test_port_that_is_none_is_named(command: list[str], port: str) -> None:
 
 
 def test_every_command_has_a_page_of_help_and_a_line_in_the_first_one() -> None:
-    """What is listed can be loaded; a group's own commands, too."""
+    """Every listed command can be loaded; a group's own commands, too."""
     first = invoke("--help")[1]
     assert set(PROMISED.split()) <= set(COMMANDS)
     for name, entry in COMMANDS.items():

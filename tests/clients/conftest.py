@@ -1,6 +1,6 @@
 """Clusters for the client tests: one of three nodes for all that hurts no node, own ones for the rest.
 
-Whatever a test did, no node may have logged a traceback or an event that needs a person.
+No node may have logged a traceback or an event that needs a person, whatever a test did.
 """
 
 from __future__ import annotations

@@ -147,11 +147,11 @@ class GroupMembers:
 
     @property
     def values(self) -> set[bytes]:
-        """What anybody read."""
+        """The values that anybody read."""
         return {value for each in self.everybody for value in each.values}
 
     def readings(self) -> list[bytes]:
-        """What was read, as often as it was."""
+        """The values that were read, as often as they were."""
         return [value for each in self.everybody for value in each.values]
 
     @property

@@ -1,4 +1,4 @@
-"""What a stock client can do, said once for all of them, so that every claim is tried with each.
+"""The abilities of a stock client, said once for all of them, so that every claim is tried with each.
 
 A library's own exceptions become `ClientRefused` with Kafka's error code.
 """
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a produced record came to lie."""
+    """The place of a produced record."""
 
     partition: int
     offset: int

@@ -72,7 +72,7 @@ def initialising(**fields: Any) -> dict[str, Any]:
 
 
 class UndisturbedClients(NamedTuple):
-    """Who is there, and must not be disturbed."""
+    """Clients that are there, and must not be disturbed."""
 
     coordinators: CoordinatorClient
     member_id: str
@@ -134,13 +134,13 @@ def residents(three: Cluster) -> UndisturbedClients:
 
 @pytest.fixture(autouse=True)
 def undisturbed(residents: UndisturbedClients) -> Iterator[None]:
-    """Whoever is there goes on."""
+    """Clients that are there go on."""
     yield
     assert residents.are_well()
 
 
 class BadRequest(NamedTuple):
-    """What is asked of the coordinator of `name`, and the code that it is answered with."""
+    """A request to the coordinator of `name`, and the code that it is answered with."""
 
     code: int
     api: ApiKey

@@ -235,7 +235,7 @@ def test_a_batch_that_lies_is_refused_and_the_connection_goes_on(home: tuple[str
 
 
 def test_a_batch_that_lies_leaves_no_trace_in_the_log(three: Cluster, home: tuple[str, str]) -> None:
-    """What was refused takes no offset and is served to nobody."""
+    """A refused record takes no offset and is served to nobody."""
     topic, address = home
     with RawClient(address) as wire:
         _, before = produced(wire.ask(PRODUCE, 3, produce_body(topic, ONE)))

@@ -1,4 +1,4 @@
-"""raftlog's own command line at a cluster that runs. What it prints is an interface: scripts read it."""
+"""raftlog's own command line at a cluster that runs. Its output is an interface: scripts read it."""
 
 from __future__ import annotations
 

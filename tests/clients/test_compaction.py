@@ -55,7 +55,7 @@ def is_cleaned(cluster: Cluster, topic: str) -> bool:
 
 
 def cleanings(cluster: Cluster, node_id: int, topic: str) -> list[dict[str, Any]]:
-    """What a node logged of the cleanings of a topic."""
+    """A node's log lines about the cleanings of a topic."""
     told = events(cluster, node_id)
     return [each for each in told if each["event"] == "log_compacted" and each["topic"] == topic]
 

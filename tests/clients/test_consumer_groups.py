@@ -161,7 +161,7 @@ class KilledConsumer:
 
 
 def test_the_healthy_keep_theirs_when_one_is_killed(cluster: Cluster) -> None:
-    """Who falls silent is out after its session; its partitions go to the others, and nothing is taken from them."""
+    """A silent member is out after its session; its partitions go to the others, and nothing is taken from them."""
     victim = KilledConsumer(cluster, "dying")
     try:
         with Members(cluster, "dying") as group:

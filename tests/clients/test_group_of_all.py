@@ -1,6 +1,6 @@
 """confluent-kafka, kafka-python and aiokafka in one group, members killed and added: every record is processed.
 
-Each member is a process of its own, so that a kill is a kill. What it has read it tells, then commits.
+Each member is a process of its own, so that a kill is a kill. It tells what it has read, then commits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What readers of a Kafka introduction try first, with each stock library. Nothing here hurts a node."""
+"""The first steps of a reader of a Kafka introduction, with each stock library. Nothing here hurts a node."""
 
 from __future__ import annotations
 

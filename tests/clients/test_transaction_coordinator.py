@@ -65,7 +65,7 @@ def with_aiokafka(bootstrap: str, transactional_id: str, topic: str) -> None:
 
 
 def committed(cluster: Cluster, topic: str, count: int) -> list[str]:
-    """What who reads committed records finds: so many, and what else there is within a moment."""
+    """A reader of committed records finds so many, and what else there is within a moment."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,

@@ -169,7 +169,7 @@ def test_setting_what_is_set_writes_nothing(world: ControllerCluster) -> None:
 def test_allowing_unclean_elections_elects_at_once(
     world: ControllerCluster, resource: tuple[str, str]
 ) -> None:
-    """What is offline when an operator allows it comes online with the data that is there (H1)."""
+    """A partition that is offline when an operator allows it comes online with the data that is there (H1)."""
     world.assign("t2", (3, 2))
     world.die(2)
     world.die(3)

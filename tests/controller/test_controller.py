@@ -77,7 +77,7 @@ def test_refused_election_is_appended_again() -> None:
 
 
 def test_lost_tail_is_answered_with_not_controller() -> None:
-    """What was decided but not committed is void, and its sender is told to ask the new controller."""
+    """A decision that is not committed is void, and its sender is told to ask the new controller."""
     world = ControllerCluster(2, commit_at_once=False)
     world.elect(1)
     world.commit()
@@ -339,7 +339,7 @@ def test_fencing_under_way_is_not_begun_again() -> None:
 
 
 def test_fenced_brokers_are_not_probed(world: ControllerCluster) -> None:
-    """Whoever leads nothing need not be found out about."""
+    """A broker that leads nothing need not be found out about."""
     world.die(2)
     world.probes.clear()
     world.active.peer_lost(2, world.now)

@@ -182,7 +182,9 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS, name=TOPICS, partition=st.integers(0, 3))
     def damage(self, broker_id: int, name: str, partition: int) -> None:
-        """Whoever reports a damaged log counts no more once that is answered, unless an unclean election chose it."""
+        """A broker that reports a damaged log counts no more once that is answered, unless an unclean election chose
+        it.
+        """
         self.world.commit()
         state = self.world.image.partition(name, partition)
         if state is None or broker_id not in self.world.image.brokers or self.world.refusals:
@@ -322,7 +324,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def _check_leader_holds_everything(self, image: MetadataImage, topic: TopicState, index: int) -> None:
         """A leader was in sync on the disk that it has now, since it came in sync, unless elected uncleanly.
 
-        Who leads for reading only vouches for nothing: an emptied disk that rots as well may do that.
+        A broker that leads for reading only vouches for nothing: an emptied disk that rots as well may do that.
         """
         key, state = (topic.topic_id, index), topic.partitions[index]
         holders = self.holders.setdefault(key, {})
@@ -381,7 +383,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_tail_of_an_active_controller_is_the_journal(self) -> None:
-        """What the active controller decides on is exactly what its journal says, committed or not."""
+        """The active controller decides on exactly what its journal says, committed or not."""
         controller = self.world.active
         if not controller.active:
             return

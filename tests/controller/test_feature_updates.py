@@ -27,7 +27,7 @@ from raftlog.metadata.image import SupportedFeature
 from tests.controller.controller_cluster import ControllerCluster
 
 OLDER = (SupportedFeature(GROUP_VERSION, 0, 0), SupportedFeature(TRANSACTION_VERSION, 0, 2))
-"""What a broker supports that lacks one level and one feature."""
+"""The features of a broker that lacks one level and one feature."""
 
 
 @pytest.fixture

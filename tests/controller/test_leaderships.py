@@ -116,5 +116,5 @@ def test_drain_of_nobody_is_refused(world: ControllerCluster) -> None:
 
 
 def test_another_broker_may_carry_the_request(world: ControllerCluster) -> None:
-    """Whoever an operator talks to forwards it."""
+    """The node that an operator talks to forwards it."""
     assert world.ask(DrainBroker(1), peer=2) == BrokerDrain(1, True, 0)

@@ -100,7 +100,7 @@ def test_partitions_of_one_topic_are_bounded() -> None:
 
 
 def test_the_clusters_own_topics_are_never_refused() -> None:
-    """Who fills a cluster with topics does not keep groups from working."""
+    """A client that fills a cluster with topics does not keep groups from working."""
     world = cluster(raftlog_topics_max=1, raftlog_partitions_max=1, raftlog_metadata_max_bytes=1_000)
     world.create("a")
     assert world.create(CONSUMER_OFFSETS_TOPIC, 50, 3, cleanup_policy="compact").error_code == 0

@@ -107,7 +107,7 @@ def test_end_waits_while_no_one_that_stays_is_known_to_be_alive(world: Controlle
 
 
 def test_cancelled_it_is_as_before(world: ControllerCluster) -> None:
-    """What was added is no replica any more, in sync or not."""
+    """The added replica is no replica any more, in sync or not."""
     move(world, 4, 5)
     world.alter("t", (4, 1, 2, 3))
     assert cancel(world) == 0
@@ -131,7 +131,7 @@ def test_cancelling_moves_the_leadership_back(world: ControllerCluster) -> None:
 
 
 def test_another_one_takes_its_place(world: ControllerCluster) -> None:
-    """Who holds the partition holds it until the end of the new one, and cancelling leads back to the beginning."""
+    """The holder of the partition holds it until the end of the new one, and cancelling leads back to the beginning."""
     move(world, 4, 5, 1)
     assert move(world, 5, 6) == 0
     assert shape(world) == ((5, 6, 4, 1, 2, 3), (5, 6, 4), (4, 1, 2, 3))

@@ -1,4 +1,4 @@
-"""Where replicas go: distinct brokers, distinct racks, evenly (KIP-36)."""
+"""Replicas are spread: distinct brokers, distinct racks, evenly (KIP-36)."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class GroupCoordinatorSetup:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """What is counted as kept is what there is, whatever a test did."""
+        """The counted bytes are the kept ones, whatever a test did."""
         tails = [each.runner.tail for each in self.coordinator._groups]
         if sum(each.offset_count for each in tails) > SMALL_ENOUGH:
             return
@@ -196,7 +196,7 @@ class GroupCoordinatorSetup:
             self._settle()
 
     def tick(self) -> None:
-        """What the broker does every half second."""
+        """The broker does this every half second."""
         self.coordinator.tick(now=self.now, now_ms=self.now_ms)
         self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=GROUPS_PER_SWEEP)
 

@@ -74,7 +74,7 @@ def test_every_partition_that_is_read_has_one_reader(
 def test_uniform_shares_differ_by_one_at_most(
     found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
-    """Where all read the same."""
+    """Members that all read the same."""
     sizes = [count(share) for share in assign_uniform(found, numbers).values()]
     assert max(sizes) - min(sizes) <= 1
 
@@ -105,7 +105,7 @@ def test_uniform_takes_no_more_from_anybody_than_evenness_asks(
 def test_nobody_has_two_more_than_another_that_could_take_one(
     found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
-    """Where members read different topics, no single move would make it more even."""
+    """No single move would make it more even, also if members read different topics."""
     shares = assign_uniform(found, numbers)
     for giver, share in shares.items():
         for taker, each in found.items():
@@ -183,7 +183,9 @@ def everything_but(
 
 @pytest.mark.parametrize("name", list(ASSIGNORS))
 def test_subscriptions_that_all_differ_are_not_gone_through_topic_by_topic(name: str):
-    """What is left out is less: forty members, each of nearly all of five thousand topics, took a fifth of a second."""
+    """A smaller case is left out: forty members, each of nearly all of five thousand topics, took a fifth of a
+    second.
+    """
     found, numbers = everything_but(500, 20, missing=5)
     CountedNames.looks = 0
     shares = ASSIGNORS[name](found, numbers)

@@ -251,7 +251,7 @@ def test_nothing_is_answered_before_it_is_committed() -> None:
 
 
 def test_a_failed_append_changes_nothing() -> None:
-    """What could not be written did not happen: no member, no generation."""
+    """A change that could not be written did not happen: no member, no generation."""
     bench = GroupCoordinatorSetup()
     bench.refuses = NotEnoughReplicas()
     assert isinstance(bench.join(may_require_member_id=False), NotEnoughReplicas)
@@ -273,7 +273,7 @@ def test_losing_the_partition_answers_everybody() -> None:
 
 
 def test_a_new_coordinator_carries_on_where_the_old_one_answered() -> None:
-    """Whatever was answered survives the failover: the stable member just goes on heartbeating."""
+    """Answered changes survive the failover: the stable member just goes on heartbeating."""
     bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     before = bench.read()

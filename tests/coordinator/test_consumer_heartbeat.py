@@ -150,7 +150,7 @@ def test_a_member_that_says_another_epoch_is_fenced():
 
 
 def test_a_lost_answer_does_not_fence():
-    """Who comes with the epoch before and no more than it has is told the newest again, with what it has."""
+    """A member that comes with the epoch before and no more than it has is told the newest again, with what it has."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("b", 0)
@@ -165,7 +165,9 @@ def test_a_lost_answer_does_not_fence():
 
 
 def test_what_is_to_be_given_up_is_told_until_it_is():
-    """Whoever lost that answer and says nothing of it (librdkafka) would keep all, and let the others wait for ever."""
+    """A member that lost that response and says nothing of it (librdkafka) would keep all, and let the others wait
+    for ever.
+    """
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("b", 0)
@@ -179,7 +181,7 @@ def test_what_is_to_be_given_up_is_told_until_it_is():
 
 
 def test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it():
-    """Whoever lost that answer would leave what others gave up for it unread, in this epoch."""
+    """A member that lost that response would leave what others gave up for it unread, in this epoch."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("b", 0)
@@ -399,7 +401,9 @@ def test_each_revocation_has_its_whole_time():
 
 
 def test_a_refused_heartbeat_is_no_sign_of_life():
-    """Who says a wrong epoch for ever holds its partitions for a session, and who left for a while its place."""
+    """A member that says a wrong epoch for ever holds its partitions for a session, and one that left for a while its
+    place.
+    """
     made = bench(group_consumer_session_timeout_ms=5_000)
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("i", 0, instance_id="one")
@@ -509,7 +513,7 @@ def test_topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat():
 
 
 def test_a_subscription_that_changes_moves_partitions():
-    """What is no longer read is given up first."""
+    """Partitions that are no longer read are given up first."""
     made = bench({"t": 2, "u": 2})
     made.consumer_group_heartbeat("a", 0)
     heard = made.consumer_group_heartbeat("a", 1, topics=("u",))
@@ -543,7 +547,7 @@ def test_an_expression_that_would_hold_up_the_broker_is_refused(regex: str):
 
 
 def test_long_lists_of_topics_are_expressions_too():
-    """What people write is far from the bound."""
+    """Expressions that people write are far from the bound."""
     made = bench({"topic-7": 1})
     regex = "|".join(f"topic-{number}" for number in range(200))
     assert made.consumer_group_heartbeat("a", 0, topics=(), regex=regex).assignment
@@ -578,7 +582,7 @@ def test_a_group_that_reads_more_than_a_batch_holds_goes_on_with_what_it_had():
 
 
 def test_a_group_reads_no_more_topics_than_can_be_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch):
-    """Who would read more is refused, what topics come later leaves the settled members as they are."""
+    """A member that would read more is refused; later topics leave the settled members as they are."""
     monkeypatch.setattr(decision_builder, "MAX_SUBSCRIBED_TOPICS", 50)
     made = bench(many_topics(40))
     made.consumer_group_heartbeat("a", 0, topics=(), regex="00.*")

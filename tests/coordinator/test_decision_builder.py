@@ -37,7 +37,7 @@ def joined(draft: DecisionBuilder, member_id: str, **reads: Any) -> ConsumerMemb
 
 
 def test_the_records_of_a_draft_make_its_state() -> None:
-    """What is told rests on records alone: who replays them knows all of it."""
+    """The result rests on records alone: a reader who replays them knows all of it."""
     draft = draft_of(None, {"t": 4})
     state = joined(draft, "a", topics=("t",))
     assert apply_consumer(None, draft.records) == state

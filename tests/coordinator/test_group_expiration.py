@@ -1,4 +1,4 @@
-"""What becomes of groups with time: a bounded part of it at each call, however large a group is."""
+"""Groups change with time: a bounded part of it at each call, however large a group is."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_large_group_is_looked_through_some_topics_at_a_time():
 
 
 def test_looking_for_nothing_costs_as_much_as_was_looked_at(monkeypatch: pytest.MonkeyPatch):
-    """What is looked through counts, whether it has expired or not, and the next call goes on from there."""
+    """Every offset that is looked at counts, whether it has expired or not, and the next call goes on from there."""
     bench, looks = GroupCoordinatorSetup(), []
     commit_many(bench, 40, 500)
 

@@ -1,4 +1,4 @@
-"""How much groups may keep in memory. That it is counted exactly, the bench checks after each commit of every test."""
+"""How much groups may keep in memory. The setup checks after each commit of every test that it is counted exactly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_offsets_too_many_are_refused_and_those_that_are_there_go_on() -> None:
 
 
 def test_a_group_that_is_deleted_makes_room() -> None:
-    """What is kept is counted down as it goes, to nothing."""
+    """The count goes down with what is kept, to nothing."""
     made = bench()
     fill(made)
     assert made.ask(made.coordinator.delete, "g") is None

@@ -1,4 +1,4 @@
-"""What the members of a classic group offer, kept as sums."""
+"""The protocols of a classic group's members, kept as sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def member(member_id: str) -> Member:
 
 @given(steps=st.lists(st.tuples(IDS, PROTOCOLS | st.none()), max_size=12))
 def test_the_sums_are_those_of_all_members(steps: list[tuple[str, Protocols | None]]) -> None:
-    """Whatever came, went or was replaced: common names and bytes are what going through all would say."""
+    """The sums equal what going through all would say, whatever came, went or was replaced: common names and bytes."""
     offers, plain = MemberProtocols(), dict[str, Protocols]()
     for member_id, protocols in steps:
         if protocols is None:

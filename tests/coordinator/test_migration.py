@@ -278,7 +278,7 @@ def test_groups_of_other_protocol_types_never_change():
 
 
 def test_a_group_that_speaks_of_no_topics_does_not_change():
-    """What is no subscription cannot be read, and so not be assigned here."""
+    """Metadata that is no subscription cannot be read, and so not be assigned here."""
     made = bench()
     made.stable_member()
     assert isinstance(made.consumer_group_heartbeat("new", 0), GroupIdNotFound)
@@ -424,7 +424,9 @@ def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
 
 
 def test_a_refused_join_is_no_sign_of_life():
-    """Who names a member's id, and offers what the others cannot speak, does not keep that member in the group."""
+    """A stranger who names a member's id, and offers protocols that the others cannot speak, does not keep that
+    member in the group.
+    """
     made = bench()
     ids, generation = assigned(made, None, None)
     made.consumer_group_heartbeat("new", 0)

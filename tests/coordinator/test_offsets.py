@@ -138,7 +138,7 @@ def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes:
 
 
 def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire() -> None:
-    """What no batch can hold (a group id of 32 KB, many partitions) is not tried for ever."""
+    """A record that no batch can hold (a group id of 32 KB, many partitions) is not tried for ever."""
     bench = GroupCoordinatorSetup()
     bench.commit_offset(7, commits=at_places("gone"))
     bench.refuses = InvalidCommitOffsetSize()
@@ -298,7 +298,7 @@ def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
 
 
 def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() -> None:
-    """What Connect's workers read is unknown, so nothing of it is forgotten."""
+    """The topics that Connect's workers read are unknown, so nothing of them is forgotten."""
     bench = GroupCoordinatorSetup()
     member_id = bench.join(may_require_member_id=False, protocol_type="connect").member_id
     bench.sync(member_id, 1)
@@ -425,7 +425,7 @@ def test_long_names_make_more_batches() -> None:
 
 
 def test_a_deletion_that_fails_half_way_is_told_so_and_can_be_repeated() -> None:
-    """What is gone is gone; the rest is a group as any."""
+    """Removed offsets are gone; the rest is a group as any."""
     bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 3_000)
     answers = Answers()

@@ -1,4 +1,4 @@
-"""Who holds what others are to get: the answer, and how much is looked at for it."""
+"""The holders of partitions that others are to get: the answer, and how much is looked at for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to go from a group bit by bit: which places, in what order, and what is shown of them meanwhile."""
+"""Large groups are deleted bit by bit: which offsets, in what order, and what is shown of them meanwhile."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_has_to_go_is_not_shown() -> None:
 
 
 def test_a_refused_end_leaves_what_else_has_to_go() -> None:
-    """Who wanted the end is told, once; the deleted topics' offsets still go."""
+    """The client that wanted the end is told, once; the deleted topics' offsets still go."""
     told: list[object] = []
     chore = PendingDeletion(topics=named("t"), deletes_group=True, answers=[told.append])
     chore.cancel_group_deletion().answer("refused")

@@ -146,7 +146,7 @@ def test_a_group_has_so_many_generations_on_their_way_and_no_more() -> None:
 
 
 def test_a_rebalance_makes_waiting_followers_join_again() -> None:
-    """Who waits for assignments when somebody else comes hears REBALANCE_IN_PROGRESS."""
+    """A member that waits for assignments when somebody else comes hears REBALANCE_IN_PROGRESS."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.begin_join(ids[1], protocols=(("range", b"changed"),))
@@ -288,7 +288,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
 
 
 def test_the_leader_that_does_not_come_back_is_replaced() -> None:
-    """Whoever joined first leads the next generation."""
+    """The member that joined first leads the next generation."""
     bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None, None)
     third, second = bench.begin_join(ids[2], protocols=(("range", b"n"),)), bench.begin_join(ids[1])
@@ -454,7 +454,9 @@ def test_a_static_member_that_comes_back_too_late_counts_as_well() -> None:
 
 
 def test_one_members_bytes_do_not_fail_everybodys_join() -> None:
-    """Who would make the generation larger than a record is refused alone, whichever of its protocols is chosen."""
+    """A member that would make the generation larger than a record is refused alone, whichever of its protocols is
+    chosen.
+    """
     bench = GroupCoordinatorSetup()
     first, generation = bench.stable_member()
     half = bytes(600_000)
@@ -557,7 +559,7 @@ STEPS = st.lists(
 def test_every_request_is_answered_once_and_generations_are_told_once(
     steps: list[tuple[str, int, int]], delay_ms: int
 ) -> None:
-    """Whatever happens in whatever order: no answer twice, none forgotten, no generation with two leaders."""
+    """Events in any order: no response twice, none forgotten, no generation with two leaders."""
     bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=delay_ms)
     asked: list[Answers] = []
     ids: list[str] = []

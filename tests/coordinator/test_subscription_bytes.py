@@ -1,4 +1,4 @@
-"""What all members of a consumer group say of themselves is bounded, and kept as a sum."""
+"""The subscriptions of all members of a consumer group are bounded, and their size is kept as a sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, ima
 
 
 def test_the_sum_is_that_of_all_members():
-    """Whoever comes, goes, or says something else; asking for it changes nothing."""
+    """The sum is right whoever comes, goes, or says something else; asking for it changes nothing."""
     sums = SubscriptionBytes()
     a, b = MemberMetadata(topics=("t", "uu")), MemberMetadata(regex="x.*")
     c = MemberMetadata(classic=ClassicProtocols(1, (("range", b"12345"),)))

@@ -8,7 +8,9 @@ A_MONTH_S = 30 * 24 * 3600.0
 
 
 def test_ended_sessions_take_no_memory_until_their_deadline() -> None:
-    """Who has ids given out and gives them back, or rebalances all day, fills no heap; who stays still expires."""
+    """A client that has ids given out and gives them back, or rebalances all day, fills no heap; one that stays still
+    expires.
+    """
     sessions = CoordinatorTimer()
     sessions.schedule(TimerKey("g", "stays"), 10.0)
     for number in range(3 * MIN_STALE_ENTRIES):

@@ -1,4 +1,4 @@
-"""What expressions match, of very many topics: nothing takes long, nothing is looked at twice."""
+"""Expressions are matched against very many topics: nothing takes long, nothing is looked at twice."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_only_new_names_are_looked_at():
 
 
 def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: pytest.MonkeyPatch):
-    """Who waits finds what was found for him, however many ask meanwhile: there is no order that starves anybody."""
+    """A waiting member finds what was found for it, however many ask meanwhile: no order starves anybody."""
     world = TopicMatcher(dict(list(MANY.items())[:4_100]))
     monkeypatch.setattr("raftlog.coordinator.consumer.topic_regex_resolver.MAX_CACHED_REGEXES", 10)
     waiting = [f"0000{number % 10}-.*|{number}" for number in range(30)]
@@ -211,7 +211,7 @@ def test_who_has_an_expression_that_turns_out_to_match_too_much_is_told_so():
 
 
 def test_a_member_that_tries_again_once_there_are_fewer_topics_is_let_in():
-    """What was refused is no longer known once nobody has it."""
+    """A refused expression is no longer known once nobody has it."""
     made, topics = bench(MANY)
     made.consumer_group_heartbeat("b", 0, topics=())
     heard = made.consumer_group_heartbeat("a", 0, topics=(), regex=".*")

@@ -103,7 +103,7 @@ class TransactionalCoordinatorSetup(GroupCoordinatorSetup):
         self.tick()
 
     def offset(self, group_id: str = "g") -> int | None:
-        """What is committed for the partition."""
+        """The offset that is committed for the partition."""
         committed = self.read(group_id).offsets.get(("t", 0))
         return committed.offset if committed else None
 
@@ -139,7 +139,7 @@ def test_one_marker_ends_what_a_producer_wrote_of_several_groups_and_nothing_of_
 
 
 def test_nothing_of_a_marker_is_shown_before_it_is_committed() -> None:
-    """What a lost tail could take back is told to nobody; the answer to the marker waits as well."""
+    """Nobody is told what a lost tail could take back; the response to the marker waits as well."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
     bench.autocommit = False
@@ -175,7 +175,7 @@ def test_a_marker_that_cannot_be_written_changes_nothing() -> None:
 
 
 def test_a_coordinator_that_lost_its_partition_ends_no_transaction() -> None:
-    """Whoever waits for a marker's commit hears it too."""
+    """A client that waits for a marker's commit hears it too."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
     bench.autocommit = False

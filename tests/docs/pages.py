@@ -36,7 +36,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 class Reader:
-    """Someone who does what pages say, in a folder of their own. What is shown must be what is printed."""
+    """Someone who does what pages say, in a folder of their own. The block must show what is printed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Where these tests keep files: in memory if possible, where a sync costs nothing."""
+"""These tests keep their files in memory if possible, where a sync costs nothing."""
 
 from __future__ import annotations
 

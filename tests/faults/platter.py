@@ -1,4 +1,4 @@
-"""What a power cut may leave, as a plain model: files and folders with what is durable and what is not."""
+"""A power cut as a plain model: files and folders with what is durable and what is not."""
 
 from __future__ import annotations
 

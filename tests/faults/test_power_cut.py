@@ -131,7 +131,7 @@ class Story:
 
 
 def test_after_any_story_a_power_cut_leaves_only_what_it_may(folder: Path) -> None:
-    """What was synced is there to the byte, names are those of some moment since the last sync of their folder."""
+    """Synced bytes are there; names are those of some moment since the last sync of their folder."""
     for seed in range(150):
         scenario = Story(folder / str(seed), seed)
         scenario.run(40)

@@ -131,7 +131,9 @@ def _functions(parent: ast.AST, prefix: str, *, in_class: bool, public: bool) ->
 
 
 def judge(found: set[str], exceptions: frozenset[str]) -> None:
-    """What breaks a rule is a listed exception, and every listed exception still breaks it: the list only shrinks."""
+    """Every breach of a rule is a listed exception, and every listed exception still is a breach: the list only
+    shrinks.
+    """
     assert not found - exceptions, f"breaks the rule: {sorted(found - exceptions)}"
     assert not exceptions - found, (
         f"keeps the rule by now, take it off the list: {sorted(exceptions - found)}"

@@ -1,4 +1,4 @@
-"""Who may know whom: imports run downward only, and the core knows no clock, chance, thread, socket or file."""
+"""Imports run downward only, and the core knows no clock, chance, thread, socket or file."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ ARROWS: dict[str, frozenset[str]] = {
         {"", "base", "metadata", "faults", "pipeline", "process", "raftlog_chaos", "storage", "testing"}
     ),
 }
-"""What each room under raftlog/ may import, and the package `raftlog_chaos` as a whole. "" is raftlog's version."""
+"""The imports that each room under raftlog/ may have, and the package `raftlog_chaos` as a whole. "" is raftlog's
+version.
+"""
 
 CORE = frozenset({"base", "records", "storage", "metadata", "controller", "replication", "coordinator"})
 PORTS = frozenset({"raftlog/base/disk.py", "raftlog/base/env.py", "raftlog/base/log.py"})
-"""Where base touches the world, so that nobody else in the core has to."""
+"""The places where base touches the world, so that nobody else in the core has to."""
 WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})
 
 HOMES: dict[str, frozenset[str]] = {
@@ -151,7 +153,7 @@ def test_each_library_stays_in_its_room():
 
 
 def test_every_import_is_declared():
-    """What is imported is a dependency in pyproject.toml, or it is missing on a fresh machine."""
+    """An imported library is a dependency in pyproject.toml, or it is missing on a fresh machine."""
     import tomllib
 
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]

@@ -1,4 +1,4 @@
-"""What docker-compose.yml says of each container, read without an engine."""
+"""The limits of docker-compose.yml for each container, read without an engine."""
 
 from __future__ import annotations
 

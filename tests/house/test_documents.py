@@ -54,7 +54,7 @@ def test_lines_of_markdown_are_short() -> None:
 
 
 def test_names_of_files_and_modules_resolve() -> None:
-    """What stands in backticks and looks like a path, a module or a setting of raftlog is there.
+    """A path, a module or a setting of raftlog in backticks has to exist.
 
     A path may be written from the root, from raftlog/, or from the document's own folder; a file's name may stand
     alone where another file of that name exists in the tree.

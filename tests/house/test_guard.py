@@ -39,7 +39,7 @@ PROTOCOL_METHODS = frozenset(
 )
 GUARDS = frozenset({"crash", "guarded", "guarded_task", "run_guarded"})
 HARMLESS = frozenset({"cast", "discard"})
-"""What cannot fail: a name for mypy, and leaving a set."""
+"""Calls that cannot fail: a name for mypy, and leaving a set."""
 
 OURS = {
     "raftlog/admin/loop_lag.py: self._look": "reads clocks",
@@ -114,7 +114,7 @@ TASKS = {
     "raftlog/quorum/observer.py: self._follow_somebody()": "see its done callback",
     "raftlog/quorum/rpc.py: work": "catches all, and answers with an error",
 }
-"""Tasks outside a guard. What they raise is only logged, but where a done callback raises it again."""
+"""Tasks outside a guard. Their exceptions are only logged, but where a done callback raises them again."""
 
 METHODS = {
     "raftlog/broker/links/probe.py: _FirstBytes.connection_lost": "sets a future",

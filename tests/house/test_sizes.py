@@ -31,7 +31,7 @@ def every_function() -> list[Function]:
 
 
 def test_no_function_is_over_70_lines():
-    """What does not fit on a screen is not read."""
+    """A function that does not fit on a screen is not read."""
     judge({each.label for each in every_function() if each.lines > FUNCTION_LINES}, LONG_FUNCTIONS)
 
 

@@ -20,7 +20,7 @@ for folder in ("pipeline", "interop_spark"):
 
 
 def test_spark_tests_are_collected_without_spark() -> None:
-    """What they need of it is imported when they run: `make test` on a fresh machine looks at them all."""
+    """Modules that they need of it are imported when they run: `make test` on a fresh machine looks at them all."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What is written about the code: docstrings, test names, and what must not be in a repository."""
+"""Rules for text about the code: docstrings, test names, and what must not be in a repository."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def test_every_module_says_its_duty():
 
 
 def test_every_public_function_says_what_it_does():
-    """What the signature cannot say: units, bounds, errors, source. Methods whose name says it all may do without,
-    and so may `handle`, which is what every handler's module is about."""
+    """A docstring says what the signature cannot: units, bounds, errors, source. Methods whose name says it all may
+    do without, and so may `handle`, which is what every handler's module is about.
+    """
     missing = [
         function.label
         for module in every_module()
@@ -108,7 +109,7 @@ def _inside_condition_loops(tree: ast.Module) -> set[int]:
 
 
 def test_nobody_reaches_into_the_private_parts_of_another_module():
-    """What is private can be changed by reading one file. Libraries' insides have their own rooms: the quorum's core
+    """A private part can be changed by reading one file. Libraries' insides have their own rooms: the quorum's core
     (pysyncobj) and the simulator (asyncio)."""
     found = [
         f"{module.name}:{node.lineno} {ast.unparse(node)}"

@@ -1,6 +1,6 @@
 """One cluster for stock clients that `pip` does not bring, and for what takes longer than the default tests may.
 
-Whatever a test did, no node may have logged a traceback or an event that needs a person.
+No node may have logged a traceback or an event that needs a person, whatever a test did.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def scripts() -> Iterator[KafkaScripts]:
 
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[Confluent]:
-    """Whoever makes topics and writes."""
+    """A client that makes topics and writes."""
     client = Confluent(cluster.bootstrap_servers)
     yield client
     client.close()

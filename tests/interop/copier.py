@@ -141,7 +141,9 @@ class Aiokafka:
         return True
 
     async def begin(self, place: Any) -> None:
-        """Whoever had the partition is fenced and its transaction ended: from now on it is known what is committed."""
+        """The former holder of the partition is fenced and its transaction ended: from now on it is known what is
+        committed.
+        """
         former, _ = self.reached.pop(place, (None, -1))
         if former is not None:
             await former.stop()

@@ -1,4 +1,4 @@
-"""What the groups of these tests read, and what they have committed, as a stock admin client is told."""
+"""The partitions that the groups of these tests read, and their committed offsets, as a stock admin client is told."""
 
 from __future__ import annotations
 

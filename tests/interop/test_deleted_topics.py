@@ -1,4 +1,4 @@
-"""What stock members make of a topic that is deleted while they read it by a pattern."""
+"""Stock members read a topic by a pattern while it is deleted."""
 
 from __future__ import annotations
 

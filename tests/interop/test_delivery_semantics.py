@@ -20,7 +20,7 @@ OUTCOMES = {
     "at_least_once.py": ("[1-4] doubled", "neither"),
     "exactly_once.py": ("neither", "neither"),
 }
-"""What a crash before and after the commit leaves behind; batches have four orders, or fewer at an end."""
+"""A crash before and after the commit leaves this behind; batches have four orders, or fewer at an end."""
 
 
 def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""What an introduction to Kafka promises of consumer groups, with each stock library and protocol."""
+"""The promises of an introduction to Kafka about consumer groups, with each stock library and protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stock clients make of a node that is killed and soon comes back."""
+"""Stock clients go on when a node is killed and soon comes back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Claims about a quiet cluster of real processes that get a tenth of the time: nothing of it moves.
 
-Each node is stopped and continued in a rhythm of its own, by signals to the processes that this test started. What
-happened is read from the nodes' logs, so that nobody is kept busy with questions.
+Each node is stopped and continued in a rhythm of its own, by signals to the processes that this test started. Events
+are read from the nodes' logs, so that nobody is kept busy with questions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOVES = (
     "controller_fenced_broker",
     "partition_became_leader",
 )
-"""What is logged where a leader of anything changes, or a broker is taken for dead."""
+"""The events that are logged when a leader of anything changes, or a broker is taken for dead."""
 
 
 def moves(cluster: Cluster) -> Counter[str]:

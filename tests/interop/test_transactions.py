@@ -73,7 +73,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
 def test_a_successor_fences_its_predecessor(
     cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
-    """Who initialises with an id ends what its former holder left open; that one can do nothing more."""
+    """A producer that initialises with an id ends what its former holder left open; that one can do nothing more."""
     client.create_topic(topic, 1, 3)
     with transactors(library, cluster, f"tx-{topic}", f"tx-{topic}") as (former, successor):
         former.take("init", "begin", f"send {topic} 0 former")
@@ -206,7 +206,7 @@ def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
 
 
 def read_copies(cluster: Cluster, copies: str) -> list[str]:
-    """What readers of committed records see, in order."""
+    """The values that readers of committed records see, in order."""
     return sorted(values(cluster, copies, PARTITIONS, committed=True))
 
 
@@ -256,7 +256,7 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
 def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_once(
     cluster: Cluster, client: Confluent, topic: str, holder: MemberKind, kind: MemberKind
 ) -> None:
-    """What the dead one produced nobody sees; each record is there once (KIP-447, or an id for each partition)."""
+    """Nobody sees the dead one's records; each record is there once (KIP-447, or an id for each partition)."""
     copies = f"copies-of-{topic}"
     orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)

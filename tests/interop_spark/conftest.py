@@ -1,6 +1,6 @@
 """One Spark session with the connector's jars and one cluster of three nodes, for all tests that hurt no node.
 
-Whatever a test did, no node may have logged a traceback or an event that needs a person.
+No node may have logged a traceback or an event that needs a person, whatever a test did.
 """
 
 from __future__ import annotations

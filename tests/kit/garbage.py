@@ -1,7 +1,7 @@
 """Python's garbage collector looks at all that a process has made, again and again while more is made.
 
-What lives as long as the process needs no looks: they would double the cost of importing all tests, and would make
-reading the source as syntax trees five times as slow.
+Objects that live as long as the process need no looks: they would double the cost of importing all tests, and would
+make reading the source as syntax trees five times as slow.
 """
 
 from __future__ import annotations

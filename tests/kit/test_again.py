@@ -105,5 +105,5 @@ def test_only_tests_of_nodes_are_run_again_and_flaky_ones_are_told(
     ],
 )
 def test_nodes_are_known_by_their_command(command: object, expected: bool) -> None:
-    """Whoever asks a cluster by a process uses a fixture that started it."""
+    """A test that asks a cluster by a process uses a fixture that started it."""
     assert starts_nodes(command) is expected

@@ -1,4 +1,4 @@
-"""What records mean, and the fence that skips stale batches (Architecture §3, §4 'A metadata change')."""
+"""The meaning of records, and the fence that skips stale batches (Architecture §3, §4 'A metadata change')."""
 
 from __future__ import annotations
 

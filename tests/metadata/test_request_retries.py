@@ -65,7 +65,7 @@ def test_deleting_again_what_was_there_before_is_success() -> None:
 
 
 def test_cancelling_again_what_was_under_way_is_success() -> None:
-    """Whoever saw no reassignment is told that there is none."""
+    """A listener that saw no reassignment is told that there is none."""
     moving = PartitionState((1, 2), (1,), 1, adding_replicas=(2,))
     topic = TopicState("t", UUID(int=7), (moving, PartitionState((1,), (1,), 1)))
     seen = MetadataImage(topics={"t": topic}, topic_names={UUID(int=7): "t"})

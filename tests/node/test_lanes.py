@@ -36,7 +36,7 @@ Id = tuple[str, ProducerIdAndEpoch]
 
 
 async def init(world: HangingTransactionCluster, name: str) -> tuple[int, ProducerIdAndEpoch]:
-    """Who coordinates an id, and its producer."""
+    """The coordinator of an id, and its producer."""
 
     async def ask(broker: Broker) -> ProducerIdAndEpoch:
         await broker.transactions.find(name)

@@ -257,7 +257,7 @@ def test_clients_leave_descriptors_for_logs_and_all_else(limit: int) -> None:
 
 
 def test_memory_that_is_free_can_be_given_back() -> None:
-    """Where the C library has a way to; elsewhere it does nothing, and fails neither."""
+    """The C library does it where it can; elsewhere the call does nothing, and does not fail."""
     process._calm_malloc()()
 
 
@@ -270,7 +270,9 @@ class ReferenceCycle:
 
 
 def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> None:
-    """What refers to itself stayed for hours: requests make so little of it that the thresholds are never reached."""
+    """Objects that refer to themselves stayed for hours: requests make so little of it that the thresholds are never
+    reached.
+    """
     thresholds, now = gc.get_threshold(), 0.0
 
     def collect() -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PARTITIONS = 2
 ROWS = 5_000_000
 WARM_ROWS = 50_000
-"""What each way is tried with before anything is measured."""
+"""The load that each way is tried with before anything is measured."""
 ROWS_PER_TRIGGER = 500_000
 KAFKA = "kafka"
 """The name that Spark knows its own connector by."""
@@ -38,7 +38,9 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one way has for one turn: a filled topic to read, an empty one to write, a folder that is not there yet."""
+    """The material of one way for one turn: a filled topic to read, an empty one to write, a folder that is not there
+    yet.
+    """
 
     rows: int
     filled: str

@@ -83,8 +83,9 @@ MIRRORED = "raftlog.mirror.source"
 def test_a_copy_is_told_by_the_last_header_of_its_cluster(
     headers: list[tuple[str, bytes | None]] | None, offset: int | None
 ):
-    """Whatever else is called so was written by somebody else, and must neither stop a mirror nor have it leave
-    records out."""
+    """Other headers of that name were written by somebody else, and must neither stop a mirror nor have it leave
+    records out.
+    """
     pytest.importorskip("pyarrow")
     from raftlog.pipeline.jobs.mirror_task import copied_offset
 
@@ -134,7 +135,7 @@ def records(days: list[int], *, partition: int = 0, first: int = 0) -> Any:
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "/tmp", "..\\x", "", "t" * 250, "t\n"])
 def test_a_topics_name_from_a_broker_is_no_path(tmp_path: Path, name: str):
-    """Whoever answers for a cluster must not choose where files are written."""
+    """A stranger who answers for a cluster must not choose where files are written."""
     pytest.importorskip("pyarrow")
     from raftlog.pipeline.jobs.parquet import Target
 

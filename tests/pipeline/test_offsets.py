@@ -98,7 +98,7 @@ def test_a_partition_that_went_backwards_is_left_alone_by_limits():
 def test_split_ranges_cover_each_offset_once_and_in_order(
     end: dict[TopicPartition, int], data: st.DataObject
 ):
-    """Whatever minPartitions and maxRecordsPerPartition are, nothing is read twice or left out."""
+    """Nothing is read twice or left out, whatever minPartitions and maxRecordsPerPartition are."""
     start = {place: data.draw(st.integers(0, offset)) for place, offset in end.items()}
     whole = ranges_of(start, end)
     least = data.draw(st.none() | st.integers(1, 40))

@@ -136,7 +136,7 @@ def test_what_makes_no_sense_for_a_batch_or_a_stream_is_refused(
 
 
 def test_settings_of_the_client_are_passed_on_without_their_prefix():
-    """Whatever is not the source's own decision is the user's."""
+    """An option that is not the source's own decision is the user's."""
     options = read_options(
         {**READ, "kafka.security.protocol": "ssl", "kafka.isolation.level": "read_committed"}
     )
@@ -157,7 +157,7 @@ def test_either_name_of_the_servers_will_do_but_they_must_not_differ():
 
 
 def test_a_write_is_acknowledged_by_all_replicas_or_refused():
-    """What Spark is told to be written must survive a node."""
+    """Rows that Spark is told to write must survive a node."""
     assert write_options({**SERVERS, "kafka.acks": "-1"}).client["acks"] == "-1"
     with pytest.raises(OptionFaults, match=r"kafka\.acks: 1"):
         write_options({**SERVERS, "kafka.acks": "1"})

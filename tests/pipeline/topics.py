@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Topics:
-    """The topics of one cluster. What is changed about one is known to every node when the call returns."""
+    """The topics of one cluster. A change of one is known to every node when the call returns."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers

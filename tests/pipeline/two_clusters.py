@@ -1,4 +1,6 @@
-"""What `mirror` promises between two clusters, for whichever connector reads: nothing lost or double across a crash."""
+"""The promises of `mirror` between two clusters, for any connector that reads: nothing lost or double across a
+crash.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ PARTITIONS = 2
 EACH = 2_000
 BATCH = 1_000
 SHIFTS = (3, 1)
-"""What each partition of the target holds before: offsets are not the same on both sides."""
+"""The records that each partition of the target holds before: offsets are not the same on both sides."""
 
 
 def check_mirror_across_a_crash(
@@ -98,7 +100,7 @@ def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]], *, clu
 
 
 def _check_map(target: Topics, topic: str, copies: list[Row]) -> None:
-    """Who has read so many records of the source goes on behind the last one's copy."""
+    """A reader of so many records of the source goes on behind the last one's copy."""
     known = [Run(**json.loads(row.value or b"")) for row in target.read(f"{topic}-map")]
     behind = {(row.partition, row.value): row.offset + 1 for row in copies}
     for partition in range(PARTITIONS):

@@ -18,7 +18,7 @@ from tests.planted.plant import Plant
 
 
 def judge_age_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
-    """What the clock says is the time, and what is older than its retention goes."""
+    """The clock's time is believed, and data older than its retention goes."""
     patch.setattr(Ages, "now_ms", lambda ages: ages._wall_clock_ms())
 
 

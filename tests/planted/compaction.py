@@ -24,7 +24,9 @@ def let_aborted_records_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def clean_beyond_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
-    """What is written counts, before it is known whether its transaction commits, or whether it is committed at all."""
+    """Written records count before it is known whether their transaction commits, or whether they are committed at
+    all.
+    """
     find = driver.find_log_to_clean
     patch.setattr(
         driver,

@@ -32,7 +32,7 @@ def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def revoked_when_told(patch: pytest.MonkeyPatch) -> None:
-    """What a member was told to give up counts as given up, before it says so."""
+    """Partitions that a member was told to give up count as given up, before it says so."""
 
     def owns_nothing(owned: Partitions | None, partitions: Partitions) -> bool:
         return False
@@ -81,7 +81,7 @@ def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
-    """Who is out keeps what it had: nobody gets it."""
+    """A fenced member keeps what it had: nobody gets it."""
 
     def remove(draft: DecisionBuilder, *member_ids: str) -> None:
         draft.put(*(TargetAssignmentChanged(draft.group_id, each, None) for each in member_ids))
@@ -90,7 +90,7 @@ def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def told_once(patch: pytest.MonkeyPatch) -> None:
-    """What a member may read now it is told in one answer, and has it, whether or not that came."""
+    """A member is told in one response what it may read now, and has it, whether or not that came."""
     patch.setattr(ConsumerGroup, "_note_told", lambda *_: None)
 
 
@@ -107,7 +107,7 @@ def any_epoch_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
-    """Who slept through its session and others' epochs goes on as a member, if it is one at all."""
+    """A member that slept through its session and others' epochs goes on as a member, if it is one at all."""
 
     def admit_anybody(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Any:
         return draft.state.current_assignment_of(beat.member_id)

@@ -84,7 +84,7 @@ def put_the_recovery_point_at_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_the_clean_marker(patch: pytest.MonkeyPatch) -> None:
-    """What a clean stop once wrote is believed after every later crash."""
+    """The file that a clean stop once wrote is believed after every later crash."""
     take = LogDirectory._take_clean_marker
 
     def take_and_put_back(directory: LogDirectory) -> int | None:
@@ -127,7 +127,7 @@ def forget_epochs_on_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_producers_on_truncation(patch: pytest.MonkeyPatch) -> None:
-    """What is cut off is still taken for a producer's newest batch."""
+    """A batch that is cut off is still taken for a producer's newest one."""
     patch.setattr(ProducerState, "try_truncate", lambda state, end_offset: True)
 
 

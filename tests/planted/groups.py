@@ -130,7 +130,7 @@ def _begins_a_generation(record: Any) -> bool:
 
 
 def everybody_reads_the_leaders_share(patch: pytest.MonkeyPatch) -> None:
-    """Who waited for the assignments is given those of the leader."""
+    """A member that waited for the assignments is given those of the leader."""
     synced = classic_rules.sync_result
 
     def synced_as_leader(group: Membership, member_id: str) -> SyncGroupResult:
@@ -157,7 +157,7 @@ def _completes_only(group: ClassicGroup, at: Moment) -> None:
 
 
 def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
-    """Who wants a group gone is told so after the first of several batches."""
+    """A client that wants a group gone is told so after the first of several batches."""
     decide = PendingDeletion.decide_next_batch
     is_done = PendingDeletion.is_done
     begun: set[int] = set()

@@ -30,7 +30,7 @@ def what_began_there_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def coordinators_are_not_asked(patch: pytest.MonkeyPatch) -> None:
-    """Whatever is open hangs."""
+    """Every open transaction is taken for hanging."""
 
     def nobody(*arguments: Any) -> None:
         return None

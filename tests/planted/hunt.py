@@ -30,7 +30,7 @@ _OWN_FAULT = re.compile(
 
 
 class BrokenPlant(Exception):
-    """What failed is the plant or the story, not the harness's check of raftlog."""
+    """The plant or the story failed, not the harness's check of raftlog."""
 
 
 class Catch(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a planted bug is, and where all of them are: every module of this folder that has a list `PLANTS`.
+"""A planted bug, and the place of all of them: every module of this folder that has a list `PLANTS`.
 
 A plant is a monkeypatch: raftlog itself has no switch for it. Its row names the hazard (of the catalogue that
 replication and quorum are built against) and the story that must notice it, which is told as it is to sound code too.

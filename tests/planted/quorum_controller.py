@@ -58,7 +58,8 @@ def keep_what_is_parked(patch: pytest.MonkeyPatch) -> None:
 
 
 def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
-    """Who leads the quorum acts as the controller at once, on what it happens to have applied, and nothing is fenced.
+    """The leader of the quorum acts as the controller at once, on what it happens to have applied, and nothing is
+    fenced.
 
     Either alone does no harm: what is decided on a stale image is fenced by its offset, and whoever waits for its own
     election in the log has applied all that comes before it.
@@ -101,7 +102,7 @@ def forget_given_producer_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_configs_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
-    """Whoever comes back by a snapshot knows no dynamic configs."""
+    """A node that comes back by a snapshot knows no dynamic configs."""
     patch.setattr(
         loader, "encode_image", lambda image: encode_image(msgspec.structs.replace(image, configs={}))
     )
@@ -122,7 +123,7 @@ def keep_the_lead_to_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_usage_in_snapshots(patch: pytest.MonkeyPatch) -> None:
-    """Whoever comes back by a snapshot thinks that the metadata take no room, and lets everything in."""
+    """A node that comes back by a snapshot thinks that the metadata take no room, and lets everything in."""
     patch.setattr(
         loader, "decode_image", lambda data: msgspec.structs.replace(decode_image(data), usage=Usage())
     )

@@ -19,7 +19,7 @@ from raftlog_chaos.scenarios.quorum import quorum_storm
 from tests.planted.plant import Plant
 
 KIND_AT = 8
-"""Where a journal's record says what it is."""
+"""The offset of the kind in a journal's record."""
 
 SECONDS = 6.0
 

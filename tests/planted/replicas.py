@@ -271,7 +271,7 @@ def forget_producers_on_failover(patch: pytest.MonkeyPatch) -> None:
 
 
 def check_no_sequences(patch: pytest.MonkeyPatch) -> None:
-    """Whatever an idempotent producer sends is new."""
+    """Every batch of an idempotent producer is new."""
     patch.setattr(ProducerState, "check_sequence", lambda state, header: None)
 
 
@@ -291,7 +291,7 @@ def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:
-    """What a follower asked long ago says, when it comes, where the follower stands."""
+    """A follower's old request says, when it comes, where the follower stands."""
     patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer, lane: True)
 
 

@@ -43,7 +43,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", all_plants())
 def test_a_plant_fits_the_code(name: str) -> None:
-    """What a plant replaces must be there: a name that the code has dropped is otherwise missed by nobody."""
+    """The replaced name must be there: one that the code has dropped is otherwise missed by nobody."""
     with pytest.MonkeyPatch.context() as patch:
         all_plants()[name].plant(patch)
 

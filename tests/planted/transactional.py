@@ -53,7 +53,7 @@ def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def verification_outlives_the_marker(patch: pytest.MonkeyPatch) -> None:
-    """What the coordinator confirmed is taken for true although its transaction has ended since (KAFKA-14402)."""
+    """The coordinator's confirmation is taken for true although its transaction has ended since (KAFKA-14402)."""
     patch.setattr(Verifications, "end", lambda verifications, producer_id: None)
 
 

@@ -75,7 +75,7 @@ def keep_partitions_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
-    """Whatever a leader answers, it has heard."""
+    """A leader counts every answer as one that it has heard."""
     codes = transaction_markers._codes
     patch.setattr(transaction_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
 
@@ -92,7 +92,7 @@ def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    """Whoever begins anew gets the epoch that the one before has."""
+    """A producer that begins anew gets the epoch that the one before has."""
     patch.setattr(decisions, "_bumped", lambda producer: producer)
 
 
@@ -125,7 +125,7 @@ def abort_what_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def begin_while_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
-    """Who begins anew does not wait until every partition has heard of the transaction before."""
+    """A producer that begins anew does not wait until every partition has heard of the transaction before."""
     init = decisions.decide_init
 
     def init_at_once(tail: Transaction, request: Any, **given: Any) -> Decision:

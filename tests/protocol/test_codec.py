@@ -109,7 +109,9 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 def test_bytes_behind_a_message_are_ignored() -> None:
-    """What librdkafka 2.16 sends for all topics: the count keeps its four reserved bytes, of which Kafka reads one."""
+    """The request of librdkafka 2.16 for all topics: the count keeps its four reserved bytes, of which Kafka reads
+    one.
+    """
     body = bytes.fromhex("00000000010000")
     assert codec.decode_request(3, 13, memoryview(body), 0).topics is None
 
@@ -272,7 +274,7 @@ def test_shapes_drop_what_a_version_lacks_and_refuse_what_none_has() -> None:
 
 
 def test_an_answer_of_very_many_small_parts_is_read() -> None:
-    """What a request may not cost for its size, another broker's answer may: short ids by the ten thousand."""
+    """A size that a request may not have is allowed for another broker's response: short ids by the ten thousand."""
     make = response_builders(ApiKey.LIST_TRANSACTIONS, 0)
     states = tuple(
         make.TransactionState(transactional_id=f"x{each}", producer_id=each, transaction_state="Empty")

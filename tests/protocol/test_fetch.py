@@ -40,7 +40,7 @@ def topic_of(entry: Any) -> Any:
 
 
 def fields_of(message: Any) -> dict[str, Any]:
-    """What kio read, in the form of the hand-written decoder."""
+    """The message that kio read, in the form of the hand-written decoder."""
     replica = getattr(message, "replica_state", None)
     return {
         "cluster_id": getattr(message, "cluster_id", None),
@@ -253,7 +253,7 @@ requests = st.builds(
 @SOME
 @given(wanted=requests)
 def test_a_followers_request_is_read_back(version: int, wanted: dict[str, Any]) -> None:
-    """What the client's end writes, the server's end and kio read."""
+    """The server's end and kio read what the client's end writes."""
     request = FetchRequest()
     for name, value in wanted.items():
         setattr(request, name, value)
@@ -271,7 +271,7 @@ def test_a_followers_request_is_read_back(version: int, wanted: dict[str, Any]) 
 @SOME
 @given(data=st.data())
 def test_a_followers_response_is_read_back(version: int, data: st.DataObject) -> None:
-    """What the server's end writes, the client's end reads; any cut is refused."""
+    """The client's end reads what the server's end writes; any cut is refused."""
     topics = data.draw(responses(version))
     frame = b"".join(encode_fetch_response(version, 7, topics, error_code=70, session_id=5))[4:]
     response = decode_fetch_response(memoryview(frame))

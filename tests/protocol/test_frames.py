@@ -1,4 +1,4 @@
-"""Where frames end, and what is no frame."""
+"""The ends of frames, and bytes that are no frame."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SOME = settings(max_examples=examples(30), deadline=None)
 
 
 def topics_of(message: Any) -> list[Any]:
-    """What kio read, in the form of the hand-written decoder."""
+    """The message that kio read, in the form of the hand-written decoder."""
     return [
         (
             topic.topic_id if hasattr(topic, "topic_id") else topic.name,

@@ -402,7 +402,7 @@ def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: f
 
 
 async def test_what_fails_over_a_peers_bytes_closes_its_channel_only() -> None:
-    """Whatever the user of a channel raises over a frame or an end is logged once, and the loop hears nothing of it."""
+    """An exception of a channel's user over a frame or an end is logged once, and the loop hears nothing of it."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
 
@@ -427,7 +427,7 @@ async def test_what_fails_over_a_peers_bytes_closes_its_channel_only() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=6))
 def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
-    """Whatever comes before authentication, the protocol only ever refuses."""
+    """The protocol only ever refuses what comes before authentication."""
 
     class Wire:
         def __init__(self) -> None:

@@ -19,7 +19,7 @@ from tests.quorum.test_quorum import run_scenario
 
 
 class RequestRecorder:
-    """What the active controller answers here, and whom it saw come and go."""
+    """The active controller's answers here, and the nodes that it saw come and go."""
 
     def __init__(self, quorum: Quorum) -> None:
         self.quorum = quorum

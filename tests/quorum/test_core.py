@@ -366,7 +366,7 @@ def test_a_voter_that_waits_for_a_snapshot_to_be_read_hears_its_leader() -> None
 
 @given(st.lists(st.tuples(st.sampled_from((2, 3)), message_strategy()), max_size=20), st.booleans())
 def test_no_message_of_a_peer_breaks_the_core(messages: list[tuple[int, Message]], leads: bool) -> None:
-    """Whatever is a message is taken or left; only what breaks Raft's own promises stops a voter, and says so."""
+    """Every message is taken or left; only what breaks Raft's own promises stops a voter, and says so."""
     node = SingleVoter().elect() if leads else SingleVoter()
     for peer, message in messages:
         try:

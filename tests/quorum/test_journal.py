@@ -242,7 +242,7 @@ def test_a_snapshot_reads_back_as_written() -> None:
 
 
 def test_rot_in_an_earlier_group_stops_the_boot() -> None:
-    """What this voter promised is unreadable while later groups are whole: it must not pretend to a shorter log."""
+    """This voter's promise is unreadable while later groups are whole: it must not pretend to a shorter log."""
     disk = lived()
     size = len(disk.read_file(f"{FOLDER}/quorum.wal"))
     journal = Journal(disk, FOLDER, 1)

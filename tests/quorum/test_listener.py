@@ -123,7 +123,7 @@ async def test_strangers_of_one_address_take_each_others_places(monkeypatch: pyt
 
 
 async def test_a_refused_connection_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came beyond the limit was never closed, and kept whatever it was sent."""
+    """A connection beyond the limit was never closed, and kept whatever it was sent."""
     monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 1)
     async with listening() as place:
         with capture_logs() as logs:

@@ -56,7 +56,7 @@ def test_records_come_back_numbered(codec: int, records: list[Record], base_offs
 @settings(max_examples=20)
 @given(records=RECORDS)
 def test_kafka_python_reads_our_batches(codec: int, records: list[Record]) -> None:
-    """What build_batch makes, kafka-python's MemoryRecords reads with valid CRC and equal contents."""
+    """kafka-python's MemoryRecords reads what build_batch makes, with valid CRC and equal contents."""
     theirs = MemoryRecords(build_batch(records, base_offset=3, codec=codec)).next_batch()
     assert theirs.validate_crc()
     found = [
@@ -69,7 +69,7 @@ def test_kafka_python_reads_our_batches(codec: int, records: list[Record]) -> No
 @settings(max_examples=20)
 @given(records=RECORDS)
 def test_kafka_pythons_batches_are_read(codec: int, records: list[Record]) -> None:
-    """What kafka-python's producer builds, iter_records reads with equal contents."""
+    """iter_records reads what kafka-python's producer builds, with equal contents."""
     builder = MemoryRecordsBuilder(magic=2, compression_type=codec, batch_size=1 << 20)
     for record in records:
         builder.append(

@@ -92,7 +92,7 @@ def test_the_smallest_records_fit() -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None:
-    """What is honest passes, in turns; what claims one more, or one less, is refused."""
+    """An honest count passes, in turns; one that claims one more, or one less, is refused."""
     packed = compress(codec, smallest(5_000))
     calls, turns = walked(with_payload(BASE, packed, codec=codec, count=5_000))
     assert calls >= 2 and turns >= 20

@@ -1,4 +1,4 @@
-"""What replication tests stand on: a host that only takes notes, a real log on a simulated disk, batches to produce."""
+"""The parts of replication tests: a host that only takes notes, a real log on a simulated disk, batches to produce."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class FakeHost:
         self.events.append((event, facts))
 
     def flush(self) -> None:
-        """What the flusher does in a round."""
+        """The flusher does this in a round."""
         dirty, self.dirty = self.dirty, {}
         for partition in dirty:
             ticket = partition.log.begin_flush()
@@ -95,7 +95,7 @@ class FakeHost:
             partition.note_flushed(partition.log.flushed_end_offset)
 
     def wake(self) -> None:
-        """What the broker does once per loop iteration."""
+        """The broker does this once per loop iteration."""
         told, self.told = self.told, []
         for partition in told:
             partition.wake_parked()
@@ -254,7 +254,7 @@ class ReplicaNode:
         return found
 
     def consume(self) -> list[str]:
-        """What consumers see."""
+        """The records that consumers see."""
         return self.values()[: self.partition.high_watermark - self.partition.log_start_offset]
 
 

@@ -287,7 +287,7 @@ def test_a_wiped_follower_is_not_taken_for_the_replica_it_was() -> None:
 
 
 def test_a_follower_that_becomes_leader_counts_only_what_it_has_flushed() -> None:
-    """What it appended without a sync may still be lost; it is dirty, and counts after the next round."""
+    """An append without a sync may still be lost; the log is dirty, and the append counts after the next round."""
     cluster = ReplicaCluster(size=2, isr=(1, 2))
     cluster[1].produce("a", acks=1)
     cluster[2].fetch_from(cluster[1], flush=False)
@@ -299,7 +299,7 @@ def test_a_follower_that_becomes_leader_counts_only_what_it_has_flushed() -> Non
 
 
 def test_a_new_leader_waits_for_a_fetch_of_its_epoch_before_it_counts_a_follower() -> None:
-    """What a follower told the old leader proves nothing to the new one."""
+    """A follower's report to the old leader proves nothing to the new one."""
     cluster = ReplicaCluster()
     cluster[1].produce("a")
     cluster.catch_up(1, 2, 3)

@@ -56,7 +56,7 @@ def test_a_marker_is_answered_when_it_is_committed_and_moves_the_last_stable_off
 
 
 def test_another_leader_goes_on_in_the_open_transaction_but_asks_anew_for_one_that_was_not_begun() -> None:
-    """What is in the log is known to all replicas; what was confirmed is known to the leader that asked."""
+    """Records in the log are known to all replicas; a confirmation is known to the leader that asked."""
     cluster = ReplicaCluster(2)
     cluster.elect(1)
     confirm(cluster[1])

@@ -145,7 +145,7 @@ def test_records_of_aborted_transactions_go_and_those_committed_stay(log: Log) -
 
 
 def test_an_open_transaction_holds_up_cleaning_from_its_first_record(log: Log) -> None:
-    """What is not decided is neither kept for good nor dropped."""
+    """An undecided transaction is neither kept for good nor dropped."""
     for number in range(8):
         put(log, (b"k", b"%d" % number))
     log._roll(NOW_MS)
@@ -274,7 +274,7 @@ def test_a_key_costs_no_more_memory_than_is_counted_for_it() -> None:
 
 
 def test_small_segments_are_joined_up_to_segment_bytes(log: Log) -> None:
-    """What shrank does not stay a heap of small files; a group never spans more than one segment may."""
+    """Shrunk segments do not stay a heap of small files; a group never spans more than one segment may."""
     for number in range(60):
         put(log, (b"k%d" % (number % 10), b"v" * 20))
         if number % 3 == 2:
@@ -384,7 +384,7 @@ def test_a_cleaned_log_is_cut_where_a_hole_begins(log: Log, target: int) -> None
 
 
 def test_a_cut_under_a_cleaning_ends_it_with_nothing_replaced(log: Log) -> None:
-    """What was read before the cut must not come back."""
+    """Bytes read before the cut must not come back."""
     for number in range(12):
         put(log, (b"k", b"%d" % number))
     close_segment(log)
@@ -466,7 +466,7 @@ def test_a_topic_that_is_no_longer_compacted_keeps_its_holes(log: Log) -> None:
 
 
 def test_rot_that_a_cleaning_meets_stops_it(log: Log) -> None:
-    """What is bad is not written anew as if it were good."""
+    """A bad batch is not written anew as if it were good."""
     for number in range(12):
         put(log, (b"k", b"%d" % number))
     close_segment(log)

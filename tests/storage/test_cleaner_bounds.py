@@ -1,4 +1,4 @@
-"""What a cleaning may cost in memory, and what it does with batches that it cannot read and files that go away."""
+"""The memory that a cleaning may take, and its treatment of unreadable batches and of files that go away."""
 
 from __future__ import annotations
 

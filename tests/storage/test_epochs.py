@@ -89,7 +89,7 @@ def test_the_checkpoint_is_kafkas_text() -> None:
     garbage=st.binary(max_size=30) | st.sampled_from([b"", b"0\n", b"1\n0\n", b"0\n1\n", b"0\n2\n5 5\n4 6\n"])
 )
 def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
-    """Whatever does not decode raises ValueError, so that recovery rebuilds the cache from the log."""
+    """Bytes that do not decode raise ValueError, so that recovery rebuilds the cache from the log."""
     cache = LeaderEpochs()
     try:
         cache.decode(garbage)

@@ -63,7 +63,7 @@ def test_the_first_round_syncs_the_partitions_own_name() -> None:
 
 
 def test_a_truncation_during_the_sync_takes_its_offsets_back(open_log: OpenLog) -> None:
-    """What was cut, and perhaps written anew, while the sync ran is not counted as flushed."""
+    """Bytes that were cut, and perhaps written anew, while the sync ran are not counted as flushed."""
     log = open_log()
     for number in range(4):
         append(log, b"%d" % number)

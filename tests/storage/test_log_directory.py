@@ -153,7 +153,7 @@ def test_a_forgotten_partition_is_in_no_checkpoint(open_directory: Callable[...,
 
 @given(garbage=st.binary(max_size=40) | st.sampled_from([b"0\n1\nt 0\n", b"0\n-1\n", b"0\n0", b"1\n0\n"]))
 def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
-    """Whatever does not decode raises ValueError: everything is then recovered from its start."""
+    """Bytes that do not decode raise ValueError: everything is then recovered from its start."""
     try:
         assert all(isinstance(offset, int) for offset in decode_offsets(garbage).values())
     except ValueError:

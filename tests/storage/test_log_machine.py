@@ -1,6 +1,6 @@
 """The log against a model, through power losses, kills and clean stops, on the simulated disk.
 
-What was flushed is there after any crash, what was not is there whole or gone, and no torn tail counts as damage.
+Flushed records are there after any crash, others are there whole or gone, and no torn tail counts as damage.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def test_a_cut_is_rolled_back_in_memory_while_a_batch_before_it_is_remembered(
 
 
 def test_transactions_are_not_rolled_back_in_memory() -> None:
-    """Where a transaction was open before the cut only the log can tell."""
+    """Only the log can tell where a transaction was open before the cut."""
     state = state_of(header_of(0), header_of(1), header_of(2, attributes=TRANSACTIONAL_BIT))
     assert not state.try_truncate(102)
 
@@ -264,7 +264,7 @@ def known_to(state: ProducerState) -> list[int]:
 
 
 def test_made_up_producers_push_out_the_one_that_was_silent_longest() -> None:
-    """Whoever writes meanwhile is known for ever; each id costs its place, not a kilobyte for a day."""
+    """A producer that writes meanwhile is known for ever; each id costs its place, not a kilobyte for a day."""
     state = ProducerState()
     for number in range(2 * MAX_IDLE_PRODUCERS):
         write(state, number + 1_000, 2 * number)
@@ -382,7 +382,7 @@ def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> No
 
 
 def test_made_up_refusals_take_the_place_of_the_oldest_only() -> None:
-    """Who has yet to send a batch again is not forgotten because others were refused too."""
+    """A producer that has yet to send a batch again is not forgotten because others were refused too."""
     state = ProducerState()
     for producer_id in range(MAX_REFUSED_BATCHES + 1):
         state.note_refused_batch(header_of(0, producer_id=producer_id), NotEnoughReplicas())

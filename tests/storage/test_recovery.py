@@ -141,7 +141,7 @@ def test_a_rotten_leader_epoch_is_found_by_its_first_reader(position: int, offse
 
 @pytest.mark.parametrize("at", [0, 7, 8, 11, 12, 15, 40, 90])
 def test_what_rots_in_memory_is_found_when_a_reader_trusts_nothing(at: int) -> None:
-    """What this process wrote itself is not checked, unless somebody has a reason to."""
+    """Bytes that this process wrote itself are not checked, unless somebody has a reason to."""
     log = sim_log(disk := SimDisk(0), segment_bytes=1 << 20)
     for number in range(6):
         append(log, b"value %d" % number, b"v" * 40, leader_epoch=1)
@@ -154,7 +154,7 @@ def test_what_rots_in_memory_is_found_when_a_reader_trusts_nothing(at: int) -> N
 
 
 def test_epochs_that_go_back_in_a_log_whose_checkpoint_is_lost_are_damage() -> None:
-    """What is made anew from the log can be no witness against it; that epochs only grow still tells."""
+    """A cache that is made anew from the log can be no witness against it; that epochs only grow still tells."""
     disk, _ = filled_disk(segment_bytes=1 << 20)
     disk.remove(f"{FOLDER}/leader-epoch-checkpoint")
     disk.flip_bit(FIRST + ".log", 122 + 13)
@@ -270,7 +270,7 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
 def test_a_power_loss_in_the_midst_of_a_truncation_is_not_taken_for_lost_records(
     cut: Callable[[Log], object],
 ) -> None:
-    """Whatever of a cut reached the disk: what it was about to take is not missed by the next start."""
+    """Only a part of a cut may have reached the disk: the next start does not miss what it was about to take."""
     for changes in range(MOST_CHANGES):
         disk, _ = filled_disk()
         log = sim_log(disk, recovery_point=24)
@@ -380,7 +380,7 @@ def test_garbage_in_the_folder_is_left_alone(open_log: OpenLog, tmp_path: Path) 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(garbage=st.binary(min_size=1, max_size=300))
 def test_a_segment_of_garbage_opens_as_an_empty_log(garbage: bytes) -> None:
-    """Whatever a `.log` file holds, opening and reading raise nothing but Kafka errors."""
+    """Opening and reading a `.log` file raise nothing but Kafka errors, whatever it holds."""
     disk = SimDisk(0)
     disk.mkdir(FOLDER)
     disk.write_file(FIRST + ".log", garbage)
@@ -391,7 +391,9 @@ def test_a_segment_of_garbage_opens_as_an_empty_log(garbage: bytes) -> None:
 
 
 def test_rot_under_a_running_process_is_found_by_the_first_read_that_waits_for_the_device() -> None:
-    """What the process wrote itself is trusted in memory only: once it comes from the device, it is checked again."""
+    """Bytes that the process wrote itself are trusted in memory only: once they come from the device, they are
+    checked again.
+    """
     disk = SimDisk(0)
     log = sim_log(disk, segment_bytes=1 << 20)
     for number in range(6):

@@ -50,7 +50,7 @@ def log_of(disk: SimDisk, *, clean: bool) -> Log:
 def test_a_time_finds_the_first_record_that_is_not_older(
     times: list[list[int]], asked: int, start: float, codec: int, reopen: bool | None
 ) -> None:
-    """Whatever the order of times inside and between batches, the answer is that of a search through all records."""
+    """The answer is that of a search through all records, whatever the order of times inside and between batches."""
     disk = SimDisk(0)
     log = log_of(disk, clean=False)
     for epoch, batch_times in enumerate(times):

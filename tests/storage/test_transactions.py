@@ -153,7 +153,7 @@ class Touched(AbortedTransaction):
 
 
 def test_looking_for_aborted_transactions_ends_where_all_that_follow_began_later() -> None:
-    """What a fetch costs must not grow with all that was aborted up to the log's end."""
+    """The cost of a fetch must not grow with all that was aborted up to the log's end."""
     index = TransactionIndex()
     for number in range(1000):
         index.add(Touched(number, 10 * number, 10 * number + 9, 10 * number + 10))

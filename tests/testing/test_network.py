@@ -69,7 +69,9 @@ def ends(network: Network) -> Iterator[Ends]:
 
 
 def test_a_cut_is_one_way_and_no_concern_of_clients(network: Network, ends: Ends) -> None:
-    """What comes from the source is dropped at the target; everything else passes, and all of it once healed."""
+    """Records that come from the source are dropped at the target; everything else passes, and all of it once
+    healed.
+    """
     pairs = [(source, target) for source in (0, 1, 2) for target in (0, 1, 2) if source != target]
     assert [ends.arriving(*pair) for pair in pairs] == [1] * 6
     network.cut(1, 2)

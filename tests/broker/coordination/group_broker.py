@@ -36,7 +36,7 @@ BROKER = BrokerState(1, 5, UUID(int=1), (Endpoint("PLAINTEXT", "b1", 9092),), fe
 
 
 class LoopHost:
-    """What a partition asks of its broker: it flushes (unless told not to) and wakes, a turn later."""
+    """A stand-in for the broker of a partition: it flushes (unless told not to) and wakes, a turn later."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop

@@ -105,7 +105,7 @@ def test_the_first_group_has_the_offsets_topic_made() -> None:
 
 
 def test_a_commit_survives_the_kill_of_every_node() -> None:
-    """What was answered is on disk: after a power loss the group is read back from the log alone."""
+    """Answered changes are on disk: after a power loss the group is read back from the log alone."""
 
     async def program(loop: SimLoop) -> None:
         host = loop.host("b1")
@@ -314,7 +314,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
 
 
 async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> None:
-    """Whatever goes wrong while groups are read back: NOT_COORDINATOR, which clients act upon."""
+    """Every failure while groups are read back becomes NOT_COORDINATOR, which clients act upon."""
 
     def broken(_index: int) -> Any:
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""What a broker asks of transactions' coordinators, where there are very many."""
+"""A broker asks very many transactions' coordinators."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ NONE: dict[str, TopicState] = {}
 
 
 async def offsets(world: GroupBroker) -> dict[int, int]:
-    """What the group has for the topic."""
+    """The group's offset for the topic."""
     return {index: each.offset for (_, index), each in (await world.groups.read("g")).offsets.items()}
 
 
@@ -136,7 +136,7 @@ def test_news_of_a_replacement_and_of_the_own_election_in_one_leave_what_names_n
 
 
 def test_a_commit_that_was_under_way_when_its_topic_was_replaced_is_refused() -> None:
-    """What the handler looked up is compared once more where the offset is recorded."""
+    """The result of the handler's lookup is compared once more where the offset is recorded."""
 
     async def scenario(world: GroupBroker) -> None:
         world.publish(topics=NEW)

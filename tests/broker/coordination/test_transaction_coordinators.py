@@ -97,7 +97,7 @@ def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_
     ],
 )
 def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -> None:
-    """Whatever the leader says; until then the transaction is not complete."""
+    """The leader's error does not matter; until the marker is written the transaction is not complete."""
 
     async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0)
@@ -170,7 +170,7 @@ def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
 
 
 def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> None:
-    """Where a partition is led is looked up before each try."""
+    """The leader of a partition is looked up before each try."""
 
     async def scenario(world: TransactionBroker) -> None:
         producer = await begin(world, T0, G0)
@@ -361,7 +361,7 @@ def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
 
 
 def test_version_2_goes_through_the_log_as_well() -> None:
-    """What a client of version 2 is told survives a failover."""
+    """A client of version 2 is told something that survives a failover."""
 
     async def scenario(world: TransactionBroker) -> None:
         version = ClientTransactionVersion.TV_2

@@ -21,7 +21,7 @@ TOPICS = {"t": TOPIC, CONSUMER_OFFSETS_TOPIC: OFFSETS}
 
 
 class FakeBrokerLinks:
-    """Who leads the partitions that transactions write to, as a broker's links reach them.
+    """The leaders of the partitions that transactions write to, as a broker's links reach them.
 
     `answers`: for each request to come its error code, or what is raised; after them all is well.
     """
@@ -75,7 +75,7 @@ class FakeBrokerLinks:
         )
 
     def told(self) -> list[tuple[int, bool, str, int]]:
-        """What was told: (broker, commit, topic, partition)."""
+        """The markers that were sent: (broker, commit, topic, partition)."""
         return [
             (broker, marker.transaction_result, topic.name, index)
             for broker, message in self.asked

@@ -43,7 +43,7 @@ PLAIN: dict[str, Any] = {
     "validate_only": True,
     "version_and_below": 0,
 }
-"""What fields say that are not about parts; the others have their schema's default."""
+"""Values of fields that are not about parts; the others have their schema's default."""
 
 NOT_IN_ALL = {
     ApiKey.FETCH: {"session_epoch": -1, "timeout": 0},

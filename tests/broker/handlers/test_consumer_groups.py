@@ -165,7 +165,7 @@ def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks again for these is told."""
+    """A client that asks again for these is answered."""
     monkeypatch.setattr(consumer_group_describe, "MOST_TOLD", 1)
 
     async def scenario(world: GroupBroker) -> None:
@@ -301,7 +301,7 @@ def test_another_leader_reads_everything_back() -> None:
 
 
 def test_a_member_has_no_more_topics_than_a_group_reads() -> None:
-    """What it says that it has is gone through at once; a group reads 10,000 topics at most."""
+    """The partitions that it names as its own are gone through at once; a group reads 10,000 topics at most."""
 
     async def scenario(world: GroupBroker) -> None:
         def owned(count: int) -> list[dict[str, Any]]:

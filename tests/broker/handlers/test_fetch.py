@@ -29,7 +29,7 @@ from tests.broker.fakes import (
 
 
 def told(pipe: FakeClient, version: int = 12) -> dict[int, Any]:
-    """What the one response says, by partition."""
+    """The content of the one response, by partition."""
     answer = pipe.answer(1, version)
     assert getattr(answer, "error_code", 0) == 0
     return {each.partition_index: each for topic in answer.responses for each in topic.partitions}
@@ -147,7 +147,7 @@ async def test_min_bytes_gathers_over_partitions_and_time() -> None:
 
 
 async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
-    """What there is comes when the wait is over."""
+    """Records that are there are sent when the wait is over."""
     world = FakePartitionServer(filled())
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=20, min_bytes=100_000))
@@ -169,7 +169,7 @@ async def test_an_error_is_told_at_once_with_a_hint_at_the_leader() -> None:
 
 
 async def test_a_leader_that_resigns_ends_the_wait() -> None:
-    """Who waits on it reads its error at once."""
+    """A client that waits on it reads its error at once."""
     world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000, min_bytes=10))
@@ -542,7 +542,7 @@ async def test_sessions_of_a_broker_end_with_its_connection() -> None:
 
 
 async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> None:
-    """Where it says its follower stands was long ago: a newer connection silences it before the transport is gone."""
+    """Its follower stood there long ago: a newer connection silences this one before the transport is gone."""
     world, me = FakePartitionServer(FakePartition()), ReplicaId(2, 12)
     world.partition.auto_commit = False
     older, newer, producer = as_broker(world.connect()), world.connect(), world.connect()
@@ -733,7 +733,7 @@ async def test_a_cold_read_is_counted_while_it_is_under_way_even_if_its_client_h
 
 
 async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() -> None:
-    """What it asks for is kept meanwhile, and counted; where there is no room, it is answered at once."""
+    """Its request is kept meanwhile, and counted; without room it is answered at once."""
     world = FakePartitionServer(
         FakePartition(), FakePartition(index=1), queued_max_request_bytes=2 * ENTRY_BYTES
     )

@@ -508,7 +508,7 @@ def test_who_names_a_group_again_and_again_is_told_once() -> None:
 
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks again for these is told; one group at least is told of in any case."""
+    """A client that asks again for these is answered; one group at least is described in any case."""
     monkeypatch.setattr(describe_groups, "MOST_TOLD", 1)
     monkeypatch.setattr(offset_fetch, "MOST_TOLD", 1)
 

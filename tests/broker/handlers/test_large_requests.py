@@ -29,7 +29,7 @@ from raftlog_chaos.simulator.handles import SimHandle, SimTimer
 from tests.broker.handlers.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
 
 PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "4000"))
-"""Parts of each request. Where there is time, 50,000 find what costs little for each, and take five minutes."""
+"""Parts of each request. In a simulation with time, 50,000 find what costs little for each, and take five minutes."""
 
 HOT_PARTS = {ApiKey.PRODUCE: HOT_PARTS_MAX - 1, ApiKey.FETCH: HOT_PARTS_MAX - 1}
 """Partitions of one topic, of requests that take fewer than others and are decoded at once."""
@@ -37,13 +37,13 @@ HOT_PARTS = {ApiKey.PRODUCE: HOT_PARTS_MAX - 1, ApiKey.FETCH: HOT_PARTS_MAX - 1}
 IS_THOROUGH = PARTS >= 10_000
 
 WORK = {"call": 3, "c_call": 1}
-"""What a call of a Python function counts, and one of a C function: some 0.1 µs a unit."""
+"""The cost of a call of a Python function, and of a C function: some 0.1 µs a unit."""
 
 WORK_AT_ONCE = 350_000
 """Of one turn of the loop: 35 ms."""
 
 WORK_FOR_FEW = 130_000
-"""What 4,000 parts take that are dealt with in one turn, so that one more look at each of them is seen."""
+"""The cost of 4,000 parts that are handled in one turn, so that one more look at each of them is seen."""
 
 SETTINGS = {
     "auto.create.topics.enable": "false",

@@ -1,4 +1,4 @@
-"""What clients are told of brokers, topics and leaders."""
+"""Clients are told of brokers, topics and leaders."""
 
 from __future__ import annotations
 
@@ -275,7 +275,9 @@ async def test_the_broker_can_refuse_creation() -> None:
     ],
 )
 async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None:
-    """What asking again cannot change is said; all else clients retry. A race won by others shows up soon."""
+    """An error that asking again cannot change is sent as it is; clients retry all others. A race won by others shows
+    up soon.
+    """
     cluster = HandlerSetup()
     creating(cluster, {"new": code})
     response = await cluster.call(API_KEY, 9, topics=names(9, "new"), allow_auto_topic_creation=True)
@@ -346,7 +348,7 @@ async def test_only_changed_topics_are_encoded_again(monkeypatch: pytest.MonkeyP
 
 
 async def test_deleted_topics_are_not_kept_for_ever() -> None:
-    """What is encoded stays within twice the topics there are."""
+    """The encoded parts stay within twice the topics there are."""
     cluster = HandlerSetup()
     for number in range(400):
         cluster.image = cluster_image(brokers=cluster.image.brokers)

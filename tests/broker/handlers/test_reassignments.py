@@ -69,7 +69,7 @@ async def test_reassignments_are_asked_for_and_told_one_by_one(version: int) -> 
 
 
 async def test_answer_waits_until_this_broker_knows() -> None:
-    """Who asks next, asks somebody who knows of it."""
+    """The next request goes to somebody who knows of it."""
     cluster = HandlerSetup()
 
     def begin(request: AlterReassignments) -> PartitionResults:

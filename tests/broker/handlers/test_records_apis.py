@@ -209,7 +209,7 @@ async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> Non
 
 @pytest.mark.parametrize("version", range(5))
 async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
-    """What is not built is not advertised."""
+    """An API that is not built is not advertised."""
     pipe = FakePartitionServer().connect()
     make = request_builders(18, version)
     message = make.ApiVersionsRequest(client_software_name="a-client", client_software_version="1.2.3")

@@ -242,7 +242,9 @@ def test_only_brokers_write_markers() -> None:
     ],
 )
 def test_what_the_transactions_coordinator_refuses(version: int, code: int, told: int) -> None:
-    """What may be tried again is COORDINATOR_LOAD_IN_PROGRESS: no client looks for another coordinator then."""
+    """An error that may be tried again is COORDINATOR_LOAD_IN_PROGRESS: no client looks for another coordinator
+    then.
+    """
 
     async def scenario(world: GroupBroker) -> None:
         transactional(world, code)

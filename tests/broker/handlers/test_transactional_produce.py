@@ -298,7 +298,7 @@ def _context() -> Any:
 async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_at(
     tmp_path: Path, keyless: int
 ) -> None:
-    """What comes behind it waits for both; a record without a key is refused, and begins no transaction."""
+    """A request behind it waits for both; a record without a key is refused, and begins no transaction."""
     stage = VerifyingBroker(tmp_path)
     for partition in stage.partitions:
         partition.log.config = TopicConfig(cleanup_policy=("compact",))
@@ -358,7 +358,7 @@ async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nob
 
 
 async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_path: Path) -> None:
-    """What another broker says must not end this one: it did, as a failed task."""
+    """The response of another broker must not end this one: it did, as a failed task."""
     stage = VerifyingBroker(tmp_path)
     sound = stage.coordinator.ask
 
@@ -377,7 +377,7 @@ async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_
 
 
 async def test_a_bug_in_asking_a_coordinator_ends_no_node(tmp_path: Path) -> None:
-    """Whoever asked is told to come again, and the next one is asked for anew."""
+    """The client is told to come again, and the next one is asked for anew."""
     stage = VerifyingBroker(tmp_path)
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))

@@ -32,7 +32,7 @@ async def ask(world: BrokerCluster, links: BrokerLinks, asked: int, *, timeout_s
 
 
 def test_brokers_are_asked_as_a_broker_and_so_is_this_one() -> None:
-    """What clients may not ask is answered; several requests share a connection, each gets its own answer."""
+    """An API that clients may not ask is answered; several requests share a connection, each gets its own response."""
 
     async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
@@ -64,7 +64,7 @@ def test_a_broker_that_is_gone_fails_the_ask_and_is_reached_again_when_it_is_bac
 
 
 def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() -> None:
-    """REQUEST_TIMED_OUT: nobody knows whether it was carried out. What comes late answers nobody."""
+    """REQUEST_TIMED_OUT: nobody knows whether it was carried out. A late response answers nobody."""
 
     async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)

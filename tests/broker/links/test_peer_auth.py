@@ -16,7 +16,7 @@ from tests.broker.fakes import FakeClient, FakePartitionServer
 
 ME = ReplicaId(2, 12)
 SECRET = b"secret"
-"""That of the fakes' world."""
+"""The metadata version of the fakes."""
 
 
 def asking(
@@ -95,7 +95,7 @@ async def test_another_version_of_the_handshake_closes_the_connection() -> None:
 
 
 async def test_a_newer_connection_of_a_broker_ends_its_older_one() -> None:
-    """What was asked on it may come yet, from a kernel that sends on: it must not be taken for news."""
+    """A request on it may come yet, from a kernel that sends on: it must not be taken for news."""
     world = FakePartitionServer()
     older, newer, other = world.connect(), world.connect(), world.connect()
     await prove(older)

@@ -85,7 +85,7 @@ def test_an_impossible_length_ends_the_connection(length: int) -> None:
 
 
 def test_a_stranger_is_believed_no_long_frame() -> None:
-    """Whoever sits at a broker's address could announce a hundred megabytes before the handshake is over."""
+    """A stranger at a broker's address could announce a hundred megabytes before the handshake is over."""
     channel = PeerChannel(max_frame_bytes=LIMIT)
     wire: Any = RecordingTransport()
     channel.connection_made(wire)
@@ -126,7 +126,7 @@ def test_a_transport_that_closed_without_telling_is_found_when_something_is_sent
 
 
 def test_the_end_of_a_handshake_that_failed_is_told_to_nobody() -> None:
-    """Who dials hears of that by an exception; told as a loss, it would end the connection that came after."""
+    """The dialling side hears of that by an exception; told as a loss, it would end the connection that came after."""
     lost: list[Exception | None] = []
     channel = PeerChannel(max_frame_bytes=LIMIT)
     wire: Any = RecordingTransport()

@@ -1,4 +1,4 @@
-"""What one connection tells about the broker at its other end."""
+"""One connection tells whether the broker at its other end is gone."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ async def test_a_full_hall_refuses_the_oldest() -> None:
 
 
 async def test_frames_in_the_hall_are_short() -> None:
-    """Who has no place may not send a hundred megabytes; a broker may, once it is known."""
+    """A connection without a place may not send a hundred megabytes; a broker may, once it is known."""
     world = full_world()
     pipe, broker = world.connect(), world.connect()
     pipe.feed((FRAME_BYTES + 1).to_bytes(4, "big"))

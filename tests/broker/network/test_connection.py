@@ -92,7 +92,9 @@ def test_any_fragmentation_of_a_request_stream_gives_the_same_responses(sizes: l
 
 
 async def test_a_frame_larger_than_the_window_arrives_whole_and_its_memory_is_given_back() -> None:
-    """What arrived of it is held, and nothing once it is handled: an idle connection has no buffer of its own."""
+    """The bytes that arrived of it are held, and none once it is handled: an idle connection has no buffer of its
+    own.
+    """
     world = FakePartitionServer()
     pipe = world.connect()
     data = batch(1, 3_000_000)
@@ -212,7 +214,7 @@ async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None
 
 
 async def test_a_client_that_does_not_read_is_not_served_further() -> None:
-    """What the kernel does not take is bounded: requests wait, and are not read, until it does."""
+    """Bytes that the kernel does not take are bounded: requests wait, and are not read, until it takes them."""
     world = FakePartitionServer()
     world.partition.append_produced(memoryview(batch(1, 2 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
     pipe = world.connect()
@@ -312,7 +314,7 @@ def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_groups: None) -> None:
-    """What was asked behind it waits for it; others have the loop meanwhile."""
+    """A request behind it waits for it; others have the loop meanwhile."""
     pipe = FakePartitionServer().connect()
     pipe.send(list_groups(1), api_versions(2))
     turns = 0
@@ -365,7 +367,7 @@ async def _until(condition: Any) -> None:
 
 @pytest.fixture
 async def failures() -> list[Any]:
-    """What reached the loop's exception handler, which ends a node."""
+    """The exceptions that reached the loop's exception handler, which ends a node."""
     found: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: found.append(context))
     return found
@@ -487,7 +489,7 @@ async def test_an_unknown_api_leaves_no_mark() -> None:
 
 
 async def test_malformed_requests_at_will_are_a_few_lines() -> None:
-    """What a client can cause is counted, and logged at a bounded rate."""
+    """Events that a client can cause are counted, and logged at a bounded rate."""
     world = FakePartitionServer()
     with capture_logs() as logs:
         for _ in range(50):
@@ -850,7 +852,7 @@ async def test_a_large_answer_is_given_to_the_transport_piece_by_piece() -> None
 
 
 async def test_an_answer_after_the_abort_gives_no_memory_back_twice() -> None:
-    """What waited behind it was given back by the abort; the transport tells of its end only later."""
+    """The bytes that waited behind it were given back by the abort; the transport tells of its end only later."""
     slow = FakePartition()
     slow.auto_commit = False
     world = FakePartitionServer(slow)

@@ -51,7 +51,7 @@ class Timer:
 
 
 class Waiter(Guard):
-    """What waits, and the connection that it waits for."""
+    """A waiting request, and the connection that it waits for."""
 
     def __init__(self, clock: Clock, then: Callable[[], object] = lambda: None) -> None:
         self.clock, self.then = clock, then

@@ -103,7 +103,7 @@ def test_the_epoch_wraps_to_1() -> None:
 
 
 class Model:
-    """What a session must hold, the simple way."""
+    """The expected content of a session, computed the simple way."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
@@ -200,7 +200,7 @@ def test_sessions_of_brokers_are_always_kept_and_counted() -> None:
 
 
 def test_forgotten_partitions_make_room() -> None:
-    """What is counted is what is kept."""
+    """The counted bytes are the kept ones."""
     memory = Account("sessions", 40 * ENTRY_BYTES)
     cache = FetchSessions(2, random.Random(5), memory)
     session = begin(cache, 10, 0.0)

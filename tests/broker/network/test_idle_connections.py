@@ -163,7 +163,7 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
 
 
 async def test_a_grant_for_which_others_wait_has_to_come_fast_also_when_memory_is_free_again() -> None:
-    """What was promised to it kept them waiting for hours, though hardly anything was used."""
+    """A promise to it kept them waiting for hours, though hardly anything was used."""
     world = FakePartitionServer(queued_max_request_bytes=4_000_000)
     world.server.requests.take(3_500_000)
     holder, honest = world.connect(), world.connect()

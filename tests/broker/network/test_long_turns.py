@@ -42,7 +42,7 @@ def counts() -> defaultdict[int, int]:
 async def test_each_step_of_a_coroutine_is_a_turn_of_its_own(
     clock: Clock, counts: defaultdict[int, int]
 ) -> None:
-    """What it waits for is not counted, however long that takes; what it does in between is."""
+    """Time in which it waits is not counted, however long that takes; its work in between is."""
 
     async def work(*seconds: float) -> str:
         for each in seconds:

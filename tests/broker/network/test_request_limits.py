@@ -28,7 +28,7 @@ WITH_ARRAYS = [key for key in sorted(served() - HOT) if one_case(key) is not Non
 
 
 def test_every_api_that_is_served_has_a_row() -> None:
-    """What is added to the served APIs says how large its requests may be."""
+    """A new served API says how large its requests may be."""
     assert PARTS_MAX.keys() == served()
     assert max(PARTS_MAX.values()) == IN_TURNS
 

@@ -133,7 +133,7 @@ def test_one_that_goes_makes_way() -> None:
 def test_somebody_always_reads_and_everybody_is_through_in_the_end(
     frames: list[tuple[int, int]], leavers: list[int]
 ) -> None:
-    """Whatever they hold and lack, and whoever leaves; then nothing is counted any more."""
+    """Nothing is counted any more at the end, whatever they hold and lack, and whoever leaves."""
     account, memory = request_memory(300)
     readers = [ReadingConnection(memory, frame, frame * held // 100) for frame, held in frames]
     for each in readers:

@@ -151,7 +151,7 @@ def test_a_foreign_protocol_is_closed_and_others_are_not_disturbed(run: Any) -> 
 
 
 def test_stop_lets_open_produce_requests_finish(run: Any) -> None:
-    """What was appended is acknowledged if it is committed within the grace; waiting fetches just end."""
+    """An append is acknowledged if it is committed within the grace; waiting fetches just end."""
 
     async def main() -> None:
         world = FakePartitionServer()
@@ -370,7 +370,7 @@ def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run
 
 
 def test_what_only_brokers_serve_is_refused_on_the_controllers_listener(run: Any) -> None:
-    """Whoever reaches it gets at no records, nor in as a follower."""
+    """A stranger who reaches it gets at no records, nor in as a follower."""
 
     async def main() -> None:
         async with door() as found:
@@ -461,7 +461,7 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
 
 
 async def test_counters_count() -> None:
-    """What an operator sees of the listeners."""
+    """An operator sees the listeners."""
     world = FakePartitionServer()
     async with serving(world) as connect:
         client = await connect()

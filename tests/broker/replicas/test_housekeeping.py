@@ -289,7 +289,7 @@ def test_all_partitions_together_remember_no_more_producers_than_the_setting() -
     [([], 10, 10), ([5, 5], 10, 10), ([6, 5], 10, 5), ([1, 2, 100, 50], 53, 25), ([9] * 20, 10, 1)],
 )
 def test_a_fair_share_is_the_most_that_all_can_have(counts: list[int], most: int, share: int) -> None:
-    """Whoever has less keeps it, and what that leaves is for the others."""
+    """A connection that has less keeps it, and the rest is for the others."""
     assert fair_share(counts, most) == share
 
 

@@ -1,4 +1,4 @@
-"""What an operator reads when something happens to one partition, and to thousands."""
+"""An operator reads when something happens to one partition, and to thousands."""
 
 from __future__ import annotations
 

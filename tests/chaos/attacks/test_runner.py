@@ -171,7 +171,7 @@ def test_a_peak_on_top_of_memory_that_was_left_is_run_again():
 
 
 def test_a_run_that_is_out_of_time_begins_no_further_attack():
-    """What is left has no outcome, and the report says so."""
+    """A left-over attack has no outcome, and the report says so."""
     sieges = Sieges(lambda _attack, _before: calm(), attacks_in_time=2)
     assert len(sieges.runner.run(ABC)) == 2
     assert sieges.struck == [["a", "b"]]

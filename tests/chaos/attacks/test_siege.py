@@ -23,7 +23,7 @@ from tests.clients.stock import until
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 QUICK = Limits(settle_s=3.0, still_s=6.0)
-"""What is kept or lost on purpose is not waited for; all else is as in a real run."""
+"""Deliberately kept or lost records are not waited for; all else is as in a real run."""
 
 
 @pytest.fixture(scope="module")

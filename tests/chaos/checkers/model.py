@@ -19,7 +19,7 @@ STEP_NS = 50_000
 
 @dataclass
 class Shape:
-    """What a history looks like."""
+    """The format of a history."""
 
     operations: int = 200
     writers: int = 3

@@ -15,7 +15,7 @@ from tests.chaos.checkers.model import Shape, history
 
 
 class Cost(NamedTuple):
-    """What it took; memory is the process's peak."""
+    """Its cost; memory is the process's peak."""
 
     verdict: Verdict
     cpu_s: float

@@ -28,7 +28,7 @@ Corruption = Callable[[list[Op], random.Random], str]
     keys=st.integers(1, 4),
 )
 def test_a_run_in_which_nothing_went_wrong_is_valid(seed, subscribe, txn, trouble, keys):
-    """Whatever was unknown, refused, aborted, crashed or late: no anomaly that condemns."""
+    """Unknown, refused, aborted, crashed or late operations are no anomaly that condemns."""
     shape = Shape(operations=120, subscribe=subscribe, txn=txn, trouble=trouble, keys=keys, values_per_key=15)
     verdict = judge(Header(allowed=["never-ok"]), list(history(seed, shape)))
     assert verdict.valid, verdict.text()

@@ -54,7 +54,7 @@ def test_a_reader_that_wrote_before_what_it_read_is_g1c():
 
 
 def test_two_transactions_that_read_each_other_are_a_cycle_of_reads_alone():
-    """What is G1c with --no-ww-deps: always invalid."""
+    """A G1c with --no-ww-deps is always invalid."""
     tale = Tale()
     for process, key in ((1, KEY), (2, OTHER)):
         tale.line(process, "invoke", "txn", [["send", key, process], ["poll"]])
@@ -121,7 +121,7 @@ def test_real_time_order_is_found_through_many_dependencies():
 
 
 def test_of_operations_that_follow_each_other_the_first_that_is_too_late_is_found():
-    """What lies behind it is late for the same reason."""
+    """Values behind it are late for the same reason."""
     tale = Tale().send(1, "b", 1).send(1, "c", 2).send(1, "d", 3).send(2, "a", 0)
     verdict = tale.poll(9, *enumerate("abcd")).verdict()
     assert verdict.cases["G0-realtime"] == 1

@@ -16,7 +16,7 @@ def test_lag_is_the_age_of_the_first_record_that_a_poll_should_have_found():
 
 
 def test_a_poll_that_finds_all_there_is_has_no_lag():
-    """What comes while it runs is not its fault."""
+    """Events that come while it runs are not its fault."""
     tale = Tale().assign(1, KEY).send(2, "a", 0)
     tale.line(1, "invoke", "poll", [["poll"]])
     tale.send(2, "b", 1)
@@ -49,7 +49,7 @@ def test_consume_counts_say_how_often_subscribers_read_each_value():
 
 
 def test_what_a_former_subscriber_reads_by_assignment_is_not_counted():
-    """What it read as a subscriber still is."""
+    """A read as a subscriber still is one."""
     tale = Tale().log("a", "b").assign(1, KEY, f="subscribe").poll(1, (0, "a")).assign(1, KEY)
     assert tale.poll(1, (1, "b")).verdict().metrics["consume_counts"] == {1: 1}
 

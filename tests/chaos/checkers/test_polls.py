@@ -33,7 +33,7 @@ def test_one_poll_that_goes_backwards_or_repeats_is_not_monotonic():
 
 
 def test_internal_order_is_judged_in_operations_of_any_fate():
-    """What a consumer was given in an aborted transaction has an order, too."""
+    """Records that a consumer was given in an aborted transaction have an order, too."""
     for type in ("info", "fail"):
         assert Tale().log(*ABC).poll(1, (0, "a"), (2, "c"), type=type).found() == {"int-poll-skip"}
 

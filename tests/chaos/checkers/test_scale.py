@@ -1,4 +1,4 @@
-"""What a verdict costs, on a small scale; `scale.py` measures the large one."""
+"""The cost of a verdict on a small scale; `scale.py` measures the large one."""
 
 from __future__ import annotations
 

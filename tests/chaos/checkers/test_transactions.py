@@ -1,4 +1,4 @@
-"""What is ours about transactions: all or nothing, and a group consumes each value in one of them."""
+"""Our own rules about transactions: all or nothing, and a group consumes each value in one of them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_reader_beside_such_a_group_may_not_skip(group: str, valid: bool):
 
 
 def test_members_of_such_a_group_may_skip_what_others_consumed():
-    """What one of them did not get was another's."""
+    """A partition that one of them did not get was another's."""
     tale = Tale().log("a", "b", "c")
     joined(tale, 1, GROUP)
     copied((0, "a"), at=0, tale=tale)

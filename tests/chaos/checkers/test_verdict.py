@@ -102,7 +102,7 @@ def test_json_says_the_same_as_the_page():
 
 
 def test_two_operations_of_a_process_at_once_are_no_history():
-    """Whoever recorded it is at fault."""
+    """The recorder is at fault."""
     tale = Tale()
     tale.line(1, "invoke", "poll", [["poll"]])
     tale.line(1, "invoke", "poll", [["poll"]])
@@ -117,6 +117,6 @@ def test_a_value_that_is_sent_twice_is_no_history():
 
 
 def test_an_iterator_is_judged_as_a_list_is():
-    """Whoever has no file may hand over a generator."""
+    """A caller without a file may hand over a generator."""
     ops = broken().ops
     assert judge(Header(), iter(ops)).text() == judge(Header(), ops).text()

@@ -41,7 +41,7 @@ def test_an_unknown_transaction_of_which_one_write_was_read_has_committed_as_a_w
 
 
 def test_only_an_ok_read_proves_that_an_unknown_transaction_committed():
-    """What a failed poll saw proves nothing."""
+    """The records of a failed poll prove nothing."""
     tale = Tale().txn(1, sending(0, "a"), sending(1, "b"), type="info").send(2, "c", 2)
     tale.poll(4, (1, "b"), type="fail").poll(3, (2, "c"))
     assert "lost-write" not in tale.found()
@@ -54,7 +54,7 @@ def test_a_value_that_only_a_failed_poll_returned_was_not_read():
 
 
 def test_a_failed_poll_does_not_raise_the_bound():
-    """What lies below its values may be read later."""
+    """Offsets below its values may be read later."""
     tale = Tale().send(1, "a", 0).send(1, "b", 1).poll(2, (1, "b"), type="info")
     assert tale.found() == {"unseen"}
 

@@ -82,7 +82,7 @@ def test_a_fault_of_links_that_finds_no_link_befell_nobody(name, nodes):
 
 @pytest.mark.parametrize("name", DESTROYING)
 def test_nothing_is_destroyed_while_another_replica_is_behind(name):
-    """What only one node has is not taken from it."""
+    """Data that only one node has is not taken from it."""
 
     async def story(_loop: SimLoop) -> None:
         for behind in (1, 2, 3):
@@ -96,7 +96,7 @@ def test_nothing_is_destroyed_while_another_replica_is_behind(name):
 
 
 def test_only_one_nodes_disk_rots_in_a_run():
-    """What nobody reads is not repaired: rot on two disks could be the same record's."""
+    """Data that nobody reads is not repaired: rot on two disks could be the same record's."""
 
     async def story(_loop: SimLoop) -> list[int]:
         place = ModelPlace()

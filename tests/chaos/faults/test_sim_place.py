@@ -148,7 +148,9 @@ def test_a_full_disk_refuses_writes_and_serves_reads_and_recovers_without_a_rest
 
 
 def test_a_node_ends_itself_when_its_metadata_disk_fails_and_comes_back_once_it_is_mended() -> None:
-    """After a failed sync nobody knows what is durable: a voter must not go on. That is no failure of the cluster's."""
+    """After a failed sync nobody knows what is durable: a voter must not go on. The attempt is no failure of the
+    cluster's.
+    """
 
     async def story(scene: Scene) -> None:
         controller = scene.cluster.leader_id()
@@ -264,7 +266,7 @@ def test_a_node_whose_power_goes_in_the_midst_of_a_callback_is_no_failure() -> N
 
 
 def test_a_node_whose_power_goes_while_it_starts_is_no_failure() -> None:
-    """Whatever it makes of a disk that answers no more: even that it has none left and ends itself."""
+    """A node may make anything of a disk that answers no more: even that it has none left and ends itself."""
 
     async def story(scene: Scene) -> None:
         await scene.until_whole()

@@ -26,7 +26,7 @@ def test_a_chunk_is_the_same_in_every_run():
 
 
 def test_a_run_can_begin_at_any_chunk():
-    """What it does then is what an uninterrupted run does there, and it says which chunk is next."""
+    """It then does what an uninterrupted run does there, and it says which chunk is next."""
     summary = summed(FRAMES, first=3)
     alone = run_chunk("7/3", FRAMES, FRAMES // 10)
     assert (summary.outcomes, summary.handled, summary.answered) == (

@@ -109,7 +109,7 @@ def test_what_a_place_cannot_inject_is_not_run_and_never_passed():
 
 
 def test_what_a_place_lacks_excuses_no_fault_that_it_can_inject():
-    """Where one fault can't be run, the others still have to be; what never struck is told."""
+    """A fault that can't be run leaves the others to be run; one that never struck is told."""
     made = record()
     made.injections, made.not_run = [], {"pause": "processes lacks pause"}
     outcome = conclude(made, CLEAN)

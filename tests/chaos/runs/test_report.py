@@ -44,7 +44,7 @@ def test_names_from_a_case_are_text_and_never_markup(page):
 
 
 def test_every_fault_is_a_band_over_the_charts_and_has_a_lane(page):
-    """Where it began and ended, and whom it hit."""
+    """Its begin and end, and the nodes that it hit."""
     drawing = svg_of(page)
     bands = [each for each in drawing.iter("rect") if (each.get("class") or "").startswith("band")]
     titles = [each.text or "" for each in drawing.iter("title")]

@@ -26,7 +26,7 @@ def outcome(status: str, *not_run: str) -> Outcome:
 
 
 def test_a_run_of_which_no_case_ran_in_full_is_a_failure() -> None:
-    """What this machine lacks is said, and is no failure of raftlog's; with --strict it is exit code 5."""
+    """A fault that this machine lacks is said, and is no failure of raftlog's; with --strict it is exit code 5."""
     whole, partly, none = outcome("passed"), outcome("passed", "cut-pair"), outcome("not run")
     for strict, lacking in ((False, exits.OK), (True, exits.NOT_RUN)):
         assert code_of([whole], strict=strict) == exits.OK
@@ -65,7 +65,7 @@ def rotten(tmp_path: Path, open_log: OpenLog) -> tuple[Rot, Path]:
 
 
 def test_rot_that_a_start_must_meet_and_no_log_names_is_a_scandal(rotten: tuple[Rot, Path]) -> None:
-    """What was said before it was planted, or of another partition, does not count."""
+    """A log line before it was planted, or about another partition, does not count."""
     rot, node_log = rotten
     watch = RotWatch()
     watch.note(2, rot, node_log)

@@ -17,7 +17,9 @@ from raftlog_chaos.testbeds import compose
 
 @pytest.mark.skipif(shutil.which("nsenter") is None, reason="needs nsenter")
 def test_rule_that_a_living_container_does_not_take_is_no_cut(tmp_path: Path) -> None:
-    """What was not injected must not pass for injected; only of a container that has ended nothing is expected."""
+    """A fault that was not injected must not pass for injected; only of a container that has ended nothing is
+    expected.
+    """
     place = compose.ComposePlace(tmp_path, ("docker", "compose"))
     alive = compose._Container("running", os.getpid(), "", 0, "healthy")
     with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""What clients do next: unique values, keys that wear out, and keys asked for that nobody has polled."""
+"""The next operations of clients: unique values, keys that wear out, and keys asked for that nobody has polled."""
 
 from __future__ import annotations
 

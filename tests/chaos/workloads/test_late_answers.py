@@ -1,7 +1,7 @@
 """A leader that stood still answers a question for the beginning of a log long after its successor did.
 
-No raftlog here: the brokers are those that librdkafka brings for its own tests. What its consumer makes of the late
-answer is its own doing, whoever the brokers are, and the stock port must not be caught by it.
+No raftlog here: the brokers are those that librdkafka brings for its own tests. Its consumer's use of the late
+response is its own doing, whoever the brokers are, and the stock port must not be caught by it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def read_for(seconds: float, client: Any, until: Callable[[list[int]], bool] = l
 
 
 def offsets_read(brokers: Brokers, client: Any) -> list[int]:
-    """What a consumer reads of a partition whose leader gets slow, is replaced, and answers at last."""
+    """A consumer reads a partition whose leader gets slow, is replaced, and answers at last."""
     try:
         client.assign(OTHER, BUSY)
         read_for(1.0, client)

@@ -69,7 +69,7 @@ class StandsStill:
 
 
 def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sent it does not wait for ever, and the client is used no more."""
+    """The sender does not wait for ever, and the client is used no more."""
     monkeypatch.setattr(stock, "CALL_S", 0.3)
     ports, producer = StockPorts("127.0.0.1:1"), StandsStill()
     port = ports(4, "writer")

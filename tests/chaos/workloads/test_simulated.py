@@ -23,7 +23,7 @@ Fault = Callable[[SimLoop, SimCluster], Coroutine[Any, Any, None]]
 
 @dataclass
 class Told:
-    """What one run left."""
+    """The remains of one run."""
 
     load: LogWorkload
     ops: list[Op]

@@ -32,7 +32,7 @@ class Played:
 
     @property
     def faults(self) -> set[str]:
-        """What is noticed by whom: anomalies' names, and "at sight"."""
+        """Anomalies' names that each checker notices, and "at sight"."""
         verdict = self.verdict
         named = {name for name, found in verdict.anomalies.items() if not found[0].allowed}
         return named | ({"at sight"} if self.load.faults or self.missing else set())

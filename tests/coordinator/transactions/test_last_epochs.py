@@ -27,7 +27,7 @@ VERSIONS = st.sampled_from(ClientTransactionVersion)
 
 
 class LastEpochs(RuleBasedStateMachine):
-    """Whatever is asked is answered, and nobody is ever given the epoch that fences the last one."""
+    """Every request is answered, and nobody is ever given the epoch that fences the last one."""
 
     @initialize(
         epoch=st.integers(EXHAUSTED_EPOCH - 2, MAX_PRODUCER_EPOCH),

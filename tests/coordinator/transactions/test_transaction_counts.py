@@ -1,4 +1,4 @@
-"""What metrics tell of transactions is what was decided and committed, over failovers too."""
+"""The metrics of transactions show what was decided and committed, over failovers too."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_the_bytes_are_kafkas() -> None:
 
 
 def test_values_of_version_0_are_read() -> None:
-    """What Apache Kafka wrote before transaction.version 1: nothing is compact, partitions may be null."""
+    """Records that Apache Kafka wrote before transaction.version 1: nothing is compact, partitions may be null."""
     value = bytes.fromhex(
         "0000 0000000000000009 0001 00001388 01"
         "00000001 0001 74 00000002 00000000 00000004"
@@ -167,7 +167,7 @@ def test_the_last_word_on_an_id_counts() -> None:
 
 
 def test_of_an_id_the_last_word_that_can_be_understood_counts() -> None:
-    """What is damaged is counted and left out, whatever is behind it or before it."""
+    """A damaged record is counted and left out, whatever is behind it or before it."""
     words = [
         Transaction("x", ProducerIdAndEpoch(1, epoch), TransactionState.EMPTY, 1_000) for epoch in range(3)
     ]

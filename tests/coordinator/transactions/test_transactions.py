@@ -1,4 +1,4 @@
-"""What a transaction coordinator decides: who may write, what an outcome rests on, who is fenced, what survives."""
+"""Decisions of a transaction coordinator: who may write, what an outcome rests on, who is fenced, what survives."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_classic_client_cannot_end_what_it_did_not_begin(commit: bool) -> None
 
 
 def test_neither_answers_nor_markers_leave_before_the_outcome_is_committed() -> None:
-    """What a lost tail could take back must not be told to anybody."""
+    """Nobody must be told what a lost tail could take back."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
@@ -537,7 +537,9 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
 def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientTransactionVersion) -> None:
-    """Who asks again after each step hears what it would have heard before; what was decided is told again."""
+    """A client that asks again after each step hears what it would have heard before; a decided outcome is told
+    again.
+    """
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.fail_over()
