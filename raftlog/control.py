@@ -433,7 +433,7 @@ class _Observers:
 
 
 class _Machine:
-    """What the quorum replicates into: the published metadata, and news of who leads."""
+    """The quorum's state machine: the published metadata, and news of who leads."""
 
     def __init__(
         self, metadata: MetadataLoader, leadership_changed: Callable[[int | None, int, bool], None]

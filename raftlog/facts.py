@@ -1,4 +1,4 @@
-"""What a node tells of itself in numbers: it fills the admin API's port `Facts` from the roles of a `Node`.
+"""A node in numbers: it fills the admin API's port `Facts` from the roles of a `Node`.
 
 Reads only. Knows where the facts are, not what they are told for.
 """

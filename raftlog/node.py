@@ -298,7 +298,7 @@ class Broker:
             await self.replicas.close()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """What this broker advertises; port 0 is the port that was bound."""
+        """The addresses that this broker advertises; port 0 is the port that was bound."""
         bound = {each.listener: each.port for each in self.server.endpoints}
         return tuple(
             Endpoint(each.name, each.host, each.port or bound.get(each.name, 0), each.security_protocol)

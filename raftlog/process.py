@@ -1,7 +1,7 @@
 """One node as a process: data folders locked, signals heeded, limits raised; it runs until it is told to stop.
 
-What nobody caught in a callback or a task that must not fail is a broken invariant of ours: the process ends, and the
-cluster carries on without it. What a connection raised costs only that connection.
+An uncaught exception in a callback or a task that must not fail is a broken invariant of ours: the process ends, and
+the cluster carries on without it. An exception of a connection costs only that connection.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ async def _stop(node: Node) -> None:
 
 
 def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
-    """What nobody caught: a callback of ours ends the node; a connection's failure has closed the connection.
+    """An exception that nobody caught: one in a callback of ours ends the node; a connection's failure has closed the
+    connection.
 
     A listener that cannot accept goes on a second later, by itself: asyncio tells of it like of a callback.
     """

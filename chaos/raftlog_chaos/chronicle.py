@@ -36,7 +36,7 @@ _PLAIN: Final = (
 
 
 class Event(NamedTuple):
-    """What a node (or a client, or the network) did. `start` to `end`: the offsets concerned, if any."""
+    """An event of a node (or a client, or the network). `start` to `end`: the offsets concerned, if any."""
 
     at_s: float
     node: str
@@ -108,7 +108,7 @@ class Chronicle:
 
 
 def _until_violated(events: list[Event]) -> list[Event]:
-    """What came after the first violation explains nothing."""
+    """Events after the first violation explain nothing."""
     ends = (at for at, each in enumerate(events) if each.kind == "violated")
     return events[: next(ends, len(events)) + 1]
 

@@ -1,4 +1,4 @@
-"""What clients did and saw, operation by operation: the one record that every checker judges, from either world.
+"""Operations of clients and what they saw: the one record that every checker judges, from either world.
 
 The model is that of Jepsen's Kafka workload. An operation is written twice: when it is invoked and when it completes.
 `ok` means that it happened, `fail` that it did not and never will, `info` that nobody knows. A file of it is JSON
@@ -39,10 +39,10 @@ class Header(msgspec.Struct, kw_only=True):
 class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One line. `value` holds keys (assign, subscribe) or micro-operations (send, poll, txn).
 
-    A key names one partition: "topic-partition". Micro-operations are lists:
-    `["send", key, value]`, completed `["send", key, [offset or None, value]]`, and
-    `["poll"]`, completed `["poll", {key: [[offset, value], …]}]`. What is known of an `info` operation is kept in it.
-    `process` does one operation at a time; after `info` on `crash` it never comes back.
+    A key names one partition: "topic-partition". Micro-operations are lists: `["send", key, value]`, completed
+    `["send", key, [offset or None, value]]`, and `["poll"]`, completed `["poll", {key: [[offset, value], …]}]`. The
+    known facts of an `info` operation are kept in it. `process` does one operation at a time; after `info` on `crash`
+    it never comes back.
     """
 
     index: int
@@ -199,7 +199,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _MicroOperation(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What a micro-operation may look like; nothing is kept in this form."""
+    """The shape of a micro-operation; nothing is kept in this form."""
 
     f: Literal["send", "poll"]
     what: str | dict[str, list[tuple[Number, Value]]] | None = None

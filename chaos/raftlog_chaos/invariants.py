@@ -1,7 +1,7 @@
-"""What must hold at every moment of a simulated cluster, looked at from outside while it runs.
+"""The invariants of a simulated cluster at every moment, looked at from outside while it runs.
 
 Nothing here may touch the world: no chance, no faults, no time. So a run is the same however often it is looked at.
-What is found goes to `failures`; what happened, to the chronicle, if one is kept.
+Findings go to `failures`; events go to the chronicle, if one is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_STEPS: Final = 4
 
 
 class Violations(list[str]):
-    """What was found to be wrong; each new one also goes into the chronicle."""
+    """The violations; each new one also goes into the chronicle."""
 
     chronicle: Chronicle | None = None
 
@@ -123,7 +123,7 @@ class Invariants:
                     self.failures.append(fault)
 
     def _look_at_groups(self, watch: NodeWatch) -> None:
-        """What groups take in memory is counted as it changes; weighed anew it is the same."""
+        """The memory of groups is counted as it changes; weighed anew it is the same."""
         if watch.node.broker is None:
             return
         groups = watch.node.broker.coordinators

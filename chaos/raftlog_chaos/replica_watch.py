@@ -31,14 +31,14 @@ _BASE_OFFSET: Final = attrgetter("base_offset")
 
 
 class PartitionTruth:
-    """What was ever seen below any replica's high watermark, and up to where clients could ever read."""
+    """The records that were ever seen below any replica's high watermark, and up to where clients could ever read."""
 
     def __init__(self, name: TopicPartition) -> None:
         self.where = f"{name.topic}-{name.partition}"
         self.name = name
         self.batches: dict[int, _Batch] = {}
         self.leaders: dict[int, int] = {}
-        """Who leads in each leader epoch."""
+        """The leader in each leader epoch."""
         self.readable: dict[int, int] = {}
         """The highest latest offset that the leader of each epoch would tell a client."""
         self.excused = False

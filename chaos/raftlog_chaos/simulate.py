@@ -72,7 +72,7 @@ class SimulatedRun(Generic[T]):
 
 
 class World:
-    """What a workload is given: where the nodes are, chance that the seed decides, and a recorder."""
+    """The surroundings of a workload: where the nodes are, chance that the seed decides, and a recorder."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster, faults: Sequence[str] | None) -> None:
         self.loop = loop
@@ -81,7 +81,7 @@ class World:
         self.random = random.Random(loop.stream("workload").random())
         self.history: list[Op] = []
         self.recorder = Recorder(lambda: int(loop.time() * 1e9), self.history.append)
-        """What goes in here is judged at the end, as histories of real clusters are."""
+        """Operations that go in here are judged at the end, as histories of real clusters are."""
         self.stormy = True
         """Whether faults still strike."""
         self.calm = asyncio.Event()
@@ -169,7 +169,7 @@ async def _as_coroutine(workload: Workload[T], world: World) -> T:
 
 
 def _judge(world: World) -> None:
-    """What was recorded is judged as any history is."""
+    """The recorded history is judged as any is."""
     if world.history:
         verdict = judge(Header(place="simulator", seed=world.loop.seed), world.history)
         assert verdict.valid, verdict.text()

@@ -63,7 +63,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Summary:
-    """What many seeds add up to. `real_s` is the sweep's; `busy_s` the processor time of the seeds."""
+    """The sum of many seeds. `real_s` is the sweep's; `busy_s` the processor time of the seeds."""
 
     seeds: int = 0
     real_s: float = 0.0

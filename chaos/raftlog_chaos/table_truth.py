@@ -1,4 +1,4 @@
-"""What a compacted partition held before anything was taken out of it, and what must therefore be left.
+"""The content of a compacted partition before anything was taken out of it, and what must therefore be left.
 
 Laws: a record never changes and never moves; the newest committed record of each key is there, or, if that is a
 tombstone, none of that key that somebody could read.

@@ -168,7 +168,7 @@ class Asker:
 
 
 class _Wire(asyncio.Protocol, Guard):
-    """One connection. What fails over a broker's bytes costs this connection only."""
+    """One connection. A failure over a broker's bytes costs this connection only."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id

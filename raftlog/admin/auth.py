@@ -1,4 +1,4 @@
-"""Who may call: bearer tokens with a role each, and what a web page in somebody's browser must not be able to do.
+"""Authentication of callers: bearer tokens with a role each, and the bounds of a web page in somebody's browser.
 
 Without a tokens file the API answers on loopback only, to whoever is on this machine; a name in Host that is not the
 machine's own is refused then, so that no page can reach it by a DNS name of its own (rebinding).
@@ -23,14 +23,14 @@ OWN_PAGES: Final = frozenset({"same-origin", "none"})
 
 
 class Caller(NamedTuple):
-    """Who calls, and what it may do."""
+    """The caller, and its rights."""
 
     name: str
     role: Role
 
 
 NOBODY: Final = Caller("anonymous", "operator")
-"""Whoever is on this machine, where no tokens are configured."""
+"""The caller on this machine, where no tokens are configured."""
 
 
 class TokensUnusable(ValueError):

@@ -1,6 +1,6 @@
 """The connections of the admin API: how many there may be, and which is cut. No request is looked at here.
 
-What fails over one of them costs that one only.
+A failure over one of them costs that one only.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ NOT_THERE: Final = (
     ResourceNotFound,
     TransactionalIdNotFound,
 )
-"""What a request names does not exist."""
+"""The resource that a request names does not exist."""
 
 IN_THE_WAY: Final = (
     DuplicateResource,

@@ -15,7 +15,7 @@ SLICE_STEPS: Final = 400
 """Samples that are made at a time, those that are passed over included: about a millisecond of work."""
 
 SKIPPED: Final = ""
-"""What a family yields for something that it has no sample of."""
+"""A family yields this for something that it has no sample of."""
 
 Kind = Literal["counter", "gauge", "histogram"]
 Value = int | float
@@ -27,7 +27,7 @@ class Family(NamedTuple):
     name: str
     kind: Kind
     text: str
-    """What it says, in a sentence."""
+    """The family's meaning, in a sentence."""
     samples: Iterable[str]
 
 

@@ -28,7 +28,7 @@ class PartitionFacts(NamedTuple):
 
 
 class TopicTraffic(Protocol):
-    """What went in and out of one topic's partitions here, since this process began."""
+    """Records and bytes in and out of one topic's partitions here, since this process began."""
 
     messages_in: int
     bytes_in: int
@@ -41,7 +41,7 @@ class TopicTraffic(Protocol):
 
 
 class ConnectionFacts(Protocol):
-    """What the listeners for clients and brokers count."""
+    """Counts of the listeners for clients and brokers."""
 
     connections: int
     open_connections: int
@@ -84,7 +84,7 @@ class AccountFacts(NamedTuple):
 
 
 class PlaceFacts(NamedTuple):
-    """Who is connected, see `raftlog.broker.network.admission`, and what waits for memory."""
+    """Connected clients, see `raftlog.broker.network.admission`, and requests that wait for memory."""
 
     clients: int
     clients_most: int
@@ -105,7 +105,7 @@ class DirectoryFacts(NamedTuple):
 
 
 class CompactionFacts(Protocol):
-    """What the cleanings of compacted logs came to, since this process began."""
+    """Results of the cleanings of compacted logs, since this process began."""
 
     cleanings: int
     failures: int
@@ -125,7 +125,9 @@ class GroupFacts(NamedTuple):
 
 
 class TransactionFacts(NamedTuple):
-    """`ids`: how many this node coordinates, by Kafka's names of states. What ended counts since the process began."""
+    """`ids`: how many this node coordinates, by Kafka's names of states. Ended transactions count since the process
+    began.
+    """
 
     ids: Mapping[str, int]
     committed: int
@@ -139,7 +141,7 @@ class TransactionFacts(NamedTuple):
 
 
 class ClientMetricsFacts(Protocol):
-    """What clients pushed of themselves (KIP-714). What is refused and dropped counts since the process began."""
+    """Metrics that clients pushed of themselves (KIP-714). Refused and dropped ones count since the process began."""
 
     pushes: int
     dropped: int
@@ -174,7 +176,7 @@ class RaftFacts(NamedTuple):
 
 
 class Facts(Protocol):
-    """One node in numbers. What a node without the broker role lacks is empty."""
+    """One node in numbers. Facts of the broker role are empty on a node without it."""
 
     def partition_names(self) -> list[TopicPartition]:
         """Return the replicas held here."""

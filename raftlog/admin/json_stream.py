@@ -171,7 +171,7 @@ def _read(text: bytes, kind: Any) -> Any:
 
 
 def _ends_all(found: Any) -> bool:
-    """What is no JSON may have been cut in the wrong place, so that what follows means nothing."""
+    """An object that is no JSON may have been cut in the wrong place, so that what follows means nothing."""
     return isinstance(found, ApiError) and found.status != 422
 
 

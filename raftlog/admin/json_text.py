@@ -1,8 +1,8 @@
 """From JSON to a type: the one place that says what is accepted, for bodies and for records of a stream alike.
 
 JSON Schema calls 2.0 an integer, and so does this: where a type wants one, a number whose fraction is zero will do.
-Nothing else is bent: no number from a string, no truth from a number. What a type keeps as `msgspec.Raw` is not read
-at all, so that its digits stay as they came.
+Nothing else is bent: no number from a string, no truth from a number. A value that a type keeps as `msgspec.Raw` is
+not read at all, so that its digits stay as they came.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an operator may do with leaderships, asked of the active controller through a node's `submit`.
+"""Operators' changes of leaderships, asked of the active controller through a node's `submit`.
 
 No routes and no JSON here. A failure is the KafkaError that the controller answered, with its words.
 """

@@ -1,4 +1,4 @@
-"""What one client can take from a node's admin API: bytes, seconds, connections. A test gives smaller ones."""
+"""The share of a node's admin API that one client can take: bytes, seconds, connections. A test gives smaller ones."""
 
 from __future__ import annotations
 

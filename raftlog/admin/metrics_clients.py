@@ -1,4 +1,6 @@
-"""What clients pushed of themselves (KIP-714), as `kafka_client_*`; how much it is, as `raftlog_client_telemetry_*`."""
+"""Metrics that clients pushed of themselves (KIP-714), as `kafka_client_*`; how much it is, as
+`raftlog_client_telemetry_*`.
+"""
 
 from __future__ import annotations
 

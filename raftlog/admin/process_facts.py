@@ -1,4 +1,4 @@
-"""What the operating system says of this process, under the names that Prometheus' own client libraries use."""
+"""The operating system's figures of this process, under the names that Prometheus' own client libraries use."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raftlog.admin.view import NodeView
 
 Role = Literal["anyone", "reader", "operator"]
-"""Who may call it: anyone, without a token; whoever reads; who changes things."""
+"""The roles that may call it: anyone, without a token; readers; those who change things."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class Call:
     request_id: str
     limits: Limits
     audit: dict[str, Any] = field(default_factory=dict)
-    """What the audit log is to say besides who, what and from where."""
+    """Further facts for the audit log, besides who, what and from where."""
     outcome: str = "done"
-    """What it says of a change that raised nothing; see `audit.tell_parts`."""
+    """The audit line's outcome of a change that raised nothing; see `audit.tell_parts`."""
 
     def link(self, *parts: object) -> str:
         """Return the URL of a resource below /v3."""

@@ -54,7 +54,7 @@ log = get_logger("admin")
 limited = LimitedLog(log, time.monotonic)
 """For what anybody who can connect may cause."""
 aiohttps = logging.getLogger("raftlog.admin.aiohttp")
-"""What aiohttp itself has to say."""
+"""The log lines of aiohttp itself."""
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

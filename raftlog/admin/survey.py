@@ -38,7 +38,7 @@ class Kind:
 
 
 class Survey:
-    """What a cluster is like. A partition is of several kinds at once where that is so."""
+    """The state of a cluster. A partition is of several kinds at once where that is so."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -77,8 +77,8 @@ class Survey:
 class Standings:
     """How the partitions of one image stand.
 
-    What min.insync.replicas is depends on the topic, and on the leader where the topic does not say it: brokers may
-    have it as a dynamic config of their own. Few do either, so the rest is worked out once.
+    The value of min.insync.replicas depends on the topic, and on the leader where the topic does not say it: brokers
+    may have it as a dynamic config of their own. Few do either, so the rest is worked out once.
     """
 
     def __init__(self, config: NodeConfig, image: MetadataImage) -> None:

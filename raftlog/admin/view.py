@@ -1,4 +1,4 @@
-"""What a node hands to its admin API: ports, and nothing behind them."""
+"""The ports that a node hands to its admin API, and nothing behind them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raftlog.metadata.image import MetadataImage
 
 
 class FaultSwitch(Protocol):
-    """What a node can do to itself; see `raftlog.base.faults`."""
+    """The faults that a node can do to itself; see `raftlog.base.faults`."""
 
     def active(self) -> list[NodeFault]:
         """Return the faults in force."""
@@ -77,11 +77,11 @@ class NodeView:
     facts: Facts | None = None
     """Its numbers."""
     turns: TurnQueue = field(default_factory=TurnQueue)
-    """Where the node's long work waits for its turns of the loop."""
+    """The queue in which the node's long work waits for its turns of the loop."""
     lateness: Lateness = field(default_factory=Lateness)
     """How late its event loop is."""
     history: History | None = None
-    """What happened, as far as this node remembers."""
+    """The history of the cluster, as far as this node remembers it."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
     answers: Counter[int] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ class NodeView:
     bodies: Account = field(default_factory=lambda: account_of_bodies(USUAL_MAX_BYTES))
     """Bodies of requests to the admin API that are arriving."""
     faults: FaultSwitch | None = None
-    """What a node that runs with --enable-faults can do to itself; None without."""
+    """The faults that a node with --enable-faults can do to itself; None without."""
     transactions: TransactionPort | None = None
     """Transactions of the whole cluster; None without the broker role."""
 

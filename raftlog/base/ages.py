@@ -1,10 +1,10 @@
 """By which time data is deleted for its age. A wall clock that jumps must not make everything old at once.
 
 The clock is held against the monotonic one. While they disagree, age is judged by the earlier of two times: what the
-wall clock says, and what it would say had it not jumped. So what is due by both still goes, and nothing else does. The
-jump is accepted when an operator says so, or when the clocks have agreed again for an hour. If the wall clock comes
-back first, it is as if nothing had happened. What is stamped meanwhile takes the later of the two times, so that a
-clock that went back makes nothing old that is new.
+wall clock says, and what it would say had it not jumped. So what is due by both still goes, and nothing else does.
+The jump is accepted when an operator says so, or when the clocks have agreed again for an hour. If the wall clock
+comes back first, it is as if nothing had happened. A record that is stamped meanwhile takes the later of the two
+times, so that a clock that went back makes nothing old that is new.
 
 A jump while the process does not run is not noticed.
 """
@@ -33,7 +33,7 @@ class Ages:
         self._wall_clock_ms = wall_clock_ms
         self._monotonic_s = monotonic_s
         self._believed_ms: int | None = None
-        """What the wall clock is ahead of the monotonic one, as far as it is believed; None before the first look."""
+        """The lead of the wall clock over the monotonic one, as far as it is believed; None before the first look."""
         self._seen_ms = 0
         """The same as the last look found it."""
         self._jumped_at: float | None = None

@@ -274,8 +274,8 @@ def validate_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> No
 def group_config(node: NodeConfig, overrides: Mapping[str, str]) -> GroupConfig:
     """Return what holds for one group: its own configs, else the node's. Cached.
 
-    A value beyond the node's bounds was set while those were wider: the bound holds. Where that leaves no session
-    that is longer than a heartbeat interval, nothing of the group's own does (as in Kafka 4.3).
+    A value beyond the node's bounds was set while those were wider: the bound holds. A group's own value has no
+    effect if it would leave no session longer than a heartbeat interval (as in Kafka 4.3).
     """
     return _group_config(node, frozenset(overrides.items()))
 

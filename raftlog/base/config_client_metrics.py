@@ -23,7 +23,7 @@ MATCHED: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""What a `match` may look at."""
+"""The labels that a `match` may look at."""
 
 MOST_INSTRUCTIONS: Final = 100
 """Of one expression when compiled: a client that asks what to push is matched against every subscription."""

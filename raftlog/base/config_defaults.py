@@ -15,7 +15,7 @@ def _default_of_topics(name: str, kind: Kind, default: Any, doc: str, **columns:
 
 @dataclass(frozen=True, eq=False)
 class TopicDefaults:
-    """What a topic config is when the topic does not say it. None: the next coarser unit says it."""
+    """The value of a topic config when the topic does not set it. None: the next coarser unit says it."""
 
     min_insync_replicas: int = _default_of_topics(
         "min.insync.replicas", "int", 1, "Default of the topic config of this name", at_least=1

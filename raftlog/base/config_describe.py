@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells: each setting with its value, where the value comes from, and what it falls back on.
+"""The content of DescribeConfigs: each setting with its value, where the value comes from, and what it falls back on.
 
 Reads the tables only; the shapes of the wire's versions are the protocol's business.
 """
@@ -21,7 +21,7 @@ from raftlog.base.log import KAFKA_LEVELS
 
 
 class ConfigSource(IntEnum):
-    """Where a value was set (KIP-226), nearest first."""
+    """The sources of a value (KIP-226), nearest first."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -98,7 +98,7 @@ def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 class _Own(NamedTuple):
-    """What can be set on a resource itself, and what is."""
+    """The configs that can be set on a resource itself, and those that are."""
 
     rows: Mapping[str, tuple[str, Setting]]
     overrides: Mapping[str, str]

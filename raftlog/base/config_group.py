@@ -1,4 +1,4 @@
-"""What consumer groups are told (KIP-848): by the broker, all of them, and each one by configs of its own (KIP-1142).
+"""The configs of consumer groups (KIP-848): the broker's, for all of them, and each group's own (KIP-1142).
 
 Only the tables; names and defaults are Kafka's. Kafka's configs of share and streams groups are not here, since there
 are no such groups.
@@ -24,7 +24,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class ConsumerGroupSettings(TransactionSettings):
-    """What holds for all consumer groups of a broker, and what a group's own configs may be."""
+    """The limits of all consumer groups of a broker, and the bounds of a group's own configs."""
 
     group_consumer_assignors: tuple[str, ...] = setting(
         "group.consumer.assignors",

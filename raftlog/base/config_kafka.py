@@ -47,7 +47,9 @@ SECURITY: Final[Mapping[str, str]] = MappingProxyType(
         "super.users": "raftlog has no ACLs: everyone who can connect may do everything",
     }
 )
-"""What is missing, by the beginning of a setting's name. A node that is given one of these does not start."""
+"""The features that raftlog lacks, by the beginning of a setting's name. A node that is given one of these does not
+start.
+"""
 
 LISTENER_PREFIX: Final = "listener.name."
 OTHER_PREFIXES: Final = (

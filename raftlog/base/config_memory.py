@@ -1,5 +1,6 @@
-"""What clients and other brokers may make a broker keep in memory. Only the table; `raftlog.base.memory` has the rule
-by which the parts follow from the whole."""
+"""The settings of how much memory clients and other brokers may make a broker keep. Only the table;
+`raftlog.base.memory` has the rule by which the parts follow from the whole.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ MAX_PORT = 65_535
 
 
 class Listener(NamedTuple):
-    """Where a node listens, or tells clients to connect to. Host "" is every interface, port 0 any free one."""
+    """An address on which a node listens, or to which it tells clients to connect. Host "" is every interface, port 0
+    any free one.
+    """
 
     name: str
     host: str

@@ -1,7 +1,7 @@
 """The laws between settings, and the settings that follow from others: addresses, voters, secret, folders.
 
 Works on a draft in place: what was read, plus what is derived. Faults and warnings are collected, never raised, so
-that a person learns of all at once. What depends on a setting whose own text was faulty is not judged further.
+that a person learns of all at once. A setting that depends on one whose own text was faulty is not judged further.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one setting is: dotted name, type, default, bounds, unit, scope, one line of doc.
+"""A setting: dotted name, type, default, bounds, unit, scope, one line of doc.
 
 A frozen dataclass whose fields are made by `setting(...)` *is* a table: `settings_of(cls)` iterates it, and
 everything else (parsing, DescribeConfigs, `raftlog config`, the reference) comes from it. Knows no particular setting.

@@ -12,7 +12,7 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, eq=False)
 class TransactionSettings(TopicDefaults):
-    """What a transaction coordinator is told."""
+    """The settings of a transaction coordinator."""
 
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",

@@ -1,4 +1,4 @@
-"""What an event loop cannot give: disk, wall clock, chance, and a place for calls that block.
+"""The environment beside an event loop: disk, wall clock, chance, and a place for calls that block.
 
 Everything else of the environment *is* the running asyncio loop (`loop.time()`, `call_at`, `create_server`,
 `create_connection`), so that a simulated loop replaces the whole world. `*_at` is loop seconds, `*_ms` wall time.
@@ -114,7 +114,7 @@ def context_of_task(*, serves_a_broker: bool) -> Context:
 class TurnQueue:
     """Slices of long work, one in each turn of the event loop, in the order in which they were asked for.
 
-    However many requests and tasks have long work at a time, all of it together adds one slice to a turn. Where both
+    However many requests and tasks have long work at a time, all of it together adds one slice to a turn. While both
     wait, answers to brokers (SERVES_A_BROKER) have every other slice.
     """
 
@@ -174,7 +174,7 @@ class Env:
     sockets: int = 16384
     """Descriptors that there are for clients' connections."""
     memory_bytes: int = 1 << 30
-    """What the container or the machine has; see `raftlog.base.memory`."""
+    """The memory of the container or the machine; see `raftlog.base.memory`."""
     collect_garbage: Callable[[], None] = _nothing
     """Free what only refers to itself, if memory has grown since the last time. Called on the loop now and then."""
     trim_memory: Callable[[], None] = _nothing
@@ -186,7 +186,7 @@ class Env:
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
     turns: TurnQueue = field(default_factory=TurnQueue)
-    """Where all long work of the node waits for its turns of the loop."""
+    """The queue in which all long work of the node waits for its turns of the loop."""
     ages: Ages = field(init=False)
     """By which time data is deleted for its age; asked on the loop."""
 

@@ -1,4 +1,4 @@
-"""What recurring work could not do for one log, group or transactional id, and when it tries that one again.
+"""Failures of recurring work for one log, group or transactional id, and the time of the next attempt.
 
 Each fails alone: it is named here, in the log, in `/v1/health` and `/metrics`, and left out for a while, longer each
 time. The others never wait for it. Pure state: the caller brings the time.
@@ -15,7 +15,7 @@ FIRST_RETRY_S: Final = 30.0
 LONGEST_RETRY_S: Final = 3_600.0
 """A subject that failed is left out for the first, then twice as long each time, up to this."""
 MOST_NAMED: Final = 1_000
-"""Failures that are remembered. What fails beyond them is tried each time, and named in the log only."""
+"""Failures that are remembered. Subjects beyond them are tried each time, and named in the log only."""
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """The challenge and response by which two nodes prove to each other that they know the cluster secret.
 
-Whoever connects sends a hello with a nonce, the listener answers with a challenge with a nonce of its own. Then the
+The connecting side sends a hello with a nonce, the listener answers with a challenge with a nonce of its own. Then the
 connecting end proves first, and the listener proves itself to a proven peer only: a stranger who connects gets nothing
 against which it could test guesses of the secret.
 
@@ -24,7 +24,7 @@ LISTENER: Final = b"listener"
 
 
 class Transcript:
-    """What both ends of one connection said so far, with the secret that makes proofs and keys of it."""
+    """The words of both ends of one connection so far, with the secret that makes proofs and keys of them."""
 
     __slots__ = ("_said", "_secret")
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 LATE_S: Final = 0.1
-"""An event loop that is so late is slow: that is a heartbeat of the quorum's leader. What is less counts as nothing."""
+"""An event loop that is so late is slow: that is a heartbeat of the quorum's leader. A shorter delay counts as
+nothing.
+"""
 
 REMEMBERED_S: Final = 20.0
 """How long lateness counts after it was seen."""

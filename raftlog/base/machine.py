@@ -30,7 +30,7 @@ Answer = Callable[[Any], None]
 
 
 class Decision(NamedTuple):
-    """What is asked for: records to append, and the reply and effects that leave once they are committed."""
+    """A decision: records to append, and the reply and effects that leave once they are committed."""
 
     records: tuple[Any, ...] = ()
     reply: Any = None

@@ -101,13 +101,13 @@ class MemoryBudget:
         self.answers = Account("answers", answers if answers > 0 else max_bytes // 4)
         """Ready and not taken by the client (raftlog.answers.max.bytes)."""
         self.objects = Account("objects", max_bytes // 16)
-        """What large requests are decoded into."""
+        """The objects into which large requests are decoded."""
         self.unappended = Account("unappended", max_bytes // 8)
         """Produced batches that wait until their transaction is confirmed, or their keys are looked at."""
         self.decompression = Account("decompression", max_bytes // 8)
         """Batches that are decompressed to look into them."""
         self.connections = Account("connections", max_bytes // 8)
-        """What a connection costs that has nothing to do."""
+        """The memory of a connection that has nothing to do."""
         self.sessions = Account("sessions", max_bytes // 16)
         """Partitions in fetch sessions."""
 

@@ -18,7 +18,7 @@ LONGEST: Final = 4_096
 """Characters of an expression."""
 
 MEMORY_BYTES: Final = 1 << 20
-"""What one expression may take when compiled."""
+"""The memory of one compiled expression, at most."""
 
 MOST_INSTRUCTIONS: Final = 2_000
 """Of an expression when compiled: what looking at one character of a name may cost, many thousand times a heartbeat."""

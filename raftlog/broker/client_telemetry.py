@@ -1,8 +1,8 @@
 """The metrics that clients push to this broker (KIP-714): what each is asked for, and the newest of what it sent.
 
 Soft, bounded state. A client is known for three push intervals after it last asked or pushed. Only metrics that a
-subscription asks for are kept: by name and labels, so that they can be shown beside the broker's own. What is beyond
-a bound is dropped and counted, whoever sent it.
+subscription asks for are kept: by name and labels, so that they can be shown beside the broker's own. Series beyond a
+bound are dropped and counted, whoever sent them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from raftlog.protocol.otlp import DataPoint, MetricsReader
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 
 COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
-"""What clients may compress a push with, in the order of preference (Kafka's)."""
+"""The codecs with which clients may compress a push, in the order of preference (Kafka's)."""
 
 MOST_CLIENTS: Final = 1_000
 """Beyond them the one that was silent for longest is forgotten."""
@@ -71,7 +71,7 @@ Key = tuple[str, Labels]
 
 
 class ClientAttributes(NamedTuple):
-    """What a subscription's `match` looks at."""
+    """The labels that a subscription's `match` looks at."""
 
     client_instance_id: str
     client_id: str
@@ -82,7 +82,9 @@ class ClientAttributes(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What one client is asked to push: beginnings of names, sorted; `ALL_METRICS` alone for all; none for nothing."""
+    """The metrics that one client is asked to push: beginnings of names, sorted; `ALL_METRICS` alone for all; none
+    for nothing.
+    """
 
     subscription_id: int
     metrics: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What request handlers stand on: the parts of one broker, and the shape of one request. No behaviour."""
+"""The surroundings of request handlers: the parts of one broker, and the shape of one request. No behaviour."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class BrokerContext:
     links: BrokerLinks = field(init=False)
     """Asks other brokers on authenticated connections (and this one itself)."""
     confirmations: Confirmations | None = None
-    """What transactions' coordinators are being asked; made when there is something to ask."""
+    """The questions to transactions' coordinators that wait; made when there is something to ask."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
     absences: Absences | None = None
-    """Who is gone as far as this broker can tell; None: it cannot."""
+    """The brokers that are gone as far as this one can tell; None: it cannot."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
-    """What clients push of themselves."""
+    """The metrics that clients push of themselves."""
     metadata_views: MetadataViews | None = None
-    """What handlers.metadata keeps encoded between requests."""
+    """The responses that handlers.metadata keeps encoded between requests."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -66,7 +66,9 @@ class BrokerContext:
 
 @dataclass(slots=True, frozen=True)
 class RequestContext:
-    """Who asks, and how. `peer_broker_id` is set only on connections that proved the cluster secret."""
+    """The sender of a request, and its header. `peer_broker_id` is set only on connections that proved the cluster
+    secret.
+    """
 
     api_key: int
     api_version: int
@@ -76,7 +78,7 @@ class RequestContext:
     peer_host: str
     peer_broker_id: int | None = None
     connection: Connection | None = None
-    """Where it came from; None: this broker asks itself, and cancels what it gives up."""
+    """The connection that it came on; None: this broker asks itself, and cancels what it gives up."""
     to_controller: bool = False
     """Whether it came to the controller's listener (KIP-919)."""
 

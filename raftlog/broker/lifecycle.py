@@ -53,7 +53,7 @@ class Timing:
 
 
 class Registration(Protocol):
-    """What this broker says of itself when it registers (asked anew at each attempt)."""
+    """The registration of this broker (asked anew at each attempt)."""
 
     def __call__(self) -> RegisterBroker: ...
 

@@ -1,4 +1,5 @@
-"""Who is gone as far as this broker can tell, a little before the metadata says so and a little after: for clients.
+"""The brokers that are gone as far as this one can tell, a little before the metadata says so and a little after: for
+clients.
 
 A client that loses a leader asks at once who leads now, often before anyone has decided it, and may not ask again for a
 second. So a leader whose connection to us dropped is not named, and an answer about its partitions waits a while.

@@ -1,4 +1,4 @@
-"""The command line. What a sub-command needs is imported only when it runs; the server's path skips even typer."""
+"""The command line. The imports of a sub-command are made only when it runs; the server's path skips even typer."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class BenchOptions:
 
 
 def run(options: BenchOptions) -> int:
-    """Run the parts one after the other; returns the exit code. Whatever happens, the nodes are taken down."""
+    """Run the parts one after the other; returns the exit code. The nodes are taken down whatever happens."""
     unknown = [part for part in options.only if part not in PARTS]
     if unknown:
         print(f"raftlog: no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})", file=sys.stderr)

@@ -1,6 +1,6 @@
 """`raftlog chaos`: cases run one after the other against real nodes, each judged, each leaving a folder.
 
-Whatever happens (Ctrl-C, SIGTERM, a failure of our own) the nodes are taken down before this returns.
+The nodes are taken down before this returns, whatever happens (Ctrl-C, SIGTERM, a failure of our own).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from raftlog_chaos.testbeds.find import PlaceFile, find_suites, fitting, read_pl
 
 ANYWHERE: Final = "auto"
 OVERHEAD_S: Final = 15.0
-"""What a case takes besides its faults: start, healing, reading, judging."""
+"""The time of a case besides its faults: start, healing, reading, judging."""
 LEAST_FAULTS_S: Final = 10.0
 
 
@@ -109,7 +109,7 @@ class Finished(NamedTuple):
 
 
 class Session:
-    """Some cases, run one after the other. What was finished before an interruption is still told."""
+    """Some cases, run one after the other. Cases that were finished before an interruption are still told."""
 
     def __init__(self, options: ChaosOptions, cases: Sequence[Case], places: dict[str, PlaceFile]) -> None:
         self._options = options

@@ -22,7 +22,7 @@ config = typer.Typer(
 
 
 class Kind(StrEnum):
-    """What has settings of its own."""
+    """The resources that have settings of their own."""
 
     TOPIC = "topic"
     BROKER = "broker"

@@ -27,7 +27,7 @@ consume = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where to begin and to end (-o): a place, or times in ms. `place` "" is the mode's default."""
+    """The positions to begin and to end at (-o): a place, or times in ms. `place` "" is the mode's default."""
 
     place: str = ""
     start_ms: int | None = None
@@ -36,7 +36,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What to read: topics in a group, or one without; `partition` -1 is all. `settings` are the consumer's."""
+    """The input: topics in a group, or one without; `partition` -1 is all. `settings` are the consumer's."""
 
     topics: Sequence[str]
     group: str

@@ -41,7 +41,7 @@ PROMISES_NOTHING = (
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What to run: at least `records` records of `file` (or of text found here) through `nodes` nodes."""
+    """The demo's input: at least `records` records of `file` (or of text found here) through `nodes` nodes."""
 
     file: Path | None
     nodes: int
@@ -53,7 +53,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the run showed. `bytes` are of keys and values; the rates are the bulk's, through one Python client."""
+    """The result of the run. `bytes` are of keys and values; the rates are the bulk's, through one Python client."""
 
     nodes: int
     text: str
@@ -111,7 +111,7 @@ class Report:
 
 
 def run(options: DemoOptions) -> int:
-    """Run the demo; returns the exit code. Whatever happens, the nodes are taken down."""
+    """Run the demo; returns the exit code. The nodes are taken down whatever happens."""
     try:
         _require_clients()
         text = find_text(options.file)

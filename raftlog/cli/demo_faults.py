@@ -1,4 +1,4 @@
-"""What the demo does to the cluster while records flow: kill -9 a leader, kill -9 the controller, pause a follower."""
+"""The demo's faults while records flow: kill -9 a leader, kill -9 the controller, pause a follower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the demo's records come from: a file given, Debian's package log, or Python's own sources; line by line."""
+"""The source of the demo's records: a file given, Debian's package log, or Python's own sources; line by line."""
 
 from __future__ import annotations
 

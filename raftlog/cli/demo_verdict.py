@@ -12,7 +12,7 @@ from raftlog.testing.progress import Stalled, Wait, signs_of_descendants
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found, in records. `unacknowledged`: sent, never acknowledged, and so allowed to be missing."""
+    """The findings, in records. `unacknowledged`: sent, never acknowledged, and so allowed to be missing."""
 
     read: int = 0
     lost: int = 0
@@ -72,7 +72,7 @@ class Checker:
 def read_back(bootstrap: str, topic: str, *, checker: Checker, progress: Callable[[int], None]) -> None:
     """Feed every record of a topic to the checker, from the first offset to the end as it is now.
 
-    What is not read because nothing progresses any more counts as lost.
+    A record that is not read because nothing progresses any more counts as lost.
     """
     from kafka import KafkaConsumer, TopicPartition
 

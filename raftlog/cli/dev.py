@@ -32,7 +32,7 @@ LOOK_EVERY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the nodes of a cluster listen (by node id), and what they know each other by."""
+    """The addresses of a cluster's nodes (by node id), and the secret that they share."""
 
     secret: str
     kafka: dict[int, int]

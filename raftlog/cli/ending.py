@@ -1,4 +1,6 @@
-"""What ends a command besides Ctrl-C, and must not cost more than Ctrl-C does. Knows nothing of what is to be ended."""
+"""The signals that end a command besides Ctrl-C, and must not cost more than Ctrl-C does. Knows nothing of what is to
+be ended.
+"""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ TABLE: Final = (
     (VERIFICATION_FAILED, "demo, pipeline: records are lost, doubled or changed"),
     (INTERRUPTED, "interrupted by Ctrl-C"),
 )
-"""What `raftlog --help` says."""
+"""The text of `raftlog --help`."""
 
 
 class Failure(Exception):
-    """What ends a command: a line for a person on standard error, those of `details` below it, and an exit code."""
+    """The end of a command: a line for a person on standard error, those of `details` below it, and an exit code."""
 
     def __init__(self, message: str, code: int = FAILED, *, details: Sequence[str] = ()) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What a group's coordinator says of it: whether it is there, its state, its members, how far it has read."""
+"""A group as its coordinator describes it: whether it is there, its state, its members, how far it has read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a group is to go on: planning it, and having it so."""
+"""Resetting a group's offsets: the plan, and carrying it out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the HTTP API of a cluster is, as its brokers tell over Kafka's wire: by their settings."""
+"""The address of a cluster's HTTP API, as its brokers tell over Kafka's wire: by their settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Records as text, as kcat prints them: format strings, the JSON envelope, unpacked binary. Knows no client library.
 
-Where kcat's documentation and its code differ, this follows the documentation: `<` unpacks little-endian, and text is
-not cut at a zero byte.
+This follows kcat's documentation where its code differs: `<` unpacks little-endian, and text is not cut at a zero
+byte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _TIME_KINDS: Final = ("", "create", "logappend")
 
 
 class Record(NamedTuple):
-    """What a consumer got. `time_kind`: 0 none, 1 create time, 2 log append time; `broker` led the partition."""
+    """A record that a consumer got. `time_kind`: 0 none, 1 create time, 2 log append time; `broker` led the
+    partition.
+    """
 
     topic: bytes
     partition: int

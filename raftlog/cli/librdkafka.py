@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster share: a client of librdkafka, and its troubles in words for a person.
+"""The parts that commands talking to a cluster share: a client of librdkafka, and its troubles in words for a person.
 
 librdkafka logs a line for every attempt to connect, twenty a second. Here it is silent (`-X log_level=6` undoes that),
 and what it tells through its error callback is said once.
@@ -30,7 +30,7 @@ _EXIT_OF: Final = {
     "REQUEST_TIMED_OUT": exits.UNREACHABLE,
 }
 _DECORATION: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
-"""What librdkafka puts around a reason: "host:port/id: … (after 0ms in state CONNECT)"."""
+"""The text that librdkafka puts around a reason: "host:port/id: … (after 0ms in state CONNECT)"."""
 
 
 class Troubles:

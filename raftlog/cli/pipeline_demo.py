@@ -58,7 +58,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the run showed."""
+    """The result of the run."""
 
     sent: int
     malformed: int
@@ -110,7 +110,7 @@ class Report:
 
 
 def run(options: DemoOptions) -> int:
-    """Run the demo; returns the exit code. Whatever happens, the nodes and Spark are taken down."""
+    """Run the demo; returns the exit code. The nodes and Spark are taken down whatever happens."""
     try:
         if not java():
             raise MissingError(NO_JAVA)

@@ -22,7 +22,7 @@ from raftlog.pipeline.jobs.settings import SettingFaults, build
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line said."""
+    """The options of the command line."""
 
     config: Path | None
     flags: Mapping[str, Any]
@@ -30,7 +30,7 @@ class Asked:
 
 
 class Summary(Protocol):
-    """What every job returns."""
+    """The result of every job."""
 
     @property
     def sound(self) -> bool: ...

@@ -24,7 +24,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """What the leader of the metadata quorum says; `leader` -1: there is none."""
+    """The metadata quorum as its leader describes it; `leader` -1: there is none."""
 
     leader: int
     epoch: int

@@ -1,4 +1,4 @@
-"""What listing commands print: rows as a table for people, as JSON, or as a JSON object per line."""
+"""The output of listing commands: rows as a table for people, as JSON, or as a JSON object per line."""
 
 from __future__ import annotations
 

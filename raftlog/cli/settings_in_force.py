@@ -17,7 +17,7 @@ _SOURCES: Final = {
     "STATIC_BROKER_CONFIG": "file",
     "DEFAULT_CONFIG": "default",
 }
-"""Where a value comes from, in a word."""
+"""The source of a value, in a word."""
 
 
 def settings_of(admin: Admin, kind: Kind, name: str) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ def _server(context: typer.Context) -> None:
 
 
 class Acks(StrEnum):
-    """Whose acknowledgement a producer waits for."""
+    """The acknowledgements that a producer waits for."""
 
     NONE = "0"
     LEADER = "1"

@@ -28,7 +28,7 @@ Advance = Callable[[Outcome], None]
 
 
 class Request(NamedTuple):
-    """What the command line asks for."""
+    """The options of the command line."""
 
     seed: int | None
     seeds: str

@@ -1,4 +1,4 @@
-"""Where Java's standard error goes while a job runs: a file, so that progress stays readable and nothing is lost."""
+"""The file for Java's standard error while a job runs, so that progress stays readable and nothing is lost."""
 
 from __future__ import annotations
 

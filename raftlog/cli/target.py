@@ -66,7 +66,7 @@ class Target:
     def ask_kafka_python(self, call: Callable[[Any], Any]) -> Any:
         """Return what a call of a KafkaAdminClient comes to, for what librdkafka has none for. Raises Failure.
 
-        That client may turn to a broker that has just died, and does not try another: here it is tried again.
+        A stock client may turn to a broker that has just died, and does not try another: here it is tried again.
         """
         if self.settings:
             raise Failure(

@@ -25,7 +25,7 @@ LOST_WITH: Final = {
     CONSUMER_OFFSETS_TOPIC: "every group's committed offsets and members",
     TRANSACTION_STATE_TOPIC: "every transactional id, and what their open transactions are to become",
 }
-"""What the cluster itself keeps in a topic, for people who are about to delete it."""
+"""The cluster's own content of a topic, for people who are about to delete it."""
 DryRun = Annotated[bool, typer.Option("--dry-run", "-d", help="have it checked, and not done")]
 
 

@@ -1,6 +1,6 @@
 """The root of the command tree: it knows names and one line of help; a command's module is imported when it runs.
 
-Whatever goes wrong ends here as one line on standard error and an exit code.
+Every failure ends here as one line on standard error and an exit code.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def decide_alter_partition(
 ) -> Decision:
     """Answer every ISR change of one leader on its own; those accepted leave in one batch.
 
-    Where a change ends a reassignment, more changes than the leader asked for: it is told to wait for the metadata.
+    A change may end a reassignment, which is more than the leader asked for: it is told to wait for the metadata.
     """
     leader = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChanged] = []

@@ -1,4 +1,4 @@
-"""What the active controller remembers of brokers beside the image: when it heard of them, and whom it doubts.
+"""The active controller's memory of brokers beside the image: when it heard of them, and whom it doubts.
 
 Soft: it is no part of the replicated state, dies with the leadership, and a new controller begins with a fresh one, in
 which every unfenced broker must come within CONNECT_WITHIN_S or is probed. Only a heartbeat clears a doubt, because it
@@ -25,7 +25,7 @@ ProbeResult = Literal["refused", "alive", "accepted", "silent"]
 
 
 class LivenessEntry:
-    """What is known of one broker. `on_disconnect`: its connection dropped and nothing was heard of it since."""
+    """The liveness of one broker. `on_disconnect`: its connection dropped and nothing was heard of it since."""
 
     __slots__ = ("fence_reason", "heard", "lost", "probe_at", "session_ends_at", "suspected")
 

@@ -137,8 +137,8 @@ def decide_heartbeat(
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
-    A broker with a failed log directory is fenced: which partitions lay there only the broker knows. Where it reports
-    its log as damaged it leaves the ISR, before it is unfenced.
+    A broker with a failed log directory is fenced: which partitions lay there only the broker knows. A broker that
+    reports its log as damaged leaves the ISR, before it is unfenced.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
@@ -253,8 +253,8 @@ def decide_unregister(
 ) -> Decision:
     """Forget a broker, running or not: it leads nothing any more and leaves every ISR that has a member alive.
 
-    A running one takes no part until its process starts anew, as with Apache Kafka. Where it was the last in sync, its
-    log directories stay known, so that it may lead again if it comes back with them and with no others.
+    A running one takes no part until its process starts anew, as with Apache Kafka. The log directories of a broker
+    that was the last in sync stay known, so that it may lead again if it comes back with them and with no others.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:

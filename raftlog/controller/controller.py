@@ -443,7 +443,7 @@ class Controller:
             self._probe_due(now)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult, now: float) -> None:
-        """What became of a probe: refused, alive, or silent for 300 ms."""
+        """The outcome of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
             self._log.info("controller_probed_broker", broker_id=broker_id, result=result)

@@ -22,7 +22,7 @@ UPDATE_ALL_PARTITIONS: Final = object()
 
 @dataclass(slots=True)
 class BatchLimit:
-    """What one batch still has room for."""
+    """The room that is left in one batch."""
 
     partitions: int = MAX_PARTITION_RECORDS
     others: int = MAX_OTHER_RECORDS

@@ -1,7 +1,7 @@
 """Leaderships that an operator moves: one partition's to a replica by name, or all of a broker's away (drain).
 
-That a broker is drained is a record: it must outlive the controller that decided it, and the broker's own restart,
-which is what most drains are for. It is a wish, not a law: what nobody else can lead the broker goes on leading, and
+A drain is a record: it must outlive the controller that decided it, and the broker's own restart, which is what most
+drains are for. It is a wish, not a law: what nobody else can lead the broker goes on leading, and
 hands over as soon as somebody can (`settling`).
 """
 

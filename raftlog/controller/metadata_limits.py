@@ -1,7 +1,7 @@
 """How much metadata a cluster keeps: every decision that adds to it asks here first.
 
 Every node keeps the whole image in memory, writes it into snapshots and loads it when it starts, so it must not grow
-without a limit. Only growth is refused. Whatever makes the image smaller is allowed, also above a limit that was
+without a limit. Only growth is refused. A change that makes the image smaller is allowed, also above a limit that was
 lowered. The cluster's own topics are never refused: without them no group and no transaction works.
 """
 
@@ -44,7 +44,7 @@ MAX_GROUP_NAME_LENGTH: Final = 249
 
 
 class Growth(NamedTuple):
-    """What a decision adds; negative for what it removes."""
+    """The growth by a decision; negative for what it removes."""
 
     topics: int = 0
     partitions: int = 0
@@ -73,11 +73,11 @@ def _limits(config: NodeConfig) -> tuple[_Limit, ...]:
 
 
 class MetadataLimits:
-    """What the cluster still has room for. One decision makes one, and each of its items takes what it adds."""
+    """The room that is left in the cluster. One decision makes one, and each of its items takes what it adds."""
 
     def __init__(self, image: MetadataImage, config: NodeConfig) -> None:
         self.batch_limit = BatchLimit()
-        """What the batch of this decision still has room for."""
+        """The room that is left in the batch of this decision."""
         self._config = effective_broker_config(config, image)
         usage = image.usage
         self._used = Growth(

@@ -1,8 +1,9 @@
 """Reassignments that somebody asks for, cancels or lists (KIP-455): each partition succeeds or fails on its own.
 
-A reassignment asked for while another is under way takes its place: replicas are then those that it wants and all that
-hold the partition at present, so that nothing in sync is given up before the new ones have everything. What the
-partition began with stays known, and is what cancelling returns to. How it ends is `complete_reassignment`'s.
+A reassignment asked for while another is under way takes its place: replicas are then those that it wants and all
+that hold the partition at present, so that nothing in sync is given up before the new ones have everything. The
+replicas with which the partition began stay known, and cancelling returns to them. How it ends is
+`complete_reassignment`'s.
 """
 
 from __future__ import annotations

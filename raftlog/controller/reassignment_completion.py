@@ -2,8 +2,9 @@
 
 The rule: once every replica that stays is in the ISR, those that go drop out of replicas and ISR, and if one of them
 led, the leadership goes in the same record to one that stays. Until then everything that holds the partition goes on
-holding it. Where the leader goes and no one that stays is known to be alive, the end waits: it must take no partition
-offline. Nobody is asked and nothing is remembered: whoever changes a partition looks whether this is the end.
+holding it. The end waits while the leader is to go and no replica that stays is known to be alive: it must take no
+partition offline. Nobody is asked and nothing is remembered: whoever changes a partition looks whether this is the
+end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where new replicas go: spread over racks, then evenly over brokers, leaders evenly too (KIP-36).
+"""Placement of new replicas: spread over racks, then evenly over brokers, leaders evenly too (KIP-36).
 
 Greedy and load-aware: each choice takes the broker that carries least, first of this topic, then of the cluster; chance
 breaks ties, so that a broker that fails leaves its load to all others.
@@ -13,7 +13,7 @@ from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 
 
 class _Load:
-    """What one broker carries; the first two count one topic only."""
+    """The load of one broker; the first two count one topic only."""
 
     __slots__ = (
         "broker_id",

@@ -110,7 +110,7 @@ class ClassicGroup:
 
     @property
     def effective_membership(self) -> Membership:
-        """Who may speak now, and in which generation."""
+        """The members that may speak now, and their generation."""
         return self._gathering.membership if self._gathering else self.recorded
 
     @property
@@ -120,7 +120,7 @@ class ClassicGroup:
         return not (waiting or self.runner.tail.exists or self._clocks.pending_join_count)
 
     def reader_view(self, group: Group) -> Group:
-        """What readers are told while a rebalance gathers the members."""
+        """The view of readers while a rebalance gathers the members."""
         if self._gathering is None:
             return group
         present = msgspec.structs.replace(self._gathering.membership, members=dict(self._gathering.members))

@@ -1,4 +1,5 @@
-"""The states of a classic group and what moves it from one to another, as data. What is not here cannot happen.
+"""The states of a classic group and what moves it from one to another, as data. A transition that is not listed
+cannot happen.
 
 PreparingRebalance is soft: a coordinator that fails over goes back to the generation that was recorded last, and its
 members begin the rebalance anew. All other states are read off records.
@@ -20,7 +21,7 @@ from raftlog.coordinator.group import (
 
 
 class ClassicGroupEvent(Enum):
-    """What can happen to a group as a whole."""
+    """The events of a group as a whole."""
 
     MEMBERS_CHANGE = "somebody joins, leaves, falls silent, or offers something else"
     MEMBERS_GATHERED = "everybody has joined again, or the time for it is up: a new generation is recorded"
@@ -43,7 +44,7 @@ TRANSITIONS: Final[Mapping[tuple[str, ClassicGroupEvent], str]] = {
 
 
 def next_state(state: str, event: ClassicGroupEvent) -> str:
-    """Return where an event leads. That it leads nowhere from there is a bug of ours: AssertionError."""
+    """Return where an event leads. An event that leads nowhere from there is a bug of ours: AssertionError."""
     after = TRANSITIONS.get((state, event))
     assert after is not None, f"{event.name} cannot happen to a group that is {state}"
     return after

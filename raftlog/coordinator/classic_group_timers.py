@@ -17,7 +17,7 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 """A newcomer that waits longer than this for a rebalance to end has surely gone away (as in Apache Kafka)."""
 
 RETRY_S: Final = 1.0
-"""What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
+"""A change that could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
 
 
 class ClassicGroupTimers:

@@ -114,7 +114,7 @@ def choose_protocol(offers: Sequence[Protocols]) -> str | None:
 
 
 def joining_member(request: JoinGroup, member_id: str) -> Member:
-    """What a request says of its member. The subscription is known once a protocol is chosen."""
+    """A request's claims about its member. The subscription is known once a protocol is chosen."""
     return Member(
         member_id,
         request.member.group_instance_id,
@@ -154,7 +154,7 @@ def next_generation(
 
 
 def decide_assign(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:
-    """Record the leader's assignments; the reply is the membership with them. Who got none reads nothing."""
+    """Record the leader's assignments; the reply is the membership with them. A member that got none reads nothing."""
     old = group.membership
     members = {
         each.member_id: msgspec.structs.replace(each, assignment=request.assignments.get(each.member_id, b""))
@@ -180,7 +180,7 @@ def decide_replace_static_member(group: Group, holder: Member, successor: Member
 
 
 def join_result(membership: Membership, member_id: str) -> JoinGroupResult:
-    """What a member of a generation is told."""
+    """The response to a member of a generation."""
     leader = membership.elected
     return JoinGroupResult(
         member_id,
@@ -195,7 +195,7 @@ def join_result(membership: Membership, member_id: str) -> JoinGroupResult:
 def static_rejoin_result(
     before: Membership, after: Membership, member_id: str, *, may_skip: bool
 ) -> JoinGroupResult:
-    """What a static member is told that came back to a stable group.
+    """The response to a static member that came back to a stable group.
 
     Before v9 a leader cannot be told to keep its assignment: it is told that its former self leads (KIP-814).
     """

@@ -25,7 +25,7 @@ class PendingOffset(NamedTuple, Generic[Offset]):
 class GroupOffsets(Generic[Offset]):
     """A working copy; `offsets`, `pending` (by producer id) and `next_pending_number` are what a new Group is made of.
 
-    What was before is shared as far as nothing of it changes: a group may have a million offsets.
+    The state before is shared as far as nothing of it changes: a group may have a million offsets.
     """
 
     __slots__ = ("_own", "next_pending_number", "offsets", "pending")

@@ -1,4 +1,4 @@
-"""What a coordinator may know of the consumer protocol's own bytes: what a member of a classic group reads and owns.
+"""The coordinator's knowledge of the consumer protocol's own bytes: what a member of a classic group reads and owns.
 
 Every other protocol type (Connect, schema registries) is opaque.
 """

@@ -1,7 +1,7 @@
 """One group as a value: its members, its generation, its committed offsets, and how records change it.
 
-Only `apply` makes new states. What is not in a record is not in the state, so a new coordinator knows all that the old
-one answered for.
+Only `apply` makes new states. A fact that is not in a record is not in the state, so a new coordinator knows all that
+the old one answered for.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Who is in the group: one generation of it, its leader first while its assignments are awaited (`leader` None)."""
+    """The members of one generation, its leader first while its assignments are awaited (`leader` None)."""
 
     protocol_type: str | None = None
     generation: int = 0
@@ -141,7 +141,7 @@ class TransactionEnded(msgspec.Struct, frozen=True):
 
 
 ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord
-"""What a record's key and value say; whether an offset pends, its batch says."""
+"""A record's key and value; its batch says whether an offset pends."""
 
 GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
 

@@ -80,7 +80,7 @@ class GroupCoordinator:
 
     @property
     def failures(self) -> Failures:
-        """What could not be done for single groups as time passed."""
+        """The work that failed for single groups as time passed."""
         return self._upkeep.failures
 
     @property

@@ -1,4 +1,4 @@
-"""What becomes of a partition's groups as time passes, a bounded part of it at each call.
+"""The ageing of a partition's groups, a bounded part of it at each call.
 
 Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice (`chores`): offsets
 of deleted topics, and groups that were deleted. Nobody waits for it but who wants a group gone, and who commits in a
@@ -51,7 +51,7 @@ MS_PER_MINUTE: Final = 60_000
 SESSIONS: Final = "group_sessions"
 OFFSETS: Final = "offset_expiry"
 REMOVAL: Final = "group_removal"
-"""What is done, by its name among the failures."""
+"""The recurring work, by its name among the failures."""
 
 NO_PENDING_DELETION: Final = PendingDeletion()
 NO_TOPICS: Final[tuple[str, ...]] = ()
@@ -62,7 +62,7 @@ Part = tuple[str, ...] | None
 
 
 class _Look(NamedTuple):
-    """Whose offsets are looked through, and in which parts; None: that is not known yet."""
+    """The group whose offsets are looked through, and in which parts; None: that is not known yet."""
 
     group_id: str
     parts: Iterator[Part] | None = None
@@ -76,7 +76,7 @@ class GroupExpiration:
         self._groups = groups
         self._journal = journal
         self._chores: dict[str, PendingDeletion] = {}
-        """What has yet to go, by group."""
+        """The pending deletions, by group."""
         self._chores_at = 0.0
         self._to_sweep: deque[_Look] = deque()
         self._sweeps_at = 0.0
@@ -253,7 +253,7 @@ class GroupExpiration:
         return looked
 
     def _put_off(self, group_id: str, chore: PendingDeletion) -> None:
-        """What cannot go now lets all others go first."""
+        """A deletion that cannot be made now lets all others go first."""
         del self._chores[group_id]
         self._chores[group_id] = chore
 
@@ -313,4 +313,4 @@ def _nothing(_: Group) -> Decision:
 
 
 def _nobody_waits(reply: object) -> None:
-    """What concerns deleted topics and old offsets is tried again with the next sweep."""
+    """Deleted topics and old offsets are tried again with the next sweep."""

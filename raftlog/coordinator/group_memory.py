@@ -5,7 +5,7 @@ stand here, by one setting. Beyond `raftlog.group.max.bytes` nothing new is let 
 partition that had none. Beyond twice that nothing grows at all. So groups that exist go on, also where a broker takes
 over the groups of another one that were let in there.
 
-What is taken over is counted and never refused: a node starts however much there is.
+Groups that are loaded are counted and never refused: a node starts however much there is.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from raftlog.coordinator.group import (
 from raftlog.coordinator.partition_map import PartitionKey
 
 GROUP_BYTES: Final = 1_000
-"""What a group takes beside all that is counted of it."""
+"""The memory of a group beside all that is counted of it."""
 
 OFFSET_BYTES: Final = 400
-"""What an offset takes beside its text, where each is of another topic; half of it where they are of few."""
+"""The memory of an offset beside its text, where each is of another topic; half of it where they are of few."""
 
 MEMBER_BYTES: Final = 500
-"""What a classic member takes beside its names and bytes."""
+"""The memory of a classic member beside its names and bytes."""
 
 PARTITION_BYTES: Final = 40
-"""What a partition takes that is assigned to a member of a consumer group."""
+"""The memory of a partition that is assigned to a member of a consumer group."""
 
 ASSIGNED_TOPIC_BYTES: Final = 300
-"""What an assigned topic takes beside its partitions."""
+"""The memory of an assigned topic beside its partitions."""
 
 HARD_LIMIT_FACTOR: Final = 2
 """So many times `raftlog.group.max.bytes` is where nothing grows any more."""
@@ -73,10 +73,10 @@ class GroupMemory:
     def __init__(self, config: NodeConfig, may_keep: HasMemoryFor = _always) -> None:
         self.has_memory_for = may_keep
         self.bytes = 0
-        """What is kept."""
+        """The bytes that are kept."""
         self._config = config
         self._growth = 0
-        """What the change adds that was weighed last, and whether that is a new group or offset."""
+        """The growth by the change that was weighed last, and whether that is a new group or offset."""
         self._is_new = False
 
     def on_loaded(self, group: Group) -> None:
@@ -194,7 +194,7 @@ def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
 
 
 def _text_at(group: Group, place: PartitionKey) -> int:
-    """What the texts of a group's offsets of one place take, those included that pend."""
+    """The memory of the texts of a group's offsets of one partition, those included that pend."""
     committed = group.offsets.get(place)
     found = 0 if committed is None else len(committed.metadata)
     return found + sum(

@@ -53,7 +53,7 @@ FIRST_FLEXIBLE_VERSION: Final = 4
 TOPIC_ID_TAG: Final = 0
 UUID_BYTES: Final = 16
 TOPIC_ID_FIELD: Final = tagged({TOPIC_ID_TAG: bytes(UUID_BYTES)})[:-UUID_BYTES]
-"""What stands before a topic's id in a value."""
+"""The field before a topic's id in a value."""
 
 NO_METADATA: Final = compact_string("")
 _OFFSET_HEAD = Struct(">hqi")
@@ -62,10 +62,10 @@ KNOWN_TOPIC_IDS: Final = 10_000
 
 BATCH_BYTES: Final = 61
 RECORD_BYTES: Final = 20
-"""What a batch and a record in it take at most beside keys and values."""
+"""The size of a batch and a record in it at most, beside keys and values."""
 
 MAX_STRING_BYTES: Final = 32_767
-"""What a record can hold of a group id, a member's names or an offset's text."""
+"""The largest group id, member's names or offset's text that a record can hold."""
 
 
 def encode(record: GroupRecord) -> KeyValue:

@@ -1,10 +1,11 @@
 """Read a partition of `__consumer_offsets` back into groups: the last word on each key counts.
 
-What a producer wrote in a transaction pends until its marker comes; in a log that ends before it, it pends on.
+Offsets that a producer wrote in a transaction pend until its marker comes; in a log that ends before it, they pend on.
 
-An offset tells which topic had the name. Whoever reads back knows all of the metadata that an earlier coordinator knew:
-the record that made it the leader is behind what that one had applied, which coordinates no longer once it has that
-record. So what names another topic than the one that is there now is an offset of a deleted one, never of one to come.
+An offset tells which topic had the name. A coordinator that reads back knows all of the metadata that an earlier one
+knew: the record that made it the leader is behind what that one had applied, which coordinates no longer once it has
+that record. So what names another topic than the one that is there now is an offset of a deleted one, never of one to
+come.
 """
 
 from __future__ import annotations

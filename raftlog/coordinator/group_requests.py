@@ -1,4 +1,4 @@
-"""What one may ask of a group's coordinator, and what it answers. Values only; failures are KafkaErrors."""
+"""The requests to a group's coordinator, and its results. Values only; failures are KafkaErrors."""
 
 from __future__ import annotations
 

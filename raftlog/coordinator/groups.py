@@ -1,7 +1,7 @@
 """The groups of one partition, by name: found or begun anew, turned from one type into the other, kept or forgotten.
 
-This is the one place that holds them. What is asked of a group is the coordinator's business, what becomes of it as
-time passes the upkeep's; both call `settle` after it, which answers what is committed and notes what is not.
+This is the one place that holds them. The coordinator answers requests about a group, the expiration handles the
+passing of time; both call `settle` after it, which answers what is committed and notes what is not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _always(*asked: int) -> bool:
 
 
 class GroupCapacity(NamedTuple):
-    """What this broker has room for: one more group, one more member id that nobody has used yet, more bytes."""
+    """The room that is left in this broker: one more group, one more member id that nobody has used yet, more bytes."""
 
     may_add: Callable[[], bool] = _always
     may_add_pending_join: Callable[[], bool] = _always

@@ -1,4 +1,4 @@
-"""What the members of a group offer: their protocols, and how much of a generation's record and of memory they take.
+"""The protocols that the members of a group offer, and how much of a generation's record and of memory they take.
 
 Soft: records keep what was chosen of it only. Kept as sums, so that letting one member in does not ask all the others.
 """
@@ -13,19 +13,19 @@ from typing import Final
 from raftlog.coordinator.group import Member
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member offers, best first: (name, subscription)."""
+"""A member's protocols, best first: (name, subscription)."""
 
 PROTOCOL_BYTES: Final = 150
-"""What a protocol takes in memory beside its name and bytes."""
+"""The memory of a protocol beside its name and bytes."""
 
 MEMBER_BYTES: Final = 28
-"""What a member takes in a record beside its names and bytes."""
+"""The size of a member in a record beside its names and bytes."""
 
 SUBSCRIPTIONS_SHARE: Final = 0.75
 """Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
 
 OFFERED_SHARE: Final = 3
-"""What all protocols of all members take in memory, times what they may take in a record. Clients offer one to three
+"""The memory of all protocols of all members, times what they may take in a record. Clients offer one to three
 protocols with about the same bytes; a record holds one of them."""
 
 ProtocolNames = frozenset[str]
@@ -46,7 +46,7 @@ class MemberProtocols:
     def __init__(self, count: Callable[[int], None] = _ignore) -> None:
         self._count = count
         self.bytes = 0
-        """What all the protocols take."""
+        """The size of all the protocols."""
         self._offers: dict[str, Protocols] = {}
         self._recorded: set[str] = set()
         """Members of whom only that is known which records kept."""
@@ -97,11 +97,11 @@ class MemberProtocols:
                 self.drop(member_id)
 
     def of(self, member_id: str) -> Protocols:
-        """What a present member offers, as far as it is known."""
+        """The protocols of a present member, as far as they are known."""
         return self._offers[member_id]
 
     def all(self) -> ProtocolsByMember:
-        """What each present member offers, as far as it is known."""
+        """The protocols of each present member, as far as they are known."""
         return MappingProxyType(self._offers)
 
     def joined_with(self, member_id: str) -> Protocols | None:

@@ -1,6 +1,6 @@
 """Decisions about committed offsets: commit, delete, expire, and the end of a group with all it has.
 
-What is deleted is deleted also where it pends under a transaction; what pends does not expire.
+A deleted offset is deleted also where it pends under a transaction; a pending one does not expire.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retent
 
 
 def _read_topics(group: Group) -> frozenset[str] | None:
-    """What the members read: nothing if there are none, None if that cannot be known."""
+    """The topics of the members: nothing if there are none, None if that cannot be known."""
     if group.consumer is not None:
         return group.consumer.subscribed_topics()
     membership = group.membership

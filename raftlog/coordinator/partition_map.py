@@ -1,7 +1,7 @@
 """Maps from a topic's partitions to something, for groups with very many of them.
 
 A copy shares what nobody changes, topic by topic, so that the next state of a group costs what has changed and not what
-it has. Who has copied a map changes the copy alone.
+it has. A holder that has copied a map changes the copy alone.
 """
 
 from __future__ import annotations

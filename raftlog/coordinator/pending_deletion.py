@@ -1,7 +1,8 @@
-"""What has to go from a group bit by bit, because no batch holds its tombstones: deleted topics, or all there is.
+"""Deletions from a group that are made bit by bit, because no batch holds their tombstones: deleted topics, or all
+there is.
 
-Each slice is a decision of its own, appended whole or not at all. What is left is soft: a new coordinator finds a group
-with fewer offsets, which whoever wanted it gone deletes again; those of deleted topics it knows by the topics' ids.
+Each slice is a decision of its own, appended whole or not at all. The rest is soft state: a new coordinator finds a
+group with fewer offsets, which the client deletes again; those of deleted topics it knows by the topics' ids.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SLICE_SHARE: Final = 4
 """They take so small a part of message.max.bytes at most: a tombstone has more than its key."""
 
 KEY_BYTES: Final = 40
-"""What a tombstone takes beside its names."""
+"""The size of a tombstone beside its names."""
 
 PAUSE_S: Final = 0.01
 """Between two slices others have the loop."""
@@ -91,7 +92,7 @@ class PendingDeletion:
     last_error: KafkaError | None = None
     """Why the journal took no slice, when it last took none."""
     most_bytes: int = TOMBSTONE_BATCH_BYTES
-    """What the keys of one slice take."""
+    """The size of the keys of one slice."""
 
     def add_topics(self, topics: DeletedTopics) -> None:
         """The offsets of these topics go too."""
@@ -129,7 +130,7 @@ class PendingDeletion:
         return not group.exists if self.deletes_group else next(self.remaining(group), None) is None
 
     def cancel_group_deletion(self) -> PendingDeletion:
-        """The group stays after all; return who has to be told. What else has to go stays to be done."""
+        """The group stays after all; return who has to be told. Other deletions stay to be done."""
         wanted = PendingDeletion(deletes_group=self.deletes_group, answers=self.answers)
         self.deletes_group, self.answers = False, []
         return wanted

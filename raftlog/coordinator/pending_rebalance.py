@@ -57,7 +57,7 @@ class PendingRebalance:
             before.since_ms,
             self.members,
         )
-        """Who may speak meanwhile, in the generation before; it shares `members`."""
+        """The members that may speak meanwhile, in the generation before; it shares `members`."""
 
     @property
     def is_complete(self) -> bool:

@@ -16,14 +16,14 @@ MAX_PENDING_JOINS: Final = 5_000
 """Member ids per group that may be given out and not yet used."""
 
 PENDING_JOIN_BYTES: Final = 300
-"""What such an id takes beside its text: its entries and its key."""
+"""The memory of such an id beside its text: its entries and its key."""
 
 MIN_STALE_ENTRIES: Final = 1_000
 """Heap entries of ended sessions that are never worth a clean-up."""
 
 
 class TimerKind(IntEnum):
-    """What ends at a deadline."""
+    """The kind of state that ends at a deadline."""
 
     SESSION = 0
     PENDING_JOIN = 1
@@ -34,7 +34,7 @@ class TimerKind(IntEnum):
 
 
 class TimerKey(NamedTuple):
-    """Whose deadline it is."""
+    """The owner of the deadline."""
 
     group_id: str
     member_id: str

@@ -28,7 +28,7 @@ LEFT_OVER: Final = ("delete", "stray")
 
 EPOCH_FROM: Final = 12
 EPOCH_END: Final = 16
-"""Where in a batch its leader epoch is: no CRC covers it, only its neighbours tell."""
+"""The position of a batch's leader epoch: no CRC covers it, only its neighbours tell."""
 
 
 class Guarded(NamedTuple):
@@ -70,7 +70,7 @@ class Rot(NamedTuple):
 def flip_bit(folders: Sequence[str], topics: Iterable[str], share: float) -> Rot | None:
     """Flip a bit in a batch of these topics' partitions, at that share (0 to 1) of all that must be noticed.
 
-    That is what CRCs guard (`guarded_batches`). The node may run: it sees the change at once. None: no byte to hit.
+    CRCs guard these bytes (`guarded_batches`). The node may run: it sees the change at once. None: no byte to hit.
     """
     batches = [
         (path, batch)
@@ -115,7 +115,7 @@ def _flip(path: Path, position: int, bit: int) -> None:
 def wipe(folders: Sequence[str]) -> None:
     """Empty data folders of partitions, checkpoints and identity; the node must not run. Its metadata log stays.
 
-    What remains counts as durable: a journal of unsynced changes would be about files that are gone.
+    The rest counts as durable: a journal of unsynced changes would be about files that are gone.
     """
     for folder in map(Path, folders):
         shutil.rmtree(aside(str(folder)), ignore_errors=True)

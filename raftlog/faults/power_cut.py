@@ -2,7 +2,7 @@
 
 Each outcome is one that POSIX allows. Of a file's unsynced writes a prefix survives, the last one torn, or any of
 their sectors; what lies between them beyond the durable end is zeros, or garbage. Of a folder's unsynced changes of
-names a prefix survives. What was synced is never touched.
+names a prefix survives. Synced bytes are never touched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GARBAGE_SHARE: Final = 0.25
 
 
 class Loss(NamedTuple):
-    """What a power cut took."""
+    """The changes that a power cut took."""
 
     files: int
     """Files whose contents are not what they were."""

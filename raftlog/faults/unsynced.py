@@ -1,4 +1,4 @@
-"""What a power cut could take from a node's folders, and a journal of it that survives the process.
+"""The changes that a power cut could take from a node's folders, and a journal of them that survives the process.
 
 The journal holds undo information only: what was in a file before each unsynced write, what names a folder had before
 each unsynced change. Ordering law: a change is written down before it is made (the creation of a name: right after,
@@ -27,7 +27,7 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Fate(IntEnum):
-    """What a power cut does to a change."""
+    """The effect of a power cut on a change."""
 
     PENDING = 0
     """Anything: it survives, in part or whole, or not."""
@@ -47,7 +47,7 @@ class Changed(msgspec.Struct, tag="c", array_like=True):
     length: int | None
     old_size: int
     old: bytes
-    """What was there from `position` on, as far as the change covers it."""
+    """The bytes that were there from `position` on, as far as the change covers them."""
     fate: Fate = Fate.PENDING
 
 

@@ -1,4 +1,4 @@
-"""What one may ask of the active controller, and what it answers: the words between brokers and the controller.
+"""The requests to the active controller, and its replies: the words between brokers and the controller.
 
 Values only. They travel as MessagePack over the authenticated controller listener, or by call when both are one
 node. A failure of the whole request is an `ErrorReply`; failures per item are `error_code` in the reply's items (0 is
@@ -240,7 +240,7 @@ class PartitionResults(msgspec.Struct, frozen=True, tag="partition_results"):
 
 
 class ListReassignments(msgspec.Struct, frozen=True, tag="list_reassignments"):
-    """`partitions` None: all. What is not there or not reassigned is passed over."""
+    """`partitions` None: all. A partition that is not there or not reassigned is passed over."""
 
     partitions: tuple[tuple[str, int], ...] | None = None
 

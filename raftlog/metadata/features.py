@@ -38,7 +38,7 @@ FEATURES: Final = (
 )
 
 SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
-"""What a broker of this release registers."""
+"""The features that a broker of this release registers."""
 
 _INITIAL: Final = {each.name: each.initial for each in FEATURES}
 

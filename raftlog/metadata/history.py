@@ -1,4 +1,4 @@
-"""What happened to partitions and brokers, when, and because of what: a bounded memory of applied batches.
+"""The changes of partitions and brokers, with time and causes: a bounded memory of applied batches.
 
 Every node has its own, derived from the batches that it applies, so all tell the same. It reaches back to the last
 snapshot that this node started from or was sent, since a snapshot says what is and not what was; and it keeps the last
@@ -55,7 +55,7 @@ class Change(NamedTuple, Generic[State]):
 
 
 class LeadershipCounts:
-    """What befell the partitions that one broker leads, as far back as the history goes."""
+    """The changes of the partitions that one broker leads, as far back as the history goes."""
 
     __slots__ = ("isr_expands", "isr_shrinks", "leaderships_gained", "unclean_elections")
 

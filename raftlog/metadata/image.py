@@ -21,7 +21,7 @@ EMPTY: Mapping[object, object] = MappingProxyType({})
 
 
 class Endpoint(msgspec.Struct, frozen=True, array_like=True):
-    """Where clients (or brokers) reach a broker: one advertised listener."""
+    """An address at which clients (or brokers) reach a broker: one advertised listener."""
 
     listener: str
     host: str

@@ -132,7 +132,7 @@ Record = (
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """What the quorum replicates as one entry. `base_offset` is the metadata offset of its first record.
+    """One entry that the quorum replicates. `base_offset` is the metadata offset of its first record.
 
     `at_ms` (wall time, 0: not said) and `causes` tell people why; they change nothing, and older batches lack them.
     """

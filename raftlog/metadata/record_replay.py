@@ -1,4 +1,4 @@
-"""What each metadata record means: the only interpreter, the same on every node.
+"""The only interpreter of each metadata record, the same on every node.
 
 A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries the
 epoch of the controller that decided it and the offset at which it was decided, and both must be the image's. A

@@ -16,7 +16,7 @@ from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 from raftlog.metadata.usage import usage_of
 
 MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
-"""Largest encoded image. Whatever the controller lets in must keep below it: a larger one is in no snapshot."""
+"""Largest encoded image. The controller lets in only what keeps below it: a larger one is in no snapshot."""
 
 _VERSION = b"\x01"
 

@@ -1,4 +1,4 @@
-"""Where a query begins and ends: the options' words made an offset for each partition, checked against the log."""
+"""The begin and end of a query: the options' words made an offset for each partition, checked against the log."""
 
 from __future__ import annotations
 

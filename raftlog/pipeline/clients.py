@@ -9,9 +9,9 @@ from typing import Any, Final
 from raftlog.pipeline.options import PREFIX, OptionFaults
 
 QUEUE_KBYTES: Final = 32_768
-"""What a consumer fetches ahead, at most."""
+"""The bytes that a consumer fetches ahead, at most."""
 UNSENT_KBYTES: Final = 65_536
-"""What a producer holds that is not acknowledged yet, at most."""
+"""The bytes that a producer holds and that are not acknowledged yet, at most."""
 CONSUMERS_ONLY: Final = (
     "isolation.",
     "group.",
@@ -55,7 +55,7 @@ HEALING: Final = frozenset(
 
 _consumers: dict[tuple[tuple[str, str], ...], Any] = {}
 _producers: dict[tuple[tuple[str, str], ...], Outbox] = {}
-"""What this process has idle, by settings: connecting takes longer than a small batch. At most one of each."""
+"""The idle clients of this process, by settings: connecting takes longer than a small batch. At most one of each."""
 
 
 def admin(settings: Mapping[str, str]) -> Any:

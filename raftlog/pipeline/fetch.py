@@ -1,4 +1,4 @@
-"""What a task does on an executor: reads one range of offsets into Arrow batches, nothing before it, nothing after it.
+"""A task on an executor: it reads one range of offsets into Arrow batches, nothing before it, nothing after it.
 
 Offsets without a record (compacted away, aborted, markers) are passed over. The end of a partition that the cluster
 tells ends a range only when it is not before the range's end: a new leader may say for a moment that it has less.

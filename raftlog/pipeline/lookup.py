@@ -1,4 +1,4 @@
-"""What the driver asks of a cluster: which partitions there are, and their earliest, latest and timed offsets.
+"""The driver's questions to a cluster: which partitions there are, and their earliest, latest and timed offsets.
 
 One admin client, made when it is first needed, so that a Lookup can be sent to executors. Every wait is bounded.
 """

@@ -74,7 +74,7 @@ _DELAY_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_
 
 
 class OptionFaults(ValueError):
-    """What is wrong with the options, each fault with the option's name."""
+    """The faults of the options, each with the option's name."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("raftlog options: " + "; ".join(faults))
@@ -131,7 +131,7 @@ Bound = Everywhere | AtOffsets | AtTimes
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a query reads, and how. `client` are the client library's own settings."""
+    """The input of a query, and how it is read. `client` are the client library's own settings."""
 
     subscription: Subscription
     start: Bound
@@ -153,7 +153,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where rows go. `topic` wins over the column of that name."""
+    """The target of rows. `topic` wins over the column of that name."""
 
     client: dict[str, str]
     topic: str | None = None

@@ -1,7 +1,7 @@
 """`format("raftlog")` for Spark: the door to the readers and writers of batches and streams.
 
 Spark makes readers anew in several processes and sends them to executors: they hold options, never a connection.
-What a stream has read is in Spark's checkpoint and nowhere else.
+The progress of a stream is in Spark's checkpoint and nowhere else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The APIs of Apache Kafka 4.3 (= kio 0.6.5): keys, names, version ranges, and which of them raftlog serves.
 
-A key that is not in `APIS` is unknown to the schema. What is not in `SERVED_KEYS` is not advertised.
+A key that is not in `APIS` is unknown to the schema. An API that is not in `SERVED_KEYS` is not advertised.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ PRODUCE_ADVERTISED_FROM: Final = 0
 
 
 class VersionRange(NamedTuple):
-    """What ApiVersions says of one API."""
+    """One API in a response of ApiVersions."""
 
     api_key: int
     min_version: int

@@ -69,7 +69,7 @@ TopicKey = str | UUID
 
 
 class FetchPartition(NamedTuple):
-    """What a client wants of one partition; -1 where the version or client says nothing."""
+    """A client's request for one partition; -1 where the version or client says nothing."""
 
     partition: int
     current_leader_epoch: int
@@ -118,7 +118,7 @@ class FetchRequest:
 
 
 class FetchedPartition(NamedTuple):
-    """What one partition answers. `records` None is null; `leader`: (broker id, leader epoch), KIP-951."""
+    """The response of one partition. `records` None is null; `leader`: (broker id, leader epoch), KIP-951."""
 
     partition: int
     error_code: int = 0

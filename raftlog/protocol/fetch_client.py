@@ -1,6 +1,6 @@
 """The client's end of Fetch, for followers: versions 13 to 18.
 
-What is decoded are slices of the received frame, never copies of records.
+The decoded records are slices of the received frame, never copies.
 """
 
 from __future__ import annotations

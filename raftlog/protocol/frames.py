@@ -1,4 +1,4 @@
-"""Where one frame ends: a big-endian i32 length, then that many bytes.
+"""The format of a frame: a big-endian i32 length, then that many bytes.
 
 Knows nothing of what is inside but its first field. A length that cannot be one means that framing is lost: the
 connection must close.

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, cast
 from raftlog.base.errors import InvalidRecord
 
 MAX_FIELDS: Final = 15_000
-"""Of one push, however deep; about a microsecond each. What is behind them is not read."""
+"""Of one push, however deep; about a microsecond each. Fields behind them are not read."""
 
 VARINT_BYTES: Final = 10
 

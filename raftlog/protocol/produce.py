@@ -73,7 +73,7 @@ class ProduceRequest:
 
 
 class ProducedPartition(NamedTuple):
-    """What one partition answers; a plain tuple in this order does. `leader`: (id, leader epoch), KIP-951.
+    """The response of one partition; a plain tuple in this order does. `leader`: (id, leader epoch), KIP-951.
 
     `record_errors`: (index of the record in its batch, message), KIP-467.
     """

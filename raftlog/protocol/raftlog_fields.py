@@ -1,7 +1,7 @@
 """Tagged fields that raftlog's brokers add to Kafka's messages, for each other only.
 
-Who does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field goes to a whole
-message: entities within one keep the classes of their schema.
+A reader that does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field goes to a
+whole message: entities within one keep the classes of their schema.
 """
 
 from __future__ import annotations

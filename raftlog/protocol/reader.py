@@ -22,11 +22,11 @@ from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of
 
 OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 8
-"""What decoded objects may take for each byte received, above the allowance that every message has."""
+"""The bytes of decoded objects for each byte received, above the allowance that every message has."""
 
 BASE_OBJECT_BYTES: Final = 1 << 20
 MAX_OBJECT_BYTES: Final = 64 << 20
-"""What the objects of any one message may take, so that decoding never holds up the loop for long."""
+"""The bytes of the objects of any one message at most, so that decoding never holds up the loop for long."""
 
 STRING_MAX_BYTES: Final = 32_767
 """The longest string of the protocol in any version, also where the wire's length could tell a longer one."""
@@ -37,7 +37,7 @@ TAGS_MAX: Final = 64
 NO_LIMIT: Final = 1 << 62
 
 _OBJECT_BYTES: Final = 64
-"""What one decoded value or object takes, about."""
+"""The bytes of one decoded value or object, about."""
 
 _BEYOND_VARINT: Final = 35
 _i16 = struct.Struct(">h")
@@ -264,7 +264,7 @@ def _defaults_of(schema: Schema) -> dict[str, Any]:
 
 
 def _end_reader(schema: Schema) -> Step:
-    """What comes behind an entity's ordinary fields."""
+    """The tagged fields behind an entity's ordinary ones."""
     if not schema.is_flexible:
         return lambda cursor, values: None
     tagged = {

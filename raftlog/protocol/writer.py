@@ -140,7 +140,7 @@ def _field_pieces(field: Field, flexible: bool) -> IncrementalWriter:
 
 
 def _end_writer(schema: Schema) -> Write:
-    """What comes behind an entity's ordinary fields."""
+    """The tagged fields behind an entity's ordinary ones."""
     tagged = _tagged(schema)
 
     def write(out: bytearray, message: Any) -> None:

@@ -104,13 +104,13 @@ _decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are to peers. `cluster_id` may be unknown (None) until the first metadata is there."""
+    """Our identity to peers. `cluster_id` may be unknown (None) until the first metadata is there."""
 
     node_id: int
     secret: bytes
     cluster_id: Callable[[], str | None]
     nonce_source: Random = field(default_factory=SystemRandom)
-    """Where nonces come from."""
+    """The source of nonces."""
     lateness: Lateness = field(default_factory=Lateness)
     """Of this node's loop: a slow one takes longer to connect."""
 

@@ -4,7 +4,7 @@ It decides terms, votes, replication and commit; it must not know sockets, files
 `on_message` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and
 `tick` may run only when nothing is staged, since it commits on the strength of this node's own log.
 
-What is filtered, and why, stands at each filter. The names relied upon are listed in `seams` for the canary.
+Each filter says what it drops, and why. The names relied upon are listed in `seams` for the canary.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class RaftCore(SyncObj):  # type: ignore[misc]
         self._SyncObj__raftElectionDeadline = _NOW
 
     def connected(self, peer: int) -> None:
-        """A link to a peer is up. What it holds is unknown until it answers: it may have lost its disk."""
+        """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
         node = self._nodes[peer]
         self._SyncObj__onNodeConnected(node)
         self._linked.add(peer)

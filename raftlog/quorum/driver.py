@@ -52,7 +52,7 @@ _EVENTS: Final = {
     errno.EMFILE: "quorum_out_of_files",
     errno.ENFILE: "quorum_out_of_files",
 }
-"""What is logged of a journal that waits until it can be written."""
+"""The log line of a journal that waits until it can be written."""
 
 STALL_SECONDS: Final = 0.1
 """A timer that comes so late means that our own loop stood still."""

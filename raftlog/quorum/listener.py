@@ -3,7 +3,7 @@
 Kafka clients (KIP-919) leave with their first bytes: `on_kafka` serves them, and limits them.
 
 Strangers share a few places, which they hold for the time of a handshake at most, and in which the newest comer is
-always let in. Whoever knows the secret leaves these places with the handshake, so strangers keep no node out.
+always let in. A node that knows the secret leaves these places with the handshake, so strangers keep no node out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What voters say to each other, as values and as bytes (MessagePack arrays). Nothing here is ever unpickled."""
+"""The messages between voters, as values and as bytes (MessagePack arrays). Nothing here is ever unpickled."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ObserverSnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=4)
 
 
 class LeaderStatus(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Who leads, as the voter sees it (-1: nobody); also the sign of life."""
+    """The leader as the voter sees it (-1: none); also the sign of life."""
 
     leader_id: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
     term: Number

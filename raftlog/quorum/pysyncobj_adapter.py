@@ -1,4 +1,4 @@
-"""Where our world is put in place of PySyncObj's: clock, transport, poller, serializer, and the names relied upon.
+"""The adapter to PySyncObj: our clock, transport, poller and serializer in place of its own, and the names relied upon.
 
 With `core`, the only module that imports PySyncObj. A test holds each name below against the installed version.
 """
@@ -86,7 +86,7 @@ class Voter(Node):  # type: ignore[misc]
 
 
 class OutboxTransport(Transport):  # type: ignore[misc]
-    """Where the core sends: our outbox."""
+    """The transport to which the core sends: our outbox."""
 
     def __init__(self, send: Callable[[Node, dict[str, Any]], None]) -> None:
         super().__init__(None, None, [])

@@ -1,4 +1,6 @@
-"""`Quorum`: one voter of the metadata quorum, with its listener. What other rooms see of this one, with its clients."""
+"""`Quorum`: one voter of the metadata quorum, with its listener. Other rooms see this class of the room, with its
+clients.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ class Quorum:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads, as far as this node knows."""
+        """The leader, as far as this node knows."""
         return self._driver.leader_id if self._driver else None
 
     def is_connected_to_leader(self, leader_id: int) -> bool:

@@ -109,7 +109,7 @@ class RpcClient:
 
 
 class RpcServer:
-    """The answering end of a channel. `leader()` is (leads here, who leads). What is under way outlives the channel."""
+    """The answering end of a channel. `leader()` is (leads here, who leads). Requests under way outlive the channel."""
 
     def __init__(
         self,

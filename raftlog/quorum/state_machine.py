@@ -1,4 +1,4 @@
-"""What the quorum replicates into: the contract between the journal and whoever gives its bytes a meaning."""
+"""The contract between the journal and the state machine that gives its bytes a meaning."""
 
 from __future__ import annotations
 

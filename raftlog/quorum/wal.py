@@ -43,7 +43,7 @@ class DamagedJournal(Exception):
 
 
 class ReplayedState(NamedTuple):
-    """What a file said. `good_bytes`: where the last whole record ends; the rest is torn and to be cut."""
+    """The content of a file. `good_bytes`: where the last whole record ends; the rest is torn and to be cut."""
 
     node_id: int
     entries: list[Entry]

@@ -1,6 +1,6 @@
 """Record batches v2 (KIP-98): build one, walk one; the header and its laws are `raftlog.records.header`.
 
-Whoever needs batches imports from here. No files, sockets or roles.
+Modules that need batches import from here. No files, sockets or roles.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Record(NamedTuple):
 
 
 class ProducerIdAndSequence(NamedTuple):
-    """Who wrote a batch, and the sequence of its first record (KIP-98)."""
+    """The writer of a batch, and the sequence of its first record (KIP-98)."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH

@@ -26,7 +26,7 @@ HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 STAMP: Final = Struct(">qii")
 STAMP_BYTES: Final = STAMP.size
-"""What a leader overwrites: base offset i64, batch length i32, partition leader epoch i32."""
+"""The fields that a leader overwrites: base offset i64, batch length i32, partition leader epoch i32."""
 LENGTH_OVERHEAD: Final = 12
 """Bytes before those that the length field counts."""
 CRC_START: Final = 21

@@ -34,12 +34,14 @@ _new_tuple = tuple.__new__
 
 
 class RawRecord(NamedTuple):
-    """Where one record lies in its batch's plain bytes (its length field included), and what compaction asks of it."""
+    """The position of one record in its batch's plain bytes (its length field included), and what compaction asks of
+    it.
+    """
 
     start: int
     end: int
     after_time: int
-    """Where the field that follows the timestamp begins."""
+    """The position of the field that follows the timestamp."""
     timestamp_delta: int
     offset_delta: int
     key: bytes | None

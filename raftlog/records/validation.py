@@ -1,4 +1,4 @@
-"""What each record of a produced batch is held to (Kafka: LogValidator), and which batches are looked into at all.
+"""The checks of each record of a produced batch (Kafka: LogValidator), and of the batches that are looked into at all.
 
 Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so two
 kinds are walked: batches for compacted topics, and compressed ones that claim more records than they have bytes. Of
@@ -31,7 +31,7 @@ MAX_RECORD_ERRORS: Final = 1_000
 """Records of a refused batch that are named, each with its reason (KIP-467)."""
 RECORDS_PER_STEP: Final = 200
 BYTES_PER_STEP: Final = 128 * 1024
-"""What is looked at in one go: well below a millisecond."""
+"""The records that are looked at in one go: well below a millisecond."""
 
 LONGEST_LENGTH_BYTES: Final = 5
 """A record's length field has no more."""
@@ -47,7 +47,7 @@ class NeedsStepwiseValidation(Exception):
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of the records of a batch. `earliest_ms` and `latest_ms` are inclusive."""
+    """A topic's rules for the records of a batch. `earliest_ms` and `latest_ms` are inclusive."""
 
     needs_keys: bool
     earliest_ms: int

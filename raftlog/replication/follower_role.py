@@ -29,7 +29,7 @@ GAP_CONFIRMED_AFTER = 2 * CHECKED_REFETCH_INTERVAL
 
 
 class FetchPosition(NamedTuple):
-    """Where to fetch next. `offset` proves that all before it is flushed; `last_epoch` -1: an empty log."""
+    """The offset to fetch next. `offset` proves that all before it is flushed; `last_epoch` -1: an empty log."""
 
     offset: int
     last_epoch: int
@@ -90,9 +90,9 @@ class FollowerRole(ReplicaRole):
     def _believed_gaps(self, batches: memoryview) -> GapPolicy:
         """Which holes to believe in: that nothing is left between our end and the leader's next batch.
 
-        So it is where a topic is or once was compacted. What the wire or a memory did to an offset does not last:
-        whoever is asked again and again reads from the disk, and finds out. A leader looks before it shows a hole
-        (`Log.read`), so to ask it again is enough, but not for the first hole that we are to have.
+        So it is where a topic is or once was compacted. An error of the wire or of a memory in an offset does not
+        last: a leader that is asked again and again reads from the disk, and finds out. A leader looks before it
+        shows a hole (`Log.read`), so to ask it again is enough, but not for the first hole that we are to have.
         """
         shown = self._count_hole(batches)
         log = self.partition.log

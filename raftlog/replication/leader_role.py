@@ -173,7 +173,7 @@ class LeaderRole(ReplicaRole):
         return self.log.producers.active()
 
     def _note_appended(self, end_before: int) -> None:
-        """Who had everything until now was caught up until now, however long ago it fetched."""
+        """A follower that had everything until now was caught up until now, however long ago it fetched."""
         host = self.host
         now = host.now()
         for progress in self.progress.values():
@@ -330,7 +330,7 @@ class LeaderRole(ReplicaRole):
         return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
 
     def _refuse_epoch_before(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
-        """Where the replica's batch before `offset` is of another epoch than ours, one of the two has rotted.
+        """One of the two has rotted if the replica's batch before `offset` is of another epoch than ours.
 
         Ours is checked first (CorruptMessage); if it is sound, the replica's has to go.
         """
@@ -381,7 +381,7 @@ class LeaderRole(ReplicaRole):
         return None
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """Where the largest epoch ≤ `leader_epoch` ends. KafkaStorageError where a damaged log cannot know."""
+        """The end of the largest epoch ≤ `leader_epoch`. KafkaStorageError where a damaged log cannot know."""
         end = self._epoch_end(leader_epoch)
         damage = self.log.damage
         if damage is not None and end.end_offset >= damage.offset:

@@ -146,7 +146,7 @@ class Partition:
 
     @property
     def durable_end_offset(self) -> int:
-        """What this replica may count as its own: flushed, or written if log.flush.policy=os."""
+        """The end up to which this replica may count its own log: flushed, or written if log.flush.policy=os."""
         return self.log.flushed_end_offset if self.host.flush_before_commit else self.log.log_end_offset
 
     def configure(self, config: TopicConfig) -> None:
@@ -346,7 +346,7 @@ class Partition:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
 
     def read_error_for_client(self, error: KafkaError) -> KafkaError:
-        """What to tell a reader whose read failed: that the log is damaged is no fault of what was asked."""
+        """The error for a reader whose read failed: a damaged log is no fault of what was asked."""
         if not isinstance(error, CorruptMessage) or self.log.damage is None:
             return error
         self.host.log_damaged(self)
@@ -419,7 +419,7 @@ class Partition:
     def complete_isr_change(self, change: IsrChange, answer: IsrChangeResult) -> bool:
         """Take the controller's answer to `change`; True: ask again after a while.
 
-        Where somebody else changed the partition first, the proposal stands (it counts) until the image tells.
+        The proposal stands (it counts) until the image tells if somebody else changed the partition first.
         """
         role = self.role
         current = change.leader_epoch == role.leader_epoch and change.partition_epoch == self.partition_epoch

@@ -1,4 +1,4 @@
-"""What a replica asks of the broker that hosts it, and what those who wait on a replica must answer to.
+"""The questions of a replica to the broker that hosts it, and the callbacks of those who wait on a replica.
 
 A partition never touches a connection, a clock or a task: it calls these. Nothing here may call back into the
 partition before it returns; `wake_waiters` and `request_flush` only take note, and the broker acts later in the same or
@@ -109,7 +109,7 @@ class TxnMarker(NamedTuple):
 
 
 class PartitionRead(NamedTuple):
-    """What one fetch of one partition brings; `error_code` other than 0 comes with empty records.
+    """The result of one fetch of one partition; `error_code` other than 0 comes with empty records.
 
     `records` None: they are not in memory; read again with `cached=False`, away from the loop.
     `diverging`: the reader's log left the leader's at or before this point; it must truncate (KIP-595).

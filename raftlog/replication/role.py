@@ -1,4 +1,4 @@
-"""What every role of a replica answers when it is asked for something that only a leader gives."""
+"""The answer of every role of a replica to a request that only a leader serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went in and out of one topic's partitions here: plain numbers that only grow while the process lives."""
+"""The traffic of one topic's partitions here: plain numbers that only grow while the process lives."""
 
 from __future__ import annotations
 

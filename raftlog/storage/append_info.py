@@ -1,4 +1,4 @@
-"""What a log answers to an append."""
+"""A log's answer to an append."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class LogAppendInfo(NamedTuple):
-    """Where a produced batch is. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
+    """The position of a produced batch. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
 
     base_offset: int
     end_offset: int

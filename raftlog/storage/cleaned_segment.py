@@ -24,7 +24,7 @@ class CleanedSegment:
     def __init__(self, disk: Disk, directory: str, group: Sequence[Segment], *, config: TopicConfig) -> None:
         self._disk = disk
         self.expected_end_offset = group[-1].end_offset
-        """Where it must end."""
+        """The offset at which it must end."""
         self.segment = segment = swap.begin(disk, directory, group[0].base_offset)
         segment.created_ms = group[-1].created_ms
         segment.may_have_gaps = True
@@ -59,7 +59,7 @@ class CleanedSegment:
         swap.seal(self._disk, self.segment)
 
     def discard(self) -> None:
-        """Remove it. What the disk refuses now is removed by the next start."""
+        """Remove it. A file that the disk refuses to remove now is removed by the next start."""
         try:
             swap.discard(self._disk, self.segment)
         except OSError:

@@ -1,7 +1,7 @@
 """Compaction: one cleaning of one log keeps the newest record of each key (KIP-58, 87, 354, 534; Kafka's Cleaner).
 
 First the keys of the dirty part are gathered, as many as the memory allows; then all segments up to there are written
-anew without what is superseded, group by group, each put in its place at once. What stays, and why:
+anew without what is superseded, group by group, each put in its place at once. These stay, for these reasons:
 
 - offsets, and the bounds of batches: a hole comes before a batch, never after the last one of a segment, so that who
   reads there finds the next batch in the same file;
@@ -56,7 +56,7 @@ REBASABLE_TIMESTAMPS: Final = range(-(2**62), 2**62)
 
 
 class RetainedRecords(NamedTuple):
-    """What is left of a batch. `deletes`: some of it are tombstones."""
+    """The rest of a batch. `deletes`: some of it are tombstones."""
 
     records: int
     newest_delta: int

@@ -15,7 +15,7 @@ from raftlog.storage.partition_files import DAMAGE_MARK
 from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
 
 SECTOR_BYTES: Final = 512
-"""What a device writes whole or not at all; a sector that was never written reads as zeros."""
+"""The size that a device writes whole or not at all; a sector that was never written reads as zeros."""
 _LENGTH_START, _LENGTH_END, _MAGIC_END = 8, 12, 17
 HOLE_SEARCH_BYTES: Final = 64 * 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""What a follower holds the leader's bytes to: whole, sound batches that follow each other."""
+"""A follower's demands on the leader's bytes: whole, sound batches that follow each other."""
 
 from __future__ import annotations
 

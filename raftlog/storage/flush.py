@@ -1,4 +1,4 @@
-"""What a log has not synced yet, and one round of syncing, so that a flusher can do it away from the loop."""
+"""The unsynced part of a log, and one round of syncing, so that a flusher can do it away from the loop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whether a hole in a log was left by compaction, or is a base offset that rotted: no CRC covers that.
 
-Around a sound hole the batches follow one another, end where the index says and within the segment. What compaction
-took away on both sides of a batch leaves room for an offset that is wrong and yet possible: nothing tells that one.
+Around a sound hole the batches follow one another, end where the index says and within the segment. Compaction on
+both sides of a batch leaves room for an offset that is wrong and yet possible: nothing tells that one.
 """
 
 from __future__ import annotations

@@ -59,9 +59,13 @@ class Log:
         self.producers = contents.producers
         self.transaction_index = contents.aborted
         self.damage: damages.Damage | None = contents.damage
-        """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
+        """The offset at which records that may have been acknowledged are missing or bad: such a replica must not
+        lead.
+        """
         self._uncut_from: int | None = None
-        """Where damage that a reader found begins, until `truncate_damage`; what recovery found is cut already."""
+        """The offset at which damage begins that a reader found, until `truncate_damage`; damage that recovery found
+        is cut already.
+        """
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = self._segments[0].base_offset
         self.log_end_offset = self._active.end_offset
@@ -528,7 +532,7 @@ class Log:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where read_committed ends: the oldest transaction that is open or whose marker is not committed."""
+        """The end for read_committed: the oldest transaction that is open or whose marker is not committed."""
         return self.producers.first_unstable_offset
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:

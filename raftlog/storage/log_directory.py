@@ -49,7 +49,7 @@ class LogDirectory:
         self.log_starts = self._read_offsets(LOG_STARTS)
         self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
         self.cleaner_offsets = self._read_offsets(CLEANER_OFFSETS)
-        """What the checkpoints said at the start; later writes do not change it."""
+        """The content of the checkpoints at the start; later writes do not change it."""
 
     @classmethod
     def open(
@@ -121,7 +121,7 @@ class LogDirectory:
         """Rename a closed log's folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
         The name is cut if the whole would be longer than a file system takes: topics' names have up to 249 characters.
-        Who removes it does so away from the loop: a replica may have come back and gone again before that is done.
+        The caller removes it away from the loop: a replica may have come back and gone again before that is done.
         """
         folder, _, name = path.rpartition("/")
         suffix = f".{unique}{DELETED_SUFFIX}"

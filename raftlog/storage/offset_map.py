@@ -14,7 +14,7 @@ from raftlog.base.types import NO_OFFSET
 DIGEST_BYTES: Final = 16
 """128 bits: two keys of a log share a digest about as often as its disk turns into another one."""
 ENTRY_BYTES: Final = 200
-"""What a key costs in memory, whatever its length: a digest, an offset, and a place in a half full table."""
+"""The memory of a key, whatever its length: a digest, an offset, and a place in a half full table."""
 TABLES: Final = 64
 
 

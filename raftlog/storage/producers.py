@@ -1,4 +1,4 @@
-"""What a log knows of idempotent producers: the last five batches of each (KIP-98, KIP-360), and open transactions.
+"""A log's knowledge of idempotent producers: the last five batches of each (KIP-98, KIP-360), and open transactions.
 
 Pure state: it is told of every batch in order. `check_sequence` judges without changing anything; `record` is the
 only writer. Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the log's end brings back
@@ -95,9 +95,9 @@ class ProducerStateEntry:
         self.txn_first_offset = NO_OFFSET
         """First offset of the open transaction, -1 without one."""
         self.marker_offset = NO_OFFSET
-        """Where its last marker lies; -1: there is none, or a snapshot, which does not tell, was read since."""
+        """The offset of its last marker; -1: there is none, or a snapshot, which does not tell, was read since."""
         self.active_at = NO_OFFSET
-        """Where its newest batch or marker lies. After a snapshot was read: there, or before."""
+        """The offset of its newest batch or marker. After a snapshot was read: there, or before."""
 
     @property
     def last_sequence(self) -> int:
@@ -115,7 +115,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """What DescribeProducers tells of a producer; -1 for what is unknown or not there (KIP-664)."""
+    """A producer as DescribeProducers describes it; -1 for what is unknown or not there (KIP-664)."""
 
     producer_id: int
     epoch: int
@@ -145,7 +145,9 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._refused: dict[int, tuple[int, int, KafkaError]] = {}
-        """Whose batch was not appended: producer id → (epoch, base sequence, why). Soft: only a leader needs it."""
+        """The producers whose batch was not appended: producer id → (epoch, base sequence, why). Soft: only a leader
+        needs it.
+        """
         self.verifications = Verifications()
         """Soft: which transactions may begin here."""
         self._idle: dict[int, ProducerStateEntry] = {}
@@ -277,7 +279,7 @@ class ProducerState:
     ) -> None:
         """Raise InvalidTxnState unless a producer's transaction is open since that very offset, and it wrote no more.
 
-        What it has written since is part of another transaction, which somebody coordinates: it would be lost to that.
+        Its later batches are part of another transaction, which somebody coordinates: they would be lost to that.
         """
         producer = self.get(producer_id)
         if producer is None or producer.txn_first_offset != offset:
@@ -295,7 +297,7 @@ class ProducerState:
 
         Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
         start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
-        What was sent after a batch that was refused (`note_refused_batch`) is refused with the same error.
+        Batches sent after one that was refused (`note_refused_batch`) are refused with the same error.
         """
         if self._refused:
             self._check_refused(header)

@@ -55,7 +55,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What a partition's folder holds after recovery."""
+    """The content of a partition's folder after recovery."""
 
     segments: list[Segment]
     recovery_point: int
@@ -265,7 +265,7 @@ class _Recovery:
     def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
         """Take in sound batches; returns where they end.
 
-        Where an epoch goes back after a single batch of a new one, that batch may be the rotten one: both are bad.
+        An epoch that goes back after a single batch of a new one means that batch may be the rotten one: both are bad.
         """
         epochs = self._contents.epochs
         window = SegmentScanner(segment)

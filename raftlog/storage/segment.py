@@ -494,7 +494,7 @@ class Segment:
     def cut_point(self, offset: int) -> tuple[int, int]:
         """Return (position, end offset) of what is left once every batch that reaches `offset` or beyond is cut.
 
-        Where compaction left a hole before the cut, the log ends where the hole begins: no end of a log is in a hole.
+        The log ends at the begin of a hole that compaction left before the cut: no end of a log is in a hole.
         """
         found = self.locate(offset, cached=False)
         assert found is not None

@@ -47,7 +47,7 @@ def discard(disk: Disk, segment: Segment) -> None:
 def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segment) -> dict[str, File | None]:
     """Give a sealed segment the names of the group; returns the group's files by their new paths.
 
-    Who reads them goes on. A transaction that a snapshot knows to be open may have lost its marker to compaction, so
+    Readers of them go on. A transaction that a snapshot knows to be open may have lost its marker to compaction, so
     the snapshots inside go first. OSError leaves a folder that only a start may judge.
     """
     _forget_snapshots(disk, directory, cleaned.base_offset, cleaned.end_offset)
@@ -64,7 +64,7 @@ def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segme
 
 
 def _free_suffix(disk: Disk, group: Sequence[Segment]) -> str:
-    """What an earlier cleaning replaced may still be there."""
+    """Files that an earlier cleaning replaced may still be there."""
     number = 0
     while any(disk.exists(f"{segment.path}.log.{number}.deleted") for segment in group):
         number += 1

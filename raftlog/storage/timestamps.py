@@ -19,7 +19,7 @@ from raftlog.records.raw_records import iter_raw
 from raftlog.storage.segment import Segment
 
 PLAIN_MAX_BYTES: Final = 64 * 1024 * 1024
-"""What a batch that is searched may decompress to; CorruptMessage for more."""
+"""The bytes to which a searched batch may decompress; CorruptMessage for more."""
 
 RECORDS_MAX: Final = 1_000_000
 """Records of a batch that is searched, two seconds of work; CorruptMessage for more."""
@@ -75,8 +75,9 @@ def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampA
 def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Yield offset and timestamp of each record of a batch. CorruptMessage for one that is malformed or too much.
 
-    Records of most topics are not looked at when they are written. What one claims beyond its batch is clamped to that:
-    the sums may be no numbers of 64 bits, and an offset beyond the log's end would hide the honest records behind it.
+    Records of most topics are not looked at when they are written. A delta that leads beyond its batch is clamped to
+    it: the sums may be no numbers of 64 bits, and an offset beyond the log's end would hide the honest records behind
+    it.
     """
     batch = segment.file.pread(header.length, position)
     check_crc(batch, 0, header)

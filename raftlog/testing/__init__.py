@@ -1,1 +1,1 @@
-"""What tests, the demo and measurements need: a real cluster in processes on loopback, and fast clients to load it."""
+"""Tools for tests, the demo and measurements: a real cluster in processes on loopback, and how to ask and hurt it."""

@@ -118,7 +118,7 @@ class Cluster:
 
     @property
     def addresses(self) -> Mapping[int, Addresses]:
-        """Where each node listens."""
+        """The address of each node."""
         return self._hosts.addresses
 
     @property

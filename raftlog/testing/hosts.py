@@ -1,4 +1,4 @@
-"""Where the nodes of a cluster live: their addresses, and how a process gets there. Loopback, unless told otherwise."""
+"""The addresses of a cluster's nodes, and how a process gets there. Loopback, unless told otherwise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.testing.ports import LOOPBACK, HeldPorts
 
 
 class Addresses(NamedTuple):
-    """Where a node listens."""
+    """The address of a node."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class Hosts(Protocol):
 
     @property
     def addresses(self) -> Mapping[int, Addresses]:
-        """Where each node listens."""
+        """The address of each node."""
 
     def inside(self, node_id: int) -> AbstractContextManager[object]:
         """While it lasts, a process that this thread starts is on that node's host."""

@@ -50,7 +50,7 @@ class Namespace:
 
     @property
     def path(self) -> str:
-        """What other processes of this user can name it by, while this one holds it."""
+        """The name by which other processes of this user can reach it, while this one holds it."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def enter(self) -> None:

@@ -68,7 +68,7 @@ class NodeProcess:
 
     @property
     def folders(self) -> list[str]:
-        """Where its data is, in the order in which it takes the folders itself."""
+        """Its data folders, in the order in which it takes them itself."""
         folders = [each.strip() for each in self._settings["log.dirs"].split(",")]
         return list(dict.fromkeys([*folders, self._settings.get("metadata.log.dir") or folders[0]]))
 

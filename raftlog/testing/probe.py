@@ -23,14 +23,14 @@ _QUORUM_TOPIC = b"__cluster_metadata"
 
 
 class ClusterView(NamedTuple):
-    """What one node says of its cluster: the ids of the live brokers, and the controller's it names (-1: none)."""
+    """One node's view of its cluster: the ids of the live brokers, and the controller's it names (-1: none)."""
 
     broker_ids: frozenset[int]
     controller_id: int
 
 
 class PartitionView(NamedTuple):
-    """What one node says of a partition; leader -1: none."""
+    """One node's view of a partition; leader -1: none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -48,7 +48,7 @@ NO_QUORUM: Final = QuorumView(-1, -1)
 
 
 class Topics(NamedTuple):
-    """What one node says of all topics: brokers (also those fenced moments ago), and by topic and partition the leader
+    """One node's view of all topics: brokers (also those fenced moments ago), and by topic and partition the leader
     epoch and the partition."""
 
     broker_ids: frozenset[int]

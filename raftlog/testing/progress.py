@@ -171,7 +171,7 @@ async def wait_until_async(
 
 
 class ProcessStat(NamedTuple):
-    """What /proc says of a process. `cpu_s` is also that of its dead children."""
+    """The state of a process in /proc. `cpu_s` is also that of its dead children."""
 
     pid: int
     parent: int

@@ -27,7 +27,7 @@ Strike = Literal["kill", "terminate", "pause"]
 
 
 class Scenario(NamedTuple):
-    """What is done to whom. `controller`: to the node that is the active controller, or to another."""
+    """A fault and the node that it hits. `controller`: to the node that is the active controller, or to another."""
 
     name: str
     strike: Strike

@@ -1,7 +1,7 @@
 """Many members of many groups in one process, as raw clients: they join, assign, beat, commit, and note what they saw.
 
-They wait for nothing that a stock client would not wait for, and know nothing of raftlog but its wire. What they hold
-brokers to: a commit that was acknowledged is never taken back.
+They wait for nothing that a stock client would not wait for, and know nothing of raftlog but its wire. Their demand
+on brokers: a commit that was acknowledged is never taken back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Habits:
 
 @dataclass(slots=True)
 class Book:
-    """What the members of all groups saw. Loop seconds."""
+    """The observations of the members of all groups. Loop seconds."""
 
     errors: list[str] = field(default_factory=list)
     regressed: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Member:
         self.synced = -1
         self.generation = -1
         self.coordinator: tuple[str, int] | None = None
-        """Where it is, host and port; None while that is looked for."""
+        """The coordinator's host and port; None while that is looked for."""
         self.acked = -1
         """The offset that was acknowledged last."""
         self.acked_at = 0.0

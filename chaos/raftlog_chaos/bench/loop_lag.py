@@ -1,4 +1,4 @@
-"""What a node's own metrics say of its event loop: how late it ran what was due, between two looks."""
+"""A node's own metrics of its event loop: how late it ran what was due, between two looks."""
 
 from __future__ import annotations
 

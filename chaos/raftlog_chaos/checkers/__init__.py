@@ -1,4 +1,4 @@
-"""What is right: judges of histories and of replicas. They know nothing of how the world was made."""
+"""Judges of histories and of replicas. They know nothing of how the world was made."""
 
 from __future__ import annotations
 

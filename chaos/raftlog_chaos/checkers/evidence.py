@@ -1,4 +1,4 @@
-"""What a history says, in compact form: per key, which values were sent and read, by whom, and where they lie.
+"""A history in compact form: per key, which values were sent and read, by whom, and where they lie.
 
 The first pass over a history fills it, one line at a time; `settle` then derives what committed and the order of each
 key's log. A value is a small number within its key, an operation a number in the order of invocation, so that a
@@ -76,7 +76,7 @@ class Evidence:
         self.process = array("i")
         """A small number for each process, in the order of appearance."""
         self.index = array("q")
-        """What the history calls the line that `line_of` returns."""
+        """The history's name of the line that `line_of` returns."""
         self.outcome = bytearray()
         self.op_of_line = array("i")
         self.early_reads: list[tuple[KeyLog, int, int]] = []

@@ -56,7 +56,7 @@ def judge(header: Header, ops: Iterable[Op]) -> Verdict:
 
 
 def _check_success(tally: Tally, findings: Findings) -> None:
-    """What never once succeeded has not been tested."""
+    """An operation that never once succeeded has not been tested."""
     for f, outcomes in tally.counts.items():
         tried = sum(count for outcome, count in outcomes.items() if outcome != "invoke")
         if tried and "ok" not in outcomes and f not in EXEMPT:

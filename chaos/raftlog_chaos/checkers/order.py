@@ -35,7 +35,7 @@ def between(log: KeyLog, first: int, second: int) -> str:
 
 
 class Memory:
-    """What each process saw (or sent) last of each key, and in which line."""
+    """The last value that each process saw (or sent) of each key, and its line."""
 
     def __init__(self) -> None:
         self._of: dict[int, dict[KeyLog, tuple[int, int]]] = {}

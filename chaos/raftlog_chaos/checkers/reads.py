@@ -1,4 +1,6 @@
-"""What must not be read: values of failed sends (G1a), one's own (precommitted-read), nobody's (unwritten-read)."""
+"""Reads that must not happen: values of failed sends (G1a), one's own (precommitted-read), nobody's
+(unwritten-read).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is ours about transactions: all of one or nothing of it (torn-transaction), and what a group consumes in them.
+"""Our own anomalies of transactions: all of one or nothing of it (torn-transaction), and what a group consumes in them.
 
 A transaction with a group commits the group's offsets behind what it polled: each value is consumed in one committed
 transaction of the group, and none is left out (processed-twice, left-out). Whether one without an answer was committed

@@ -1,4 +1,4 @@
-"""What became of writes: lost-write and unseen."""
+"""The fate of writes: lost-write and unseen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What may befall a cluster, a file each; the names hold in Python, on the command line, over HTTP and in suites."""
+"""The faults that may befall a cluster, a file each; the names hold in Python, on the command line, over HTTP and in
+suites.
+"""
 
 from raftlog_chaos.faults.blackout import Blackout
 from raftlog_chaos.faults.clock_jump import ClockJump

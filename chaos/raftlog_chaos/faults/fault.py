@@ -1,4 +1,4 @@
-"""What a fault is: something that can be injected into a place and healed again, with the same name everywhere."""
+"""A fault can be injected into a testbed and healed again, with the same name everywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fault(Protocol):
         """Do it, to whom chance picks, and say in a few words to whom; "" if there was nobody to do it to."""
 
     async def heal(self, place: Place) -> None:
-        """Undo it. What it did to others in the meantime stays; healing twice is healing once."""
+        """Undo it. Its effects on others in the meantime stay; healing twice is healing once."""
 
 
 class OfOneNode:

@@ -1,4 +1,4 @@
-"""What faults of the network share: which links they stop, and that healing opens every one again."""
+"""The common part of faults of the network: which links they stop, and that healing opens every one again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever lets faults loose on a place, heals them, and writes down when: on any loop, in any world.
+"""The nemesis lets faults loose on a testbed, heals them, and writes down when: on any loop, in any world.
 
 One plan decides what comes next: `Steps` one after the other, `RotatingMix` a few at a time that change. The laws: a
 fault whose needs the place lacks is noted as not run; of destructive faults one at a time, only while all others have
@@ -35,7 +35,7 @@ DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.
 
 
 class Moment(NamedTuple):
-    """What the nemesis did. `at_s` is loop seconds; of "not run", `target` says why."""
+    """The deeds of the nemesis. `at_s` is loop seconds; of "not run", `target` says why."""
 
     at_s: float
     event: Event
@@ -88,7 +88,7 @@ class Nemesis:
         self._missing: set[str] = set()
 
     async def run(self, seconds: float) -> None:
-        """Let faults loose for so long. What is broken at the end stays broken until `calm`."""
+        """Let faults loose for so long. A fault at the end stays until `calm`."""
         end = self._loop.time() + seconds
         if isinstance(self.plan, Steps):
             await self._step(self.plan, end)

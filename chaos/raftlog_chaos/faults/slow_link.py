@@ -1,4 +1,4 @@
-"""What goes between some nodes is late."""
+"""Packets between some nodes are late."""
 
 from __future__ import annotations
 

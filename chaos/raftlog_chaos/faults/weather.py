@@ -43,7 +43,7 @@ LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate
 no coordinator; in those that have, its partitions are among those whose leaders are struck."""
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))
-"""What may strike: these, and the faults of every world by their names."""
+"""The faults that may strike: these, and the faults of every world by their names."""
 
 
 EFFECTS: Final = (
@@ -60,7 +60,9 @@ EFFECTS: Final = (
     "connection given up",
     "sent after all",
 )
-"""What nodes feel of disks and links in trouble, as `SimCluster.effects` names it: what nobody feels is no fault."""
+"""The troubles of disks and links that nodes feel, as `SimCluster.effects` names them: one that nobody feels is no
+fault.
+"""
 
 
 class Weather:
@@ -123,7 +125,7 @@ class Weather:
         await self.cluster.until(self.cluster.all_in_sync, seconds, "all replicas in sync")
 
     def _nobody_goes(self) -> bool:
-        """Whoever stops during the calm, or ends itself because of a disk that failed it, is started again."""
+        """A node that stops during the calm, or ends itself because of a disk that failed it, is started again."""
         self.cluster.start()
         return not any(place.leaving for place in self.cluster.nodes.values())
 

@@ -30,7 +30,7 @@ def bounded(default: Any, least: float, most: float, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Who writes and reads, as `raftlog_chaos.workloads` understands it. Each is one process at a time."""
+    """The writers and readers, as `raftlog_chaos.workloads` understands them. Each is one process at a time."""
 
     clients: int = bounded(3, 0, 64)
     """They write and read."""
@@ -91,7 +91,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What must hold beyond the checker's verdict."""
+    """The expectations beyond the checker's verdict."""
 
     allowed: tuple[str, ...] = ()
     """Anomalies that this case's settings permit."""

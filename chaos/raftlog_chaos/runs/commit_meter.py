@@ -37,7 +37,7 @@ class CommitMeter(Protocol):
 
     @property
     def faults(self) -> list[str]:
-        """What no fault excuses: offsets that went back."""
+        """An error that no fault excuses: offsets that went back."""
 
     async def start(self) -> None: ...
 

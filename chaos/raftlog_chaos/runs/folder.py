@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """What the drawing needs of the meter and the workload."""
+    """The figures of the meter and the workload that the drawing needs."""
 
     bucket_s: float
     partitions: int
@@ -55,7 +55,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 class Config(msgspec.Struct, kw_only=True):
-    """What was run. `began`: UTC."""
+    """The case that was run. `began`: UTC."""
 
     case: dict[str, Any]
     place: str

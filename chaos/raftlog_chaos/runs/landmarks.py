@@ -1,4 +1,4 @@
-"""What nodes' own logs say about a run: where a failover's time went, who was elected when, and what must not be there.
+"""The nodes' own logs of a run: where a failover's time went, who was elected when, and what must not be there.
 
 A log is JSON lines, one event each, stamped with wall time; a line that is no event is a traceback or worse.
 """

@@ -140,7 +140,7 @@ class Gap(NamedTuple):
 def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
     """Return the longest time between two acknowledgements (moments, ascending) that overlaps [started, ended].
 
-    What has not been acknowledged by `ended` counts up to there.
+    A record that has not been acknowledged by `ended` counts up to there.
     """
     longest = Gap(0.0, started)
     first = max(bisect_left(times, started) - 1, 0)

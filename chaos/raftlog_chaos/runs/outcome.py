@@ -1,4 +1,4 @@
-"""What came of a run: the expectations held against its record, and the figures that a person asks for."""
+"""The outcome of a run: the expectations held against its record, and the figures that a person asks for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_LEFT_BEHIND: Final = 1
 
 
 class Stall(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one injection did to the meter's worst partition. Seconds; landmarks are after the injection."""
+    """The effect of one injection on the meter's worst partition. Seconds; landmarks are after the injection."""
 
     fault: str
     target: str
@@ -88,7 +88,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Judgement(NamedTuple):
-    """What the checker found: anomalies by name, those that are allowed, and its page."""
+    """The checker's findings: anomalies by name, those that are allowed, and its page."""
 
     anomalies: Mapping[str, int]
     allowed: Mapping[str, int]
@@ -194,7 +194,7 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
 
 
 def _injections_due(record: Record) -> int:
-    """What a place lacks excuses its share of the injections, never the faults that the place can do."""
+    """A testbed that lacks an ability excuses its share of the injections, never the faults that it can do."""
     names, least = record.case.faults.names, record.case.expect.injections
     able = sum(name not in record.not_run for name in names)
     return least if able == len(names) else min(able, 1, least)

@@ -1,4 +1,6 @@
-"""What one run left in memory: its phases, what was done to the cluster, what the meter saw. Nobody is judged here."""
+"""The traces of one run in memory: its phases, what was done to the cluster, what the meter saw. Nobody is judged
+here.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class Record:
     fallen: list[str] = field(default_factory=list)
     """Nodes that ended by themselves."""
     troubles: list[str] = field(default_factory=list)
-    """What the run itself stumbled over."""
+    """The run's own troubles."""
     left_behind: list[str] = field(default_factory=list)
     """Clients that did not come back from a call, and from which."""
     tally: Tally = field(default_factory=Tally)
@@ -71,7 +73,7 @@ class Record:
 def injections(moments: Iterable[Any], began_at: float, ended_s: float) -> Iterator[Injection]:
     """Pair what a nemesis noted (`at_s` on the loop's clock): each injection with its healing, in order of injection.
 
-    What was never healed lasts until `ended_s`; what found nobody to be done to is left out.
+    A fault that was never healed lasts until `ended_s`; one that hit nobody is left out.
     """
     rows = [each for each in moments if each.event in ("inject", "heal")]
     healed: set[int] = set()

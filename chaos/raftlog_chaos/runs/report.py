@@ -25,7 +25,9 @@ LANDMARKS: Final = (
 
 
 class Page(NamedTuple):
-    """What a page shows: the drawing's scene, the checker's page, the case file's settings as text, when it began."""
+    """The content of a page: the drawing's scene, the checker's page, the case file's settings as text, when it
+    began.
+    """
 
     scene: Scene
     verdict: str

@@ -1,4 +1,4 @@
-"""What a run stands on: a place whose nodes keep logs, and the clients that reach it. Each world brings its own."""
+"""The base of a run: a testbed whose nodes keep logs, and the clients that reach it. Each world brings its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OpenPlace(Place, Protocol):
     """host:port of its nodes, joined by commas."""
 
     def logs(self) -> Mapping[int, Path]:
-        """Where each node's log is."""
+        """The path of each node's log."""
 
     def fallen(self) -> Mapping[int, str]:
         """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""

@@ -1,4 +1,5 @@
-"""What the simulator tells anew with every seed: a cluster, its clients, its faults, and what must hold afterwards.
+"""Scenarios of the simulator, different with every seed: a cluster, its clients, its faults, and what must hold
+afterwards.
 
 A story is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
 a file here and a line in `STORIES`.
@@ -52,7 +53,7 @@ from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
 
 Story = Callable[[SimLoop, float], Awaitable[Any]]
-"""What it returns has figures named as those of `Report`, as far as they mean something to it."""
+"""The returned value has figures named as those of `Report`, as far as they mean something to it."""
 
 STORIES: Final[dict[str, Story]] = {
     "endurance": endure,

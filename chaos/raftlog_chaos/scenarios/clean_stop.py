@@ -1,6 +1,6 @@
 """A node stops gently and comes back; later all lose their power, and it comes back first.
 
-That a stop was clean is true of that stop only: after the next crash everything unsynced is doubted again.
+A clean stop is true of that stop only: after the next crash everything unsynced is doubted again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A bit of one node's log rots while the node is down, and that node comes back before the others.
 
-What lies before sound batches was acknowledged, so it is no torn tail: such a replica says that it is damaged, does not
+Damage before sound batches was acknowledged, so it is no torn tail: such a replica says that it is damaged, does not
 lead while another has everything, serves nothing that is wrong, and is repaired from its leader.
 """
 
@@ -68,8 +68,8 @@ async def scrub(scene: Scene) -> None:
 def _distrust(disk: SimDisk) -> None:
     """Have the next start check everything.
 
-    Whoever comes back before all others may become the last of its ISR. Rot that is found only then is nobody's to
-    repair: the partition waits for an unclean election, as documented.
+    A replica that comes back before all others may become the last of its ISR. Rot that is found only then is
+    nobody's to repair: the partition waits for an unclean election, as documented.
     """
     if disk.exists(f"/data/{RECOVERY_POINTS}"):
         disk.remove(f"/data/{RECOVERY_POINTS}")

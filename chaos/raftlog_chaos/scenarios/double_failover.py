@@ -1,6 +1,6 @@
 """Two failovers in quick succession among followers that have unequal parts of the log and do not see each other.
 
-Whoever led in between wrote what no other has, on top of less than others have (KIP-279): three logs that part at
+The leader in between wrote what no other has, on top of less than others have (KIP-279): three logs that part at
 different offsets must become one again.
 """
 

@@ -1,4 +1,4 @@
-"""Who else may appear in a story: the Jepsen workload, judged by its history, topics that come and go, moves."""
+"""Further actors of a scenario: the Jepsen workload, judged by its history, topics that come and go, moves."""
 
 from __future__ import annotations
 

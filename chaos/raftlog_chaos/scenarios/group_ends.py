@@ -1,6 +1,6 @@
 """Groups and topics are deleted, with more offsets than one batch can remove, while the coordinator dies in between.
 
-What `GroupEnder` promises must hold: a group goes whole, nothing of a topic meets the next one of its name, though
+The promises of `GroupEnder` must hold: a group goes whole, nothing of a topic meets the next one of its name, though
 nobody coordinated while one made way for the other, and nothing goes that came after.
 """
 

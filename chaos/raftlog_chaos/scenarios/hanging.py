@@ -1,7 +1,7 @@
 """Transactions hang, and an operator finds and aborts them, while the producers whose ids they bear go on.
 
-What began at the offset that the operator was shown ends there and nothing else does: no transaction that somebody
-coordinates loses a record. And all that hangs is found.
+The transaction that began at the offset that the operator was shown ends and nothing else does: no transaction that
+somebody coordinates loses a record. And all that hangs is found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a follower asked on a connection that it gave up reaches its leader after all, behind what it asks on the next.
+"""A follower's request on a connection that it gave up reaches its leader after all, behind its request on the next.
 
 A fetch offset is a promise, and TCP keeps promises longer than those who made them: the kernel sends what it has taken
 even when the process is done with the connection. The producers rest by then, so that nothing later hides the harm.

@@ -3,8 +3,8 @@
 Nobody can promise anything to whom a majority of disks lies, nor if the last replica's does, nor if a voter forgets
 whom it voted for. Nor if the controller's does: a new controller has heard of nobody but itself, so that ISRs stand
 still, and its own replica counts as one that kept all it had. So the disk of another node lies, about records only,
-and nothing else befalls anybody until that replica, which leaves its ISRs when it registers, has everything again. What
-it lacks below its recovery point only a reader notices, so all of it is read before the next disk lies.
+and nothing else befalls anybody until that replica, which leaves its ISRs when it registers, has everything again.
+Only a reader notices what it lacks below its recovery point, so all of it is read before the next disk lies.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one seed went through."""
+    """The course of one seed."""
 
     voters: int
     committed: int
@@ -31,7 +31,7 @@ class Report:
 
 
 class Shape:
-    """What a seed draws before it begins: how big, how fast, and how much a batch weighs."""
+    """The draws of a seed before it begins: how big, how fast, and how much a batch weighs."""
 
     def __init__(self, loop: SimLoop) -> None:
         chance = random.Random(loop.stream("shape").random())

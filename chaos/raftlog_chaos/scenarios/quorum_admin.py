@@ -34,18 +34,18 @@ TOPIC_RESOURCE: Final = 2
 SET: Final = 0
 
 MOST_TOPICS: Final = 6
-"""What a client has at a time, so that an image stays small."""
+"""The topics that a client has at a time, so that an image stays small."""
 
 ABSENT: Final = None
-"""What a topic's setting is where there is no topic."""
+"""The setting of a topic that does not exist."""
 
 
 class Promises:
-    """What all clients together were promised. `broken` says what was wrong with an answer."""
+    """The promises to all clients together. `broken` says what was wrong with an answer."""
 
     def __init__(self) -> None:
         self.topics: dict[str, frozenset[str | None]] = {}
-        """What the setting of a topic may be; ABSENT is one possibility."""
+        """The possible values of a topic's setting; ABSENT is one possibility."""
         self.producer_ids: set[int] = set()
         self.broken: list[str] = []
         self.answers = 0

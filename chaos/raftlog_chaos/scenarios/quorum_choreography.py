@@ -227,7 +227,7 @@ async def _answer_late(stage: Stage) -> None:
 
 
 async def quorum_hidden_minority(loop: SimLoop, seconds: float = 8.0) -> Report:
-    """What was acknowledged survives the power failure of one who is up to date. Raises AssertionError."""
+    """An acknowledged entry survives the power failure of one voter that is up to date. Raises AssertionError."""
     return await Stage(loop).play(_hide_a_minority, seconds)
 
 
@@ -237,5 +237,5 @@ async def quorum_rivals(loop: SimLoop, seconds: float = 12.0) -> Report:
 
 
 async def quorum_late_answers(loop: SimLoop, seconds: float = 12.0) -> Report:
-    """What was true in an earlier term commits nothing in this one. Raises AssertionError."""
+    """An acknowledgement of an earlier term commits nothing in this one. Raises AssertionError."""
     return await Stage(loop, voters=5).play(_answer_late, seconds)

@@ -28,7 +28,7 @@ ANSWERS_WITHIN_S: Final = 10.0
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
 LASTS_S: Final = (0.02, 0.1, 0.5, 2.0)
 SLOW_SYNCS_S: Final = (0.1, 0.5)
-"""What a sync of a departing node's disk takes, so that its end takes long, virtual seconds."""
+"""The time of a sync of a departing node's disk, so that its end takes long, virtual seconds."""
 
 STALLS_S: Final = (0.5, 1.5, 4.0)
 WATCHED_S: Final = 1.5

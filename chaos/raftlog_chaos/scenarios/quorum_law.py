@@ -1,7 +1,7 @@
 """Raft's promises (figure 3 of the paper), held against what voters say, what they have in memory, and what is on disk.
 
 It sees every message that leaves a voter and may look into voters and disks; it knows no hosts, faults or workload.
-What it finds is collected, not raised: it is called from inside the voters that it watches.
+Its findings are collected, not raised: it is called from inside the voters that it watches.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Held(NamedTuple):
 
 
 class Law:
-    """What was promised so far, and `violations`, what was broken."""
+    """The promises so far, and `violations`, those that were broken."""
 
     def __init__(self, voters: int) -> None:
         self.violations: list[str] = []
         self.leaders: dict[int, int] = {}
-        """Who spoke as leader, by term."""
+        """The leader by term, as it spoke."""
         self.majority = voters // 2 + 1
         self._terms: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
@@ -161,7 +161,7 @@ class Law:
                 )
 
     def _count_holders(self, logs: Iterable[Held]) -> None:
-        """What is committed is on a majority, for ever: also on the disks of those that are down."""
+        """A committed entry is on a majority, for ever: also on the disks of those that are down."""
         logs = list(logs)
         if len(logs) < self.majority:
             return

@@ -28,7 +28,7 @@ OBSERVER = 9
 
 
 class Oracle:
-    """What all nodes together may and may not do (Raft figure 3)."""
+    """The rules for all nodes together (Raft figure 3)."""
 
     def __init__(self) -> None:
         self.committed: list[bytes] = []

@@ -1,6 +1,6 @@
-"""What a running leader keeps in memory rots before one of its followers has fetched it, and no disk is read for it.
+"""The memory of a running leader rots before one of its followers has fetched it, and no disk is read for it.
 
-That follower refuses it as often as it is served. So the leader has to learn that what it serves is bad, and hand over
+The follower refuses it as often as it is served. So the leader has to learn that what it serves is bad, and hand over
 to who has it sound: else the follower never comes back.
 """
 

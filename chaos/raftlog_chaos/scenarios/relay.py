@@ -1,4 +1,4 @@
-"""Whoever leads dies, again and again, and each comes back when the next may be dead already.
+"""The leader dies, again and again, and each comes back when the next may be dead already.
 
 Leaders change faster than followers learn of it: what was committed in one epoch must be found in every later one.
 """

@@ -1,4 +1,4 @@
-"""What a story says of one seed, in figures that add up over many."""
+"""A scenario's report on one seed, in figures that add up over many."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one seed went through. `faults`: how often each fault struck; those that could have, with 0.
+    """The course of one seed. `faults`: how often each fault struck; those that could have, with 0.
 
     `recovery_s`: virtual seconds from the last fault's healing until all was well.
     """

@@ -14,7 +14,7 @@ from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Endurance, Repo
 from raftlog_chaos.simulator.loop import SimLoop
 
 SETTINGS = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
-"""Who is away is noticed within a second, so that a play lasts a few."""
+"""A node that is away is noticed within a second, so that a run lasts a few."""
 
 REST_AFTER_S = 15.0
 REST_S = 2.0
@@ -34,7 +34,7 @@ class Scene(Endurance):
         self.partition = self.chance.randrange(PARTITIONS)
 
     def state(self) -> PartitionState:
-        """What the newest image says of the partition."""
+        """The newest image's state of the partition."""
         state = self.cluster.state(TOPIC, self.partition)
         assert state is not None
         return state

@@ -1,7 +1,7 @@
 """The story of machines that are only slow: each node runs for a tenth of the time, in a rhythm of its own.
 
 Nothing is lost and nobody is dead, so nobody is taken for dead: of a quiet cluster the controller stays, no broker is
-fenced, and no leader epoch moves. Where some nodes are slower than others, the lead may move away from them first.
+fenced, and no leader epoch moves. The lead may move away from nodes that are slower than others first.
 Nodes that stood still once are not slow: afterwards a stopped one is found out as soon as ever.
 """
 

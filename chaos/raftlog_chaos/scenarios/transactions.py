@@ -50,7 +50,7 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _read_anew(scene: Scene, ledger: Ledger) -> None:
-    """Whoever leads when all have died still knows of every transaction how it ended."""
+    """The last leader, when all have died, still knows of every transaction how it ended."""
     due = max(
         replica.last_stable_offset
         for node_id in scene.cluster.nodes

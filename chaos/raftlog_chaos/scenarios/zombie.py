@@ -1,6 +1,6 @@
 """A leader is cut off from the others or stands still, while its clients keep their connections to it.
 
-Another one is elected meanwhile. What the old one answers from then on, and when it learns of that, must hold.
+Another one is elected meanwhile. The old leader's answers from then on, and the time when it learns of that, must hold.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class SimNode:
         self.back = False
         """It is to start again when it has left."""
         self.usual_sync: Callable[[], None] | None = None
-        """What a sync of its disk costs when nothing is wrong with it."""
+        """The cost of a sync of its disk when nothing is wrong with it."""
         self.troubled = False
         """Its disk failed in this life: it may end itself, and starts again when it is told to."""
         self.cramped = False
@@ -193,8 +193,8 @@ class SimCluster:
     def trouble_disk(self, node_id: int, trouble: DiskTrouble, *failures: tuple[str, Extent]) -> None:
         """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself.
 
-        `failures`: which operations fail and where, instead of all of the kind that the trouble names. That a disk is
-        full is no reason to end, but for a node that was starting: it can't recover its logs.
+        `failures`: which operations fail and where, instead of all of the kind that the trouble names. A full disk is
+        no reason to end, but for a node that was starting: it can't recover its logs.
         """
         place = self.nodes[node_id]
         disk = place.host.disk
@@ -251,7 +251,7 @@ class SimCluster:
         return max(images, key=lambda image: image.offset, default=None)
 
     def state(self, topic: str, index: int) -> PartitionState | None:
-        """What the newest image says of a partition."""
+        """The newest image's state of a partition."""
         image = self.newest_image()
         return None if image is None else image.partition(topic, index)
 

@@ -36,7 +36,7 @@ _END: Final = object()
 
 
 class SimSocket:
-    """What code asks of `get_extra_info("socket")`."""
+    """The object that code gets from `get_extra_info("socket")`."""
 
     __slots__ = ("_own", "_peer")
     family = socket.AF_INET
@@ -83,7 +83,7 @@ class Pipe:
         self._loop = loop
         self.link = link
         self.port = port
-        """Where the connection's server listens."""
+        """The address on which the connection's server listens."""
         self.sender = sender
         self.receiver = receiver
         self.unread_bytes = 0

@@ -1,6 +1,6 @@
 """A disk in memory that forgets: what was not synced may be gone, torn or reordered after a crash, by seed.
 
-What a crash leaves of files and names is in `medium`. A disk can also fill up, fail, lie about syncs, and rot.
+The remains of files and names after a crash are in `medium`. A disk can also fill up, fail, lie about syncs, and rot.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class SimDisk:
         self._trap: tuple[int, Callable[[], None]] | None = None
         self._dead = False
         self.effects: Counter[str] = Counter()
-        """What befell operations because the disk was told to be in trouble: "write failed", "no room", …"""
+        """The failures of operations because the disk was told to be in trouble: "write failed", "no room", …"""
         self.on_sync: Callable[[], None] | None = None
         """Called by every sync: a slow disk spends time there."""
         for folder in folders:
@@ -296,7 +296,7 @@ class SimDisk:
     def set_trap(self, changes: int, spring: Callable[[], None]) -> None:
         """Before the next change but so many, in the midst of whatever its caller does, call `spring`.
 
-        That is to end the caller's life: each operation fails from there on, until `power_up`. A crash disarms it.
+        The call ends the caller's life: each operation fails from there on, until `power_up`. A crash disarms it.
         """
         self._trap = (changes, spring)
 
@@ -384,7 +384,7 @@ class SimDisk:
             self.on_sync()
 
     def peek(self, path: str) -> bytearray | None:
-        """What programs would read of a file, past faults, chance and time: for who watches from outside."""
+        """The bytes that programs would read of a file, past faults, chance and time: for a watcher from outside."""
         node = self._find(path)
         return node.content if isinstance(node, Inode) else None
 

@@ -166,7 +166,7 @@ class Host:
         self.note("paused")
 
     def resume(self) -> None:
-        """SIGCONT. What is due runs before what has arrived (uvloop), or as it came (asyncio polls first)."""
+        """SIGCONT. Due callbacks run before what has arrived (uvloop), or as it came (asyncio polls first)."""
         process = self.process
         process.paused = False
         if self._order() < 0.5:

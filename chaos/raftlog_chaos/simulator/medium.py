@@ -1,4 +1,4 @@
-"""What a simulated disk is made of: files and folders, as programs see them and as the platter has them.
+"""The medium of a simulated disk: files and folders, as programs see them and as the platter has them.
 
 Contents survive a crash as of their last sync, plus a seeded part of the later writes: a torn prefix or any subset
 of their sectors. Names survive as of the last sync of their folder, plus a prefix of the later changes.

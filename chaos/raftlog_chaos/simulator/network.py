@@ -134,7 +134,7 @@ class Network:
         self._transports: dict[SimTransport, None] = {}
         self._next_port: dict[str, int] = {}
         self.effects: Counter[str] = Counter()
-        """What links did to somebody's bytes because they were told to."""
+        """The effects of links on somebody's bytes because they were told to."""
 
     # -- faults -------------------------------------------------------------------------------------
 

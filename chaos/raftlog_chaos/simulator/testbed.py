@@ -17,7 +17,7 @@ from raftlog_chaos.simulator.disk import Extent, SimDisk
 from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
 
 METADATA: Final = "/data/raftlog-metadata"
-"""What a voter must not lose: its vote and its journal."""
+"""The files that a voter must not lose: its vote and its journal."""
 FOLDERS: Final = 3
 """Folders that are as likely to be the only ones that fail as the metadata's."""
 DRIFTS: Final = (0.0, 0.0, -0.05, 0.05, 10.0)

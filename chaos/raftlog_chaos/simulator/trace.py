@@ -1,4 +1,4 @@
-"""What happened, in order: a running digest of every step, and the newest steps for a person to read."""
+"""The steps in order: a running digest of every step, and the newest steps for a person to read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ LOG_LINES: Final = 200_000
 
 
 class _Container(NamedTuple):
-    """What the engine says of one."""
+    """The engine's state of one container."""
 
     state: str
     """"running", "paused", "exited", ..."""

@@ -36,7 +36,7 @@ class PlaceFile:
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        """What a testbed of this kind can do."""
+        """The abilities of a testbed of this kind."""
         return frozenset(self._module.ABILITIES)
 
     def lacks(self, faults: Iterable[str]) -> list[str]:

@@ -37,7 +37,7 @@ class NamespaceCluster(Cluster):
 
 
 class NamespacePlace(processes.ProcessPlace):
-    """What processes can bear, and links that are cut or bad."""
+    """The faults that processes can bear, and links that are cut or bad."""
 
     name = "namespaces"
 

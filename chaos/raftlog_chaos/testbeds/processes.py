@@ -23,7 +23,7 @@ ASK_TIMEOUT_S = 5.0
 
 
 class ProcessPlace:
-    """A cluster of processes. What it does with the disk and the clock it asks the nodes themselves to do."""
+    """A cluster of processes. The nodes themselves do the faults of the disk and the clock, on request."""
 
     name = "processes"
 
@@ -67,7 +67,7 @@ class ProcessPlace:
         return frozenset(node_id for node_id, node in self.cluster.nodes.items() if node.running)
 
     def address(self, node_id: int) -> tuple[str, int]:
-        """Where a node is asked."""
+        """The address at which a node is asked."""
         host, _, port = self.cluster.nodes[node_id].address.rpartition(":")
         return host, int(port)
 

@@ -1,9 +1,10 @@
-"""What can be done to a cluster, whatever world it lives in: the simulator, processes, namespaces, containers.
+"""A testbed: everything that can be done to a cluster, whatever world it lives in: the simulator, processes,
+namespaces, containers.
 
 A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
 nemesis's. Every method returns once the deed is done, not once its consequences have shown.
 
-What a place of real processes can do, and by what means (the simulator can do all of it):
+The abilities of testbeds of real processes, and their means (the simulator has them all):
 
 | ability | processes on loopback | in network namespaces |
 |---|---|---|
@@ -26,7 +27,9 @@ from raftlog.faults.troubled_disk import DiskTrouble
 
 
 class Ability(StrEnum):
-    """What a fault may need and a place may lack. A fault whose needs a place lacks is *not run*, never passed."""
+    """An ability that a fault may need and a testbed may lack. A fault whose needs a place lacks is *not run*, never
+    passed.
+    """
 
     KILL = "kill"
     TERMINATE = "terminate"
@@ -45,7 +48,7 @@ class Ability(StrEnum):
 
 
 class PartitionView(NamedTuple):
-    """Where a partition stands, as the newest metadata says. `leader` is None while nobody leads."""
+    """The state of a partition, as the newest metadata says. `leader` is None while nobody leads."""
 
     leader: int | None
     isr: frozenset[int]
@@ -53,7 +56,7 @@ class PartitionView(NamedTuple):
 
 
 class View(NamedTuple):
-    """What the cluster looks like from outside."""
+    """The cluster as it looks from outside."""
 
     running: frozenset[int]
     """Nodes whose process exists, paused ones included."""
@@ -67,7 +70,7 @@ class View(NamedTuple):
     """Likewise those in which coordinators keep their state: who leads one coordinates."""
 
     def lacks(self, nodes: Iterable[int]) -> list[str]:
-        """What keeps a cluster of these nodes from being whole, a line each; empty if it is."""
+        """The reasons why a cluster of these nodes is not whole, a line each; empty if it is."""
         missing = sorted(set(nodes) - self.ready)
         lines = [f"nodes {missing} are not ready"] if missing else []
         if self.controller is None:
@@ -117,7 +120,7 @@ class Place(Protocol):
         """Nothing gets from source to target any more, in silence; the other way stays. Clients are not concerned."""
 
     async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
-        """What goes from source to target is late by so much, and that share of packets is lost (and sent again)."""
+        """Packets from source to target are late by so much, and that share of them is lost (and sent again)."""
 
     async def heal_links(self) -> None:
         """Undo every cut and every slow link."""

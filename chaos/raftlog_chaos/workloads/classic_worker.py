@@ -83,7 +83,7 @@ class ClassicWorker(ConsumerWorker):
         return await self._sync(joined.generation_id, self._shares(joined.members) if leads else {})
 
     def _shares(self, members: Sequence[Any]) -> dict[str, list[int]]:
-        """Who gets what: each partition in turn."""
+        """The assignment: each partition in turn."""
         ids = sorted(each.member_id for each in members)
         return {each: list(range(number, self.partitions, len(ids))) for number, each in enumerate(ids)}
 

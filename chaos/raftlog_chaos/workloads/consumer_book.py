@@ -1,4 +1,4 @@
-"""What the members of a consumer group (KIP-848) did and were told, and what must hold of it whatever dies.
+"""The requests and responses of the members of a consumer group (KIP-848), and what must hold of them whatever dies.
 
 A partition is in the hands of one process at a time: from when it was told of it until it says that it gave it up, or
 could have been taken for dead. In one epoch a partition has one owner for ever.

@@ -1,6 +1,6 @@
 """A consumer of the classic protocol that keeps what it has while it joins again (KIP-429, cooperative rebalances).
 
-Whoever leads takes a partition from one member in one generation, and gives it to another in the next, after the first
+The leader takes a partition from one member in one generation, and gives it to another in the next, after the first
 has given it up and joined again. So between two generations a member reads what nobody is assigned.
 """
 
@@ -14,7 +14,7 @@ from raftlog_chaos.workloads.consumer_worker import JOINING
 
 
 class CooperativeWorker(ClassicWorker):
-    """What it reads it names in the subscription, version 1."""
+    """The subscription, version 1, names what it reads."""
 
     protocol = "cooperative-sticky"
     quickness = 0.05
@@ -48,7 +48,7 @@ class CooperativeWorker(ClassicWorker):
             self._must_join = not parts <= self.positions.keys()
 
     def _shares(self, members: Sequence[Any]) -> dict[str, list[int]]:
-        """Who gets what: each keeps its own up to a fair share, and what another still reads nobody gets yet."""
+        """The assignment: each keeps its own up to a fair share, and what another still reads nobody gets yet."""
         owned = {each.member_id: self._owned(bytes(each.metadata)) for each in members}
         most = -(-self.partitions // len(owned))
         wanted = {each: sorted(its)[:most] for each, its in sorted(owned.items())}
@@ -68,5 +68,5 @@ class CooperativeWorker(ClassicWorker):
         return I16.pack(1) + super()._subscription()[I16.size :] + (owned if share else I32.pack(0))
 
     def _owned(self, subscription: bytes) -> set[int]:
-        """What a member says that it reads."""
+        """A member's claim of what it reads."""
         return set(self._read(I16.pack(0) + subscription[len(super()._subscription()) :]))

@@ -47,7 +47,7 @@ class Attempt(NamedTuple):
 
 
 class Book:
-    """What workers did and were told, and what readers saw."""
+    """The deeds and observations of workers, and what readers saw."""
 
     def __init__(self, topic: str, partitions: int, history: History) -> None:
         self.topic = topic
@@ -66,7 +66,7 @@ class Book:
         self._where: dict[tuple[str, int], set[int]] = {}
 
     def places(self, transactional_id: str, number: int) -> list[TopicIndex]:
-        """Where the records of a number go: one partition or several."""
+        """The partitions for the records of a number: one or several."""
         first = (number * NUMBERS_HASHED + len(transactional_id)) % self.partitions
         count = 1 + number % self.partitions
         return [(self.topic, (first + each) % self.partitions) for each in range(count)]

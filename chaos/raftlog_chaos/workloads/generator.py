@@ -1,4 +1,5 @@
-"""What clients do next, by chance: sends, polls, assignments and crashes, on keys that wear out and are replaced.
+"""The next operations of clients, by chance: sends, polls, assignments and crashes, on keys that wear out and are
+replaced.
 
 It follows Jepsen's Kafka workload. It sends nothing and records nothing; one generator serves all clients of a run,
 since values are unique per key.
@@ -22,7 +23,9 @@ ENDINGS: Final[tuple[tuple[Ending, float], ...]] = (("abort", 0.15), ("usurp", 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Who does what, how often. Each process is one at a time of `clients`, `writers`, `readers` and so on."""
+    """The share of each kind of operation. Each process is one at a time of `clients`, `writers`, `readers` and so
+    on.
+    """
 
     prefix: str = "log"
     """Topics are called `prefix`0, `prefix`1, …"""
@@ -42,11 +45,13 @@ class LogOptions:
     transformers: int = 0
     """Members of one group who make of each record another one, exactly once: see `transactions`."""
     subscribe: bool = False
-    """Who polls joins a group and commits, instead of assigning keys to itself."""
+    """A client that polls joins a group and commits, instead of assigning keys to itself."""
     members: int = 1
     """So many share a group, if they subscribe."""
     txn: bool = False
-    """Who writes does so in transactions, with polls among the writes of those that do both. Needs ports that can."""
+    """A client that writes does so in transactions, with polls among the writes of those that do both. Needs ports
+    that can.
+    """
     rate: float = 100.0
     """Operations per second of all processes together, less what they wait for answers; 0: no pauses."""
     longest: int = 4
@@ -61,7 +66,7 @@ class LogOptions:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What each worker is."""
+        """The kind of each worker."""
         counts: dict[Kind, int] = {
             "client": self.clients,
             "writer": self.writers,
@@ -78,7 +83,7 @@ class LogOptions:
 
     @property
     def out_keys(self) -> tuple[str, ...]:
-        """Where transformers write to."""
+        """The topic that transformers write to."""
         return tuple(
             f"{self.prefix}-out-{index}" for index in range(self.partitions if self.transformers else 0)
         )

@@ -1,4 +1,4 @@
-"""What the members of a group did and were told, and what must hold of it whatever dies.
+"""The requests and responses of the members of a group, and what must hold of them whatever dies.
 
 A generation has one leader, gives a partition to one owner only, and keeps no members that fell silent. A commit that
 was acknowledged is never taken back. Nobody commits whose generation is over or whose static id another life has taken.

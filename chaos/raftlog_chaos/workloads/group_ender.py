@@ -128,7 +128,7 @@ class GroupEnder:
         return await self._ask(JOIN_GROUP, request)
 
     async def _check_member(self, member_id: str, generation: int) -> None:
-        """Who was told a generation is in it: its first heartbeat comes in time."""
+        """A member that was told a generation is in it: its first heartbeat comes in time."""
         beat = shapes(HEARTBEAT).HeartbeatRequest(
             group_id=self.group_id, generation_id=generation, member_id=member_id
         )

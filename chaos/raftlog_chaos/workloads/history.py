@@ -1,4 +1,6 @@
-"""What clients did and saw, and what they noticed at once to be wrong. Checkers judge the rest afterwards."""
+"""The deeds and observations of clients, and what they noticed at once to be wrong. Checkers judge the rest
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ class Acked(NamedTuple):
 class History:
     """`attempted` values may be there at most once; `acked` ones (acks=all) must be, at their offset.
 
-    What is wrong at sight is added to `violations`.
+    Violations at sight are added to `violations`.
     """
 
     def __init__(self, violations: list[str], chronicle: Chronicle | None = None) -> None:
         self.attempted: dict[TopicIndex, set[bytes]] = {}
         self.acked: dict[TopicIndex, list[Acked]] = {}
         self.seen: dict[TopicIndex, dict[int, bytes]] = {}
-        """What consumers read, by offset."""
+        """The records that consumers read, by offset."""
         self.violations = violations
         self._chronicle = chronicle
 

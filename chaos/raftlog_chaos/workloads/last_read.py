@@ -1,7 +1,7 @@
 """How far a consumer has read a partition, and what a new leader says of it before the consumer reads on (KIP-320).
 
 Real clients ask this after every change of leader, and who is told that the log ends earlier, or that nobody knows the
-epoch, falls back to its reset policy. What was read was committed, so every leader to come must have it.
+epoch, falls back to its reset policy. A read record was committed, so every leader to come must have it.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ Ordering law: an operation is invoked in the history before its first byte is se
 was taken. A process does one at a time; after `info` it never comes back, since what it began may still happen.
 
 Careless processes write with acks=1, so that replicas' logs differ after failovers. Their acknowledged sends complete
-as `info` without an offset, and each is a process of its own. That is sound: an acks=1 record may be lost with its
+as `info` without an offset, and each is a process of its own. This is sound: an acks=1 record may be lost with its
 leader, so it is neither `ok`, nor may its offset, which another record can take, count as known; and nothing orders
-two of them, since one may wait in a paused broker's socket. It is not toothless: once a poll returned such a record it
-was committed, and then the checkers demand it of every later read as they do of any other.
+two of them, since one may wait in a paused broker's socket. It is not toothless: once a poll returned such a record
+it was committed, and then the checkers demand it of every later read as they do of any other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LogWorkload:
         self.draining = False
         """Only transformers go on."""
         self.faults: list[str] = []
-        """What was wrong at sight."""
+        """The violations at sight."""
         self.acked_count = 0
         self.polled_count = 0
         self.ends: dict[str, int] = {}
@@ -280,7 +280,7 @@ class _FinalReader:
         return outcome
 
     def _note(self, process: Process) -> bool:
-        """Whether anything was new to this reader. What ends a transaction is no record, and yet reached."""
+        """Whether anything was new to this reader. The end of a transaction is no record, and yet reached."""
         last = {key: records[-1][0] for key, records in process.reads.items() if records}
         if self.load.options.transactional:
             ends = cast(TransactionalPort, process.port).reached

@@ -1,4 +1,4 @@
-"""What hostile clients write: producer ids that nobody gave them, and batches that no honest client builds."""
+"""The writes of hostile clients: producer ids that nobody gave them, and batches that no honest client builds."""
 
 from __future__ import annotations
 

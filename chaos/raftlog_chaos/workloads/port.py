@@ -1,4 +1,4 @@
-"""What a workload asks of a Kafka client, in whichever world, and which of its failures are certain.
+"""The port of a workload to a Kafka client, in whichever world, and which of its failures are certain.
 
 An outcome taken for certain that is not makes a checker accuse an innocent broker; a certain one taken for uncertain
 hides a guilty one. So every error code has a row in `FATES`, and a code without one is uncertain.
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple, Protocol
 
 Kind = Literal["client", "writer", "reader", "careless", "transformer"]
-"""What a process will do: both, send only, poll only; "careless" sends with acks=1, once, not idempotent.
+"""The kind of a process: both, send only, poll only; "careless" sends with acks=1, once, not idempotent.
 
 "transformer": it polls as a member of a group, sends what it makes of that, and commits both in one transaction."""
 
@@ -45,14 +45,14 @@ class Unsupported(ValueError):
 
 
 class Ends(NamedTuple):
-    """Where a partition ends: for readers of committed records, and for all."""
+    """The end of a partition: for readers of committed records, and for all."""
 
     last_stable_offset: int
     high_watermark: int
 
 
 class Fate(Enum):
-    """What an error code says of the record it answers."""
+    """The meaning of an error code for the record it answers."""
 
     NEVER = "the request itself is refused: no earlier attempt can have been taken either"
     NOT_THIS_TIME = "this attempt was not taken and never will be; of earlier ones it says nothing"

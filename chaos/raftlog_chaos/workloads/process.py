@@ -32,7 +32,7 @@ class Process:
         self.topics: frozenset[str] = frozenset()
         """Those of the keys that it took last."""
         self.reads: Reads = {}
-        """What the last poll brought."""
+        """The records of the last poll."""
         self.open()
 
     def open(self) -> None:
@@ -62,7 +62,7 @@ class Process:
         return Process(self.load, self.kind, self.group, self.identity)
 
     def new_identity(self) -> None:
-        """Whoever comes next has an id that nobody had."""
+        """The next process has an id that nobody had."""
         self.identity = f"{self.identity.partition('/')[0]}/{self.load.recorder.new_process()}"
 
     async def give_way(self, successor: Process) -> None:

@@ -26,7 +26,7 @@ _PRODUCE: Final = 0
 
 
 class Answer(NamedTuple):
-    """What one partition answered."""
+    """The response of one partition."""
 
     error_code: int
     base_offset: int

@@ -1,7 +1,7 @@
 """The membership of a simulated client in a group that is all its own: join, sync, beat, commit, leave.
 
-It assigns all partitions to itself, as the range assignor does for a group of one. Whatever the coordinator says that
-ends a generation, the next `join` begins another.
+It assigns all partitions to itself, as the range assignor does for a group of one. The next `join` begins another
+generation, whatever error of the coordinator ended this one.
 """
 
 from __future__ import annotations

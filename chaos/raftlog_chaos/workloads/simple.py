@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class SimpleClient:
-    """Finds leaders by itself. Where a broker is away, raises what `wire.AWAY` lists."""
+    """Finds leaders by itself. Raises what `wire.AWAY` lists if a broker is away."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -135,7 +135,7 @@ class SimPort:
         self._lose_all()
 
     def _lose_all(self) -> None:
-        """What is assigned ends with the generation."""
+        """An assignment ends with the generation."""
         self._rebalanced += self._consumer.positions
         self._consumer.positions = {}
         self._uncommitted = {}

@@ -73,7 +73,7 @@ RESET_ALONE: Final = "error"
 RESET_IN_GROUP: Final = "earliest"
 """Of a member: it may get keys for which nothing is committed yet."""
 BEGINNING: Final = 0
-"""Where the workload's logs begin; nothing of them is ever deleted.
+"""The offset at which the workload's logs begin; nothing of them is ever deleted.
 
 It is never asked for. librdkafka (2.16.0) asks a partition's leader for its beginning, asks the next one if the leader
 moves meanwhile, and when at last the old leader answers, takes that for a failure of its question: it asks again, and
@@ -82,7 +82,7 @@ answers. tests/chaos/workloads/test_late_answers.py shows it with librdkafka's o
 """
 
 MOST_RECORDS: Final = 500
-"""That one poll takes."""
+"""The duration of one poll."""
 PUMP_S: Final = 0.05
 CALL_S: Final = 40.0
 """A client that stays in a call for longer is left behind; all calls have limits of their own, far below it."""
@@ -470,7 +470,7 @@ def _set_exception(done: asyncio.Future[T], error: BaseException) -> None:
 
 
 def _report(producer: Any) -> None:
-    """Let reports come. That the producer is fenced is raised too, by the way; its records' reports say the same."""
+    """Let reports come. The client raises as well that the producer is fenced; its records' reports say the same."""
     from confluent_kafka import KafkaException
 
     with contextlib.suppress(KafkaException):

@@ -25,13 +25,13 @@ Believe = Callable[[TopicIndex, int, int], bool]
 
 
 class StrayBook(Book):
-    """What became of the writes that are part of no transaction. An operator's abort is final."""
+    """The fate of the writes that are part of no transaction. An operator's abort is final."""
 
     def __init__(self, topic: str, partitions: int, history: object) -> None:
         super().__init__(topic, partitions, history)  # type: ignore[arg-type]
         self.strays = 0
         self.aborted: set[tuple[TopicIndex, int]] = set()
-        """Where an operator has ended a transaction: where it began."""
+        """The offset where a transaction began that an operator has ended."""
         self._read_at: set[tuple[TopicIndex, int]] = set()
 
     def abort(self, where: TopicIndex, offset: int) -> None:

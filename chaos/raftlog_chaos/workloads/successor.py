@@ -1,7 +1,8 @@
 """Consume, transform, produce by members of a group, each under a transactional id of its own (KIP-447).
 
-No id fences another one here. Who was put out of the group may commit no more offsets, but the transaction that has
-committed its own already goes on to its end: so the next owner has to wait for that before it reads where to begin.
+No id fences another one here. A member that was put out of the group may commit no more offsets, but the transaction
+that has committed its own already goes on to its end: so the next owner has to wait for that before it reads where to
+begin.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MEMBER_ID_REQUIRED: Final = 79
 
 SESSION_MS: Final = 1_500
 REBALANCE_MS: Final = 200
-"""Who does not come back within this is out, as is everybody here: a life has one generation."""
+"""A member that does not come back within this is out, as is everybody here: a life has one generation."""
 
 
 class SeatedProducer(TransactionalProducer):

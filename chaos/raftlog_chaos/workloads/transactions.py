@@ -1,11 +1,11 @@
 """One transaction of one client, from its first word in the history to its last, however it is to end.
 
-What becomes of it is certain more often than of a plain send: nobody but its own client can ask to commit it. So one
+The outcome is certain more often than of a plain send: nobody but its own client can ask to commit it. So one
 that was given up, or whose id another took before it asked, is a `fail`, whatever the client was told; if any of its
 records is ever read, the checkers call it G1a. Only a commit without an answer is `info`.
 
-A transformer polls before its transaction is invoked, since an invocation names all that it will write. What it polled
-belongs to the transaction all the same: the group's offsets are committed with it.
+A transformer polls before its transaction is invoked, since an invocation names all that it will write. The polled
+records belong to the transaction all the same: the group's offsets are committed with it.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Transaction:
             load.polled_count += sum(map(len, reads.values()))
 
     async def _go_back(self) -> None:
-        """What it polled counts as not polled."""
+        """The polled records count as not polled."""
         if self._port.spent or self._ending == "leave":
             return
         if self._polled is not None:

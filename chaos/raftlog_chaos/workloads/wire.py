@@ -114,7 +114,7 @@ class Wire(asyncio.Protocol):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, as far as this client believes."""
+    """The leader of a partition, as far as this client believes."""
 
     broker_id: int
     leader_epoch: int
@@ -126,7 +126,9 @@ def shapes(api_key: int) -> Any:
 
 
 class Client:
-    """What a producer or consumer shares with every Kafka client. Where a broker is away, raises what `AWAY` lists."""
+    """The part of a producer or consumer that every Kafka client shares. Raises what `AWAY` lists if a broker is
+    away.
+    """
 
     def __init__(self, name: str, bootstrap: Sequence[tuple[str, int]], *, timeout_s: float = 1.5) -> None:
         self.name = name
@@ -232,7 +234,7 @@ class Client:
 
 
 AWAY = (OSError, TimeoutError, LookupError)
-"""What a client meets when a broker is down, paused or cut off: it looks for the leader again."""
+"""The errors that a client meets when a broker is down, paused or cut off: it looks for the leader again."""
 
 
 async def create_topic(

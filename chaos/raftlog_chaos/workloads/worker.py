@@ -1,4 +1,4 @@
-"""What members of a group in the simulator have in common, of whatever protocol: a coordinator to find, and commits."""
+"""The common part of members of a group in the simulator, of whatever protocol: a coordinator to find, and commits."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Election(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Elected(msgspec.Struct):
-    """What became of one partition: `error_code` is Kafka's, 0 for elected, 84 where it was not needed."""
+    """The outcome for one partition: `error_code` is Kafka's, 0 for elected, 84 where it was not needed."""
 
     topic_name: str
     partition_id: int
@@ -45,7 +45,7 @@ class Elected(msgspec.Struct):
 
 
 class ElectionResults(msgspec.Struct):
-    """What became of each partition; asked for all, only those that needed it are told of."""
+    """The outcome for each partition; asked for all, only those that needed it are listed."""
 
     data: list[Elected]
 

@@ -1,4 +1,4 @@
-"""What is here: for whoever opens the address without a path."""
+"""A welcome for a person who opens the address without a path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.admin.route import Call, Route
 
 
 class Index(msgspec.Struct):
-    """Where to go on: the document that tells of everything, and what is asked for most."""
+    """Links to the document that describes everything, and to what is asked for most."""
 
     name: str
     version: str

@@ -30,7 +30,7 @@ class NewLeader(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Leader(msgspec.Struct):
-    """Who leads a partition from now on."""
+    """The leader of a partition from now on."""
 
     topic: str
     partition: int
@@ -68,7 +68,7 @@ def _told(reply: BrokerDrain) -> Drain:
 
 
 async def move_leadership(call: Call) -> Leader:
-    """That it leads already is fine."""
+    """It may lead already."""
     topic, partition, leader = call.path["topic_name"], call.path["partition_id"], call.body.leader
     call.audit.update(topic=topic, partition=partition, leader=leader)
     await transfer_leadership(call.node.submit, topic, partition, leader)

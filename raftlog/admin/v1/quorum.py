@@ -21,7 +21,7 @@ LAG_MOST: Final = 1_000
 
 
 class QuorumMember(msgspec.Struct):
-    """One replica of the metadata log. What nobody knows is null.
+    """One replica of the metadata log. A value that nobody knows is null.
 
     `state`: "leads", "follows", "lags", "silent" or "unknown". `lag`: entries behind the leader.
     """

@@ -63,7 +63,8 @@ class DescribedId(msgspec.Struct):
 
 
 class Hanging(msgspec.Struct):
-    """What is open in a partition since `start_offset`. `last_ms`: when its producer wrote there last, by its clock.
+    """An open transaction in a partition since `start_offset`. `last_ms`: when its producer wrote there last, by its
+    clock.
 
     `last_sequence`: of what it wrote last, -1 for offsets of groups.
     """
@@ -90,7 +91,7 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StartOffset(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the transaction begins in the partition, as it is listed."""
+    """The offset where the transaction begins in the partition, as it is listed."""
 
     start_offset: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_OFFSET)]
 

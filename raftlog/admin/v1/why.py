@@ -39,7 +39,7 @@ class When(msgspec.Struct):
 
 
 class BrokerEvent(msgspec.Struct):
-    """What became of a broker, in one batch. `partitions_changed`: how many partitions that batch changed too."""
+    """The change of a broker in one batch. `partitions_changed`: how many partitions that batch changed too."""
 
     broker_id: int
     when: When
@@ -51,7 +51,7 @@ class BrokerEvent(msgspec.Struct):
 
 
 class PartitionEvent(msgspec.Struct):
-    """What became of a partition, in one batch. `brokers`: what became of the brokers concerned, in that batch too."""
+    """The change of a partition in one batch. `brokers`: what became of the brokers concerned, in that batch too."""
 
     when: When
     what: list[str]

@@ -97,7 +97,7 @@ class NewValue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Resource:
-    """Whose configs: a topic's, a broker's, a group's, or the default of all brokers."""
+    """The owner of configs: a topic, a broker, a group, or all brokers by default."""
 
     def __init__(self, call: Call, kind: int, name: str, *path: object) -> None:
         self.call = call

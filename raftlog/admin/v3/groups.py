@@ -290,7 +290,7 @@ def _consumer(call: Call, image: MetadataImage, group_id: str, member: Any) -> C
 
 
 async def list_assignments(call: Call) -> AssignmentList:
-    """What the member's own assignment says."""
+    """The member's own assignment."""
     image = image_of(call)
     group, _ = await _described(call)
     member = _member(call, group)

@@ -71,7 +71,7 @@ class ReplicaList(msgspec.Struct, kw_only=True):
 
 
 class Offsets(msgspec.Struct, kw_only=True):
-    """Where a partition begins and ends: `next_offset` is the first that a consumer cannot read yet."""
+    """The offsets where a partition begins and ends: `next_offset` is the first that a consumer cannot read yet."""
 
     kind: str = "KafkaPartitionOffset"
     metadata: ItemMetadata

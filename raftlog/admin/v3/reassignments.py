@@ -74,7 +74,7 @@ class Moves(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MoveResult(msgspec.Struct):
-    """What became of one: `error_code` is Kafka's, 0 for done."""
+    """The outcome for one: `error_code` is Kafka's, 0 for done."""
 
     topic_name: str
     partition_id: int
@@ -83,7 +83,7 @@ class MoveResult(msgspec.Struct):
 
 
 class MoveResults(msgspec.Struct):
-    """What became of each."""
+    """The outcome for each."""
 
     data: list[MoveResult]
 
@@ -95,7 +95,7 @@ async def list_reassignments(call: Call) -> ReassignmentList:
 
 
 async def list_topic_reassignments(call: Call) -> ReassignmentList:
-    """What is being moved of one topic."""
+    """The ongoing reassignments of one topic."""
     image = image_of(call)
     topic = topic_of(call, image).name
     return _page(call, image, _under_way(image, [topic]), "topics", topic, "partitions", "-")

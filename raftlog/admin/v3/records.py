@@ -1,8 +1,9 @@
 """Producing records over HTTP: a stream of JSON in, a delivery report for each out, in the same order.
 
-A record is reported as delivered once it is on disk on every in-sync replica (acks=all). What failed while it was under
-way is not sent again, since it may have been written. JSON is stored as it was written, without the spaces between: no
-number is read on the way, so that none loses a digit, and what a consumer's own reader makes of 1e400 is its affair.
+A record is reported as delivered once it is on disk on every in-sync replica (acks=all). A record that failed while
+it was under way is not sent again, since it may have been written. JSON is stored as it was written, without the
+spaces between: no number is read on the way, so that none loses a digit, and what a consumer's own reader makes of
+1e400 is its affair.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Size(msgspec.Struct):
 
 
 class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What became of one record. `error_code` 200: it is written, at `offset`."""
+    """The outcome for one record. `error_code` 200: it is written, at `offset`."""
 
     error_code: int
     message: str = ""
@@ -127,7 +128,7 @@ class Failure(msgspec.Struct):
 
 
 class BatchReport(msgspec.Struct):
-    """What became of each entry."""
+    """The outcome for each entry."""
 
     successes: list[Success]
     failures: list[Failure]
@@ -249,7 +250,7 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
 
 
 def _cleanup_policy(call: Call, topic: TopicState) -> Collection[str]:
-    """What this node knows of it: a keyless record is then its own fault, not that of all it would be sent with."""
+    """This node's knowledge of it: a keyless record is then its own fault, not that of all it would be sent with."""
     image = call.node.image()
     configs = image.config("topic", topic.name)
     return topic_config(call.node.config, image.config("broker", ""), configs).cleanup_policy

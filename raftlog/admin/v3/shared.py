@@ -1,4 +1,4 @@
-"""What the resources of v3 have in common: metadata of items and lists, pages, links."""
+"""Parts that the resources of v3 share: metadata of items and lists, pages, links."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class NewConfig(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewReplicas(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the replicas of one partition are to be; the first is preferred as leader."""
+    """The brokers on which the replicas of one partition are to be; the first is preferred as leader."""
 
     partition_id: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
     broker_ids: Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=1000)]

@@ -241,7 +241,7 @@ class TransactionSurvey:
         return found
 
     async def _known(self, producer_ids: Collection[int]) -> list[DescribedTransaction]:
-        """What coordinators know of transactions of these producers that have not ended."""
+        """The coordinators' state of transactions of these producers that have not ended."""
         if not producer_ids:
             return []
         listed = await self.all(producer_ids=producer_ids)

@@ -1,6 +1,6 @@
 """One leadership of one partition of a coordinators' topic: read it back, coordinate what lives in it, stand down.
 
-What the records mean is the subclass's business. Ordering law: nothing is answered before everything that the log held
+The subclass knows what the records mean. Ordering law: nothing is answered before everything that the log held
 when the leadership began is committed and read. From then on the coordinator alone writes to the partition, and the
 high watermark tells it what is committed.
 """
@@ -50,13 +50,13 @@ JOURNAL_ERRORS: Final[Mapping[type[KafkaError], type[KafkaError]]] = {
     NotLeaderOrFollower: NotCoordinator,
     UnknownTopicOrPartition: CoordinatorNotAvailable,
 }
-"""What a failed append means to whoever asked a coordinator; subclasses add to it."""
+"""The error that a failed append means to a coordinator's client; subclasses add to it."""
 
 log = get_logger(__name__)
 
 
 class Coordinating(Protocol):
-    """What every coordinator is told by its tenure."""
+    """The calls of a shard to its coordinator."""
 
     def committed(self, end_offset: int) -> None: ...
 
@@ -64,7 +64,7 @@ class Coordinating(Protocol):
 
 
 class Reading(Protocol):
-    """What takes in the records of a partition, batch by batch."""
+    """A reader that takes in the records of a partition, batch by batch."""
 
     skipped: int
 
@@ -80,7 +80,7 @@ class CoordinatorShard(Generic[C, R]):
     """Begins when the metadata makes this broker the leader. `coordinator` is there once it may be asked."""
 
     what: ClassVar[str]
-    """What is coordinated, in the names of log events."""
+    """The kind of coordinator, in the names of log events."""
     journal_errors: ClassVar[Mapping[type[KafkaError], type[KafkaError]]] = JOURNAL_ERRORS
 
     def __init__(

@@ -1,7 +1,7 @@
 """This broker's tenures in one coordinators' topic: one for each of its partitions that this broker leads.
 
 Follows the metadata (a leadership gained is read back, one lost is stood down), finds out which broker coordinates a
-key, and has the topic made when somebody asks for it first. What is coordinated is the caller's business.
+key, and has the topic made when somebody asks for it first. The caller knows what is coordinated.
 """
 
 from __future__ import annotations
@@ -140,8 +140,9 @@ class CoordinatorShards(Generic[T]):
     def check_loaded(self, *, wholly: bool = False) -> None:
         """Raises CoordinatorLoadInProgress while some partition is still read back.
 
-        What could not be read may stay so for ever: this broker does not coordinate that, and knows the others.
-        Whoever must know that something is nowhere wants it `wholly`: then it raises CoordinatorNotAvailable.
+        A partition that could not be read may stay so for ever: this broker does not coordinate it, and knows the
+        others. A caller that must know that something is nowhere asks `wholly`: then it raises
+        CoordinatorNotAvailable.
         """
         for each in self._tenures.values():
             if wholly and each.has_failed:
@@ -156,7 +157,7 @@ class CoordinatorShards(Generic[T]):
     ) -> asyncio.Future[Any]:
         """Return what a coordinator will answer; if `bounded`, CoordinatorNotAvailable if that takes too long.
 
-        That is offsets.commit.timeout.ms, or `within_s` where who asks does not wait as long. Who waits for other
+        The limit is offsets.commit.timeout.ms, or `within_s` where the client does not wait as long. A wait for other
         members of a group is not bounded: the rebalance has its own clock.
         """
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """This broker's transaction coordinators: one for each partition of `__transaction_state` that it leads.
 
-Handlers stand on this; it knows no wire. What an outcome means to partitions is the marker sender's duty.
+Handlers stand on this; it knows no wire. The marker sender tells partitions about outcomes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TransactionCoordinators:
         self._tenures = CoordinatorShards(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
         self.markers = MarkerSender(broker, self._markers_written)
         self.ended = OutcomeCounts()
-        """What came to an end here; for the metrics."""
+        """The transactions that ended here; for the metrics."""
         self._awaiting: dict[str, list[asyncio.Future[None]]] = {}
         """By transactional id, the requests that wait for its markers."""
         self._timer: asyncio.TimerHandle | None = None

@@ -62,8 +62,9 @@ Told = tuple[Outcome, list[TopicPartition]]
 
 
 class Lane(NamedTuple):
-    """Where what is to be told waits, with a connection of its own to a leader: partitions that could not commit in
-    time hold up only each other."""
+    """A queue of markers with a connection of its own to a leader: partitions that could not commit in time hold up
+    only each other.
+    """
 
     leader: int
     is_slow: bool = False
@@ -112,7 +113,7 @@ class MarkerSender:
             self._route(outcome, partitions)
 
     def _wait_for_metadata(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
-        """A leader comes with the metadata. That a partition was deleted, time tells."""
+        """A leader comes with the metadata. The next metadata image tells that a partition was deleted."""
         self._leaderless.setdefault(outcome, []).extend(partitions)
         if self._look_at is None:
             self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)

@@ -1,7 +1,7 @@
 """Have a transaction's coordinator confirm that partitions of this broker are part of it, or add them (KIP-890).
 
 Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For the
-others the coordinator only looks. What it answers is translated to what a producer of that age knows how to take.
+others the coordinator only looks. Its answer is translated to what a producer of that age knows how to take.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ log = get_logger(__name__)
 
 
 class Dialect(Enum):
-    """What a client's version of an API understands of KIP-890."""
+    """The level of KIP-890 that a client's version of an API understands."""
 
     OLD = "knows INVALID_TXN_STATE"
     ABORTABLE = "knows TRANSACTION_ABORTABLE"
@@ -78,7 +78,7 @@ class Dialect(Enum):
 
 
 class Writer(NamedTuple):
-    """Who says to write in the transaction of which id."""
+    """The producer that claims to write in the transaction of an id."""
 
     transactional_id: str
     producer_id: int
@@ -122,7 +122,7 @@ class Asked(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Where what is to be asked waits, with a connection of its own to a coordinator."""
+    """A queue of questions with a connection of its own to a coordinator."""
 
     coordinator: int
     is_slow: bool
@@ -131,8 +131,8 @@ class Lane(NamedTuple):
 class Confirmations:
     """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
 
-    What a coordinator could not have committed in time is asked again and again by its producers, so ids whose
-    partition was late the last time go by the slow lane.
+    A coordinator that could not commit in time is asked again and again by its producers, so ids whose partition was
+    late the last time go by the slow lane.
     """
 
     def __init__(self, broker: BrokerContext) -> None:
@@ -245,7 +245,7 @@ def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _codes(result: Any, places: list[TopicPartition]) -> Codes:
-    """Whatever the coordinator says nothing of, it has not confirmed."""
+    """A coordinator that says nothing of a partition has not confirmed it."""
     codes = dict.fromkeys(places, Network.code)
     for topic in result.topic_results:
         for each in topic.results_by_partition:
@@ -294,7 +294,9 @@ class Question(NamedTuple):
 
 
 class Questions:
-    """What one produce request has to have confirmed before it is appended. False if that is nothing."""
+    """The partitions of one produce request that have to be confirmed before it is appended. False if that is
+    nothing.
+    """
 
     __slots__ = ("_asked", "_broker", "_transactional_id")
 

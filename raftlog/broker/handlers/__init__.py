@@ -7,7 +7,7 @@
 `message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response:
 `error_response` if the module has it (it may be a coroutine), else the response's error_code field if it has one.
 
-What a request asks for holds the event loop for a few milliseconds at a time. `broker.request_limits` says how many
+A request holds the event loop for a few milliseconds at a time. `broker.request_limits` says how many
 parts it may have. A handler whose row there is IN_TURNS goes through the parts in turns (`broker.turns`), and answers a
 part that is named twice once. A handler that answers more for a part than the part took to ask bounds the whole answer.
 `tests/broker/handlers/test_large_requests.py` asks all APIs for very much.

@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit have in common: how much one may commit, and an answer of one code each."""
+"""The parts that OffsetCommit and TxnOffsetCommit share: how much one may commit, and a response of one code each."""
 
 from __future__ import annotations
 

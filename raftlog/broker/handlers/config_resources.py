@@ -1,4 +1,4 @@
-"""What the config APIs share: resource types of the wire, and the answer to an alteration."""
+"""The parts that the config APIs share: resource types of the wire, and the response to an alteration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Resource(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of altering one resource."""
+    """The outcome of altering one resource."""
 
     error_code: int = 0
     error_message: str | None = None

@@ -40,7 +40,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 class Deletion:
-    """What is to be deleted of one partition, and how far that has come."""
+    """The deletion of records of one partition, and how far it has come."""
 
     def __init__(self, broker: BrokerContext, topic: str, wanted: Any) -> None:
         self.index: int = wanted.partition_index

@@ -62,7 +62,7 @@ async def _describe(broker: BrokerContext, request: RequestContext, group_id: st
 
 
 async def _members(make: Any, group: Group, pace: Pace) -> tuple[Any, ...]:
-    """What members read is told of a stable group only: before, it is not decided."""
+    """The members' topics are shown of a stable group only: before, they are not decided."""
     is_stable = group.state == STABLE
     members = []
     for each in group.membership.members.values():

@@ -526,7 +526,7 @@ class PendingFetch(Slot):
                 traffic.replica_bytes_out += len(read.records)
 
     def _count_throttled(self) -> None:
-        """What goes to throttled replicas counts, in sync or not."""
+        """Records for throttled replicas count, in sync or not."""
         replicas = self.connection.server.broker.replicas
         for entry in self.session.ready:
             if entry.partition is None or entry.read is None or not entry.read.records:

@@ -1,4 +1,4 @@
-"""What a fetch answers: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
+"""The response of a fetch: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _as_fetched = tuple.__new__
 
 
 class Answer(NamedTuple):
-    """What is told of a session, ready to be encoded."""
+    """The partitions of a session's response, ready to be encoded."""
 
     topics: dict[TopicKey, list[FetchedPartition]]
     session_id: int
@@ -40,7 +40,9 @@ class Answer(NamedTuple):
 
 
 def tell(connection: Connection, version: int, session: FetchSession, *, full: bool) -> Answer:
-    """Tell of all partitions, or (`full` false) of those with news. Who had records goes to the queue's end."""
+    """Tell of all partitions, or (`full` false) of those with news. A partition that had records goes to the queue's
+    end.
+    """
     told = _tell_all(session) if full else _tell_news(session)
     topics: dict[TopicKey, list[FetchedPartition]] = {}
     leaders: set[int] = set()
@@ -93,7 +95,9 @@ def _tell_news(session: FetchSession) -> Sequence[Entry]:
 
 
 def _end_turn(session: FetchSession, entry: Entry) -> None:
-    """Who is dry leaves the queue, who got records goes to its end, whose records did not fit keeps its place."""
+    """A dry partition leaves the queue, one that got records goes to its end, one whose records did not fit keeps its
+    place.
+    """
     assert entry.read is not None
     if entry.dry:
         session.ready.pop(entry, None)

@@ -15,7 +15,7 @@ API_KEY: Final = ApiKey.LEAVE_GROUP
 
 FIRST_BATCHED_VERSION: Final = 3
 MEMBERS_OWN: Final = (UnknownMemberId, FencedInstanceId)
-"""What is wrong with one member; the rest concerns the request."""
+"""The error of one member; other errors concern the request."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:

@@ -42,7 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
-    """Whoever does not coordinate the group says only that: its metadata may be too old to know the topic."""
+    """A broker that does not coordinate the group says only that: its metadata may be too old to know the topic."""
     broker.groups.check(message.group_id)
     check_size(message)
     codes: dict[Place, int] = {}
@@ -69,8 +69,8 @@ async def _commits(
 ) -> dict[Place, OffsetCommit]:
     """Return what can be committed, by place; what cannot gets its code.
 
-    Who commits again meanwhile comes after: a connection's requests are dealt with one by one. That a topic is deleted
-    meanwhile, who records them sees by its id.
+    A client that commits again meanwhile comes after: a connection's requests are handled one by one. The record's
+    writer sees by the topic's id that a topic was deleted meanwhile.
     """
     pace = Pace(broker.env)
     commits: dict[Place, OffsetCommit] = {}

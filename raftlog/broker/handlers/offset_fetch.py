@@ -1,6 +1,6 @@
 """OffsetFetch 1-10: what a group committed; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
 
-Who requires stable offsets (KIP-447) is told to come again where an open transaction may still move one.
+A client that requires stable offsets (KIP-447) is told to come again where an open transaction may still move one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> tuple[Any, ...]:
-    """Who asks for the same twice is told once."""
+    """A group or topic that is named twice is answered once."""
     make = response_builders(API_KEY, request.api_version)
     groups, told, pace = [], 0, Pace(broker.env)
     seen: set[Any] = set()
@@ -106,7 +106,7 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
 
 
 class Rows:
-    """What is told of one group's offsets, as it is at one time, however many turns that takes."""
+    """The offsets of one group as they are at one time, however many turns the response takes."""
 
     def __init__(self, group: Group, pace: Pace, *, stable: bool) -> None:
         self._group = group

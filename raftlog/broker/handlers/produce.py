@@ -63,14 +63,15 @@ NOTHING: Final = -1
 
 BATCHES_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""What is appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then, and a
-millisecond for a megabyte."""
+"""The bytes that are appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then,
+and a millisecond for a megabyte.
+"""
 
 DONE: Final = object()
 """Told by an iterator that has ended."""
 
 ATTRIBUTES_BYTE: Final = 22
-"""Where the low byte of a batch's attributes lies (KIP-98)."""
+"""The position of the low byte of a batch's attributes (KIP-98)."""
 
 TRANSACTIONAL_BIT: Final = 0x10
 ZSTD: Final = 4
@@ -107,7 +108,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
 
 
 def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
-    """What makes the whole request unacceptable."""
+    """The error that makes the whole request unacceptable."""
     if header.api_version < FIRST_HANDLED_VERSION:
         return UnsupportedVersion()
     if not ALL_ACKS <= request.acks <= 1:
@@ -150,7 +151,7 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
 
 
 class Place(NamedTuple):
-    """Where the result of a batch stands, and up to which offset it waits to be committed."""
+    """The position of a batch's result, and the offset up to which it waits to be committed."""
 
     topic: TopicKey
     results: list[ProducedPartition]
@@ -222,7 +223,7 @@ class PendingProduce(Slot):
         self.topics: list[tuple[TopicKey, list[ProducedPartition]]] = []
         self._wanted = request
         self._open: dict[Partition, Place] = {}
-        """What is not committed."""
+        """The batches that are not committed."""
         self.unlooked: dict[tuple[TopicKey, int], Unlooked] = {}
         """Batches whose records cannot be walked in one go."""
         self._leaders: set[int] = set()
@@ -233,7 +234,7 @@ class PendingProduce(Slot):
         self._no_memory: KafkaError | None = None
         """Why what is left is refused, if there was no memory to keep it for later."""
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
-        """What was not appended because its transaction was not confirmed, and why."""
+        """The batches that were not appended because their transaction was not confirmed, and why."""
 
     def begin_verification(self) -> bool:
         """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""

@@ -70,8 +70,8 @@ class BrokerLinks:
     ) -> Any:
         """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
 
-        This broker itself is asked without a connection; it may raise what its handler raises. What was asked on the
-        connection for what `is_slow` and is not answered may be heard until something else is asked on that one.
+        This broker itself is asked without a connection; it may raise what its handler raises. A request on the
+        connection for what `is_slow` that is not answered may be heard until something else is asked on that one.
         Nothing but a KafkaError is raised, whatever the other broker says and wherever a handler of ours fails.
         """
         lane = broker_id, api_key, is_slow

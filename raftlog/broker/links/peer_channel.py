@@ -4,7 +4,7 @@ A frame is a view of the receive buffer, valid only during the call that gets it
 right there, without a copy. Memory is bounded by the largest frame allowed, follows what arrived of it, and what a
 burst needed is given back. Only short frames are taken until the other end has proved to be a broker (`adopt`).
 
-What fails over the other broker's bytes costs this connection only. Nothing is written to a transport that has closed,
+A failure over the other broker's bytes costs this connection only. Nothing is written to a transport that has closed,
 which some loops do without telling.
 """
 

@@ -2,7 +2,7 @@
 
 A dead process refuses at once; a machine that is gone stays silent; for a process that stands still, or is only slow,
 its kernel accepts, but no answer comes; a live one answers.
-What answers in another protocol is somebody else at what is no longer the broker's address.
+A peer that answers in another protocol is somebody else at what is no longer the broker's address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """A whole frame: length, api key 18, version 0, correlation id 0, null client id."""
 
 _CORRELATION_ID = bytes(4)
-"""What follows the length of a response."""
+"""The bytes after the length of a response."""
 
 
 async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult:

@@ -1,4 +1,5 @@
-"""Who may connect: places for clients, places that only brokers get, and a hall where a broker can prove to be one.
+"""Admission of connections: places for clients, places that only brokers get, and a hall where a broker can prove to
+be one.
 
 Every new connection is a stranger. Strangers have at most max.connections places, fewer where the process may open
 fewer files or has less memory, and max.connections.per.ip of them from one address. A broker that proves the cluster
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
 
 CONNECTION_BYTES: Final = 4 * 1024
-"""What an idle connection costs at most, in our memory and the transport's; half of it was measured."""
+"""The cost of an idle connection at most, in our memory and the transport's; half of it was measured."""
 
 HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3

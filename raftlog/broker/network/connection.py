@@ -6,7 +6,7 @@ that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response beyond `AN
 together (`request_memory.py`, and the account of `outbox.py`). Past a limit the connection stops handling frames, then
 stops reading; `watch.py` ends it if nothing moves.
 
-What fails in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
+An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     @property
     def broker_id(self) -> int | None:
-        """Whose rights the requests of this connection have; None: a client's."""
+        """The broker whose rights the requests of this connection have; None: a client's."""
         return None if self.peer is None or self.lane == ADMIN_HELLO else self.peer.broker_id
 
     def lasting(self, part: memoryview) -> memoryview:

@@ -1,4 +1,4 @@
-"""What a broker's listeners count. Plain integers that only grow, but for `open_connections`."""
+"""The counts of a broker's listeners. Plain integers that only grow, but for `open_connections`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SLACK: Final = 64
 
 
 class Waiter(Protocol):
-    """What waits until a deadline, for a connection. If it fails, that one is closed; no other deadline is missed."""
+    """A waiter until a deadline, for a connection. If it fails, that one is closed; no other deadline is missed."""
 
     @property
     def connection(self) -> Guard: ...

@@ -1,7 +1,7 @@
 """Frees what connections hold that make no progress: frames that never end, answers that nobody takes.
 
-A look a second, only while some connection holds something. What counts is bytes against time, so a large frame may
-take as long as it needs. Time is counted in looks, so a pause of our own loop is held against nobody.
+A look a second, only while some connection holds something. Bytes are counted against time, so a large frame may take
+as long as it needs. Time is counted in looks, so a pause of our own loop is held against nobody.
 
 | who | must move | may fall behind by |
 |---|---|---|
@@ -11,8 +11,8 @@ take as long as it needs. Time is counted in looks, so a pause of our own loop i
 | the first, with a grant for which others wait | HOLDING_UP_BYTES each second | PRESSED_S |
 | any answer, where half of answers' memory is used | PRESSED_BYTES each second | PRESSED_S |
 
-In the last case those with the most bytes go first, until no more than half is used. What a connection that was closed
-was still to send leaves within FAREWELL_LOOKS seconds.
+In the last case those with the most bytes go first, until no more than half is used. A connection that was closed
+sends the rest within FAREWELL_LOOKS seconds.
 """
 
 from __future__ import annotations

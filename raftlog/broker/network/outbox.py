@@ -1,4 +1,4 @@
-"""What leaves one connection: given to its transport in pieces, and counted as long as it waits.
+"""The outgoing bytes of one connection: given to its transport in pieces, and counted as long as they wait.
 
 Ordering law: buffers leave in the order in which they are sent. The transport is given the next piece only once the
 kernel has taken the one before, so that memory is free as soon as its bytes have left, whatever the transport copies.

@@ -32,7 +32,7 @@ SMALL_RESTS_SHARE: Final = 8
 """Rests up to the first get one such part of the account beyond it, where it has no room."""
 
 LARGE_BYTES: Final = 1 << 20
-"""What has arrived of a frame lies in a mapping of its own from here on."""
+"""The part of a frame that has arrived lies in a mapping of its own from here on."""
 
 
 class Rest:
@@ -96,11 +96,11 @@ class RequestMemory:
         self._account = account
         self.workspace = memoryview(bytearray(WINDOW_BYTES))
         self.window = self.workspace
-        """What a connection without a grant receives into: the workspace, or a part of it."""
+        """The buffer of a connection without a grant: the workspace, or a part of it."""
         self._promised = 0
         """Of all grants, what has not arrived."""
         self._small: dict[Reader, int] = {}
-        """Who has a grant in the room for small rests, and of how many bytes."""
+        """The connections that have a grant in the room for small rests, and of how many bytes."""
         self._small_bytes = 0
         self._waiting: dict[Reader, int] = {}
         """With the number of its place in the queue."""

@@ -114,7 +114,7 @@ class BrokerServer:
         """One batch at a time is decompressed to walk its records."""
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
-        """Where the listeners really listen, once started; port 0 is resolved."""
+        """The addresses on which the listeners listen, once started; port 0 is resolved."""
         self._peers: dict[tuple[int, int], Connection] = {}
         """By broker and by what the connection is for."""
         self._servers: list[asyncio.Server] = []
@@ -218,9 +218,9 @@ class BrokerServer:
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
         """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
 
-        Who gave a connection up may still be heard on it, later than on the next: the kernel sends what it has taken.
-        A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a marker
-        ends a transaction that began since.
+        A client that gave a connection up may still be heard on it, later than on the next: the kernel sends what it
+        has taken. A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a
+        marker ends a transaction that began since.
         """
         if lane == ADMIN_HELLO:
             self.admission.prove(connection)

@@ -1,7 +1,7 @@
 """Runs the cleanings of compacted logs beside everything else: which log is next, and who has the loop meanwhile.
 
-What a cleaning keeps is the storage room's; here is only when it runs, and how it ends. A log whose cleaning fails, for
-whatever reason, is named as uncleanable and tried again later; the others go on.
+The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. A log whose
+cleaning fails, for whatever reason, is named as uncleanable and tried again later; the others go on.
 """
 
 from __future__ import annotations

@@ -54,10 +54,10 @@ Key = tuple[UUID, int]
 
 
 class Peers(Protocol):
-    """What a fetcher asks of its broker."""
+    """The questions of a fetcher to its broker."""
 
     quota: Quota
-    """What throttled replicas may fetch as long as they catch up."""
+    """The rate at which throttled replicas may fetch as long as they catch up."""
 
     def broker_epoch(self) -> int: ...
 
@@ -98,7 +98,7 @@ class Followed:
 
 @dataclass(slots=True)
 class _Session:
-    """Where the session with the leader stands; epoch 0 begins one."""
+    """The epoch of the session with the leader; 0 begins one."""
 
     session_id: int = 0
     epoch: int = 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 2.0
 """Seconds to connect to a leader and prove who we are."""
 RESPONSE_OVERHEAD_BYTES = 1 << 20
-"""What a fetch response may hold besides records."""
+"""The bytes that a fetch response may hold besides records."""
 
 
 class Peers:
@@ -55,7 +55,7 @@ class Peers:
             + RESPONSE_OVERHEAD_BYTES
         )
         self.quota = Quota(loop.time)
-        """What replicas here may fetch as long as they catch up and are throttled."""
+        """The rate at which replicas here may fetch as long as they catch up and are throttled."""
         self.nonce = env.unguessable.randbytes
         """Source of the handshake's nonces."""
         self.on_leader_lost: Callable[[int], None] = _ignore

@@ -5,8 +5,8 @@ a busy disk gathers more per sync. A leader's round lets the loop send to the fo
 same time; a follower's, which others wait for, need not wait.
 
 While recent rounds were far below a millisecond they run on the loop (a thread would cost more than the sync);
-otherwise on a few threads, whose end reaches the loop as one call. What threads measure includes their wait for the
-interpreter, so after a while a round is tried on the loop again. A disk that turns slow holds the loop for one sync.
+otherwise on a few threads, whose end reaches the loop as one call. Threads measure their wait for the interpreter as
+well, so after a while a round is tried on the loop again. A disk that turns slow holds the loop for one sync.
 
 Ordering law: `partition.note_flushed` is called after the sync returned, never before; a failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline.

@@ -1,4 +1,4 @@
-"""What a broker does with its replicas from time to time: checkpoints, retention, lagging followers, old producers.
+"""A broker's recurring work on its replicas: checkpoints, retention, lagging followers, old producers.
 
 Each chore has its own interval, read anew each time, and never overlaps itself. Work on many logs yields to the loop
 after each. A disk error goes to the volume it came from and stops no other chore; whatever else fails for one log is
@@ -51,7 +51,7 @@ class Housekeeping:
         self._replicas = replicas
         self._env = replicas.env
         self.failures = Failures()
-        """What could not be done for single logs."""
+        """The work that failed for single logs."""
         self.compaction = Compaction(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
         self._written: dict[Volume, dict[TopicPartition, int]] = {}

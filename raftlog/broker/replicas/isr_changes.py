@@ -81,7 +81,7 @@ class IsrChanges:
         return taken
 
     async def _send_surely(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
-        """Whatever goes wrong, no proposal is forgotten: its partition's ISR could never change again."""
+        """No proposal is forgotten, whatever goes wrong: its partition's ISR could never change again."""
         try:
             return await self._send(changes)
         except Exception:

@@ -117,7 +117,7 @@ class Replicas:
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = Quota(loop.time), Quota(loop.time)
-        """What replicas that are throttled may fetch: from leaders here, and to replicas here."""
+        """The rates of throttled replicas: from leaders here, and to replicas here."""
         self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
         self.peers.quota = self.fetched
         self._throttle(EMPTY_IMAGE)

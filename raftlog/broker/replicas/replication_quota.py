@@ -1,8 +1,8 @@
 """Replication that is held back so that clients keep their share: KIP-73, the quotas of leaders and followers.
 
 Only a replica that its topic lists is throttled, and only while it is not in sync: a throttle that held up the ISR
-would hold up producers. What listed replicas fetch counts, in sync or not, as in Apache Kafka. Knows neither configs
-nor connections: it is asked before a read and told afterwards.
+would hold up producers. The bytes that listed replicas fetch count, in sync or not, as in Apache Kafka. Knows neither
+configs nor connections: it is asked before a read and told afterwards.
 """
 
 from __future__ import annotations

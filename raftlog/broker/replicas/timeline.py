@@ -1,7 +1,8 @@
 """The operator's timeline of partitions: what happened to one is a line, what happened to many at once is one line too.
 
 A failover touches thousands of partitions in one loop iteration; a line for each would bury the rest, and cost more
-than the failover. What needs a person (EVENT_LEVELS) is said at once and one by one, since it may be the last word.
+than the failover. An event that needs a person (EVENT_LEVELS) is logged at once and one by one, since it may be the
+last word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each member shall have: the server-side assignors of KIP-848, as functions of values.
+"""The server-side assignors of KIP-848, as functions of values: the partitions that each member shall have.
 
 Laws: every partition of a topic that somebody reads has exactly one member, which reads that topic. `uniform` balances
 (where all read the same topics, nobody has two more than another) and moves no more than that takes; `range` gives each
@@ -28,7 +28,7 @@ MIN_IMBALANCE: Final = 2
 
 
 class MemberSubscription(NamedTuple):
-    """What an assignor knows of a member: the topics it reads by name, what it was to have so far, its static id."""
+    """An assignor's view of a member: the topics it reads by name, what it was to have so far, its static id."""
 
     topics: frozenset[str]
     before: Partitions = NO_PARTITIONS
@@ -36,7 +36,7 @@ class MemberSubscription(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """What an assignor knows of a topic: its id, and its number of partitions."""
+    """An assignor's view of a topic: its id, and its number of partitions."""
 
     topic_id: UUID
     partitions: int
@@ -106,7 +106,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": 
 
 
 class _Readers:
-    """Who reads which topic: for each a number in which every member has a bit, the first of `order` the lowest.
+    """The readers of each topic: a number in which every member has a bit, the first of `order` the lowest.
 
     Also where all members read something else, what is gone through in Python is only what a member reads or does not
     read, whichever is less.
@@ -186,7 +186,7 @@ class _Sizes:
 
 
 def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> GroupAssignment:
-    """What each member may keep: of topics that it reads, that exist, and that nobody named before it.
+    """The partitions that each member may keep: of topics that it reads, that exist, and that nobody named before it.
 
     Most may keep all, and that very value: there may be a thousand of them.
     """

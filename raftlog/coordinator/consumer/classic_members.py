@@ -140,7 +140,7 @@ def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
 
 
 def sync_result(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> SyncGroupResult:
-    """What a member is told that it has. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration,
+    """The partitions that a member is told it has. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration,
     InconsistentGroupProtocol, RebalanceInProgress.
     """
     member_id = find_member(state, request.member)

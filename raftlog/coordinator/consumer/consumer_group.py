@@ -81,7 +81,7 @@ ENDS_SHARE: Final = 16
 """Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
 
 RESOLVED_SHARE: Final = 2
-"""What expressions match takes so small a part of a batch: the rest is for targets."""
+"""The matches of expressions take so small a part of a batch: the rest is for targets."""
 
 TOO_MUCH: Final = (
     f"a group reads {MAX_SUBSCRIBED_TOPICS} topics at most, and what its members are assigned fits into a batch of the"
@@ -121,7 +121,7 @@ class ConsumerGroup:
         self._refused: frozenset[str] = frozenset()
         """Those that match too much. Their members were let in before that was known, and never had anything of it."""
         self._draft: DecisionBuilder | None = None
-        """What was decided last; None if the request was refused, which is no sign of life."""
+        """The last decision; None if the request was refused, which is no sign of life."""
         self._too_large: tuple[int, int, DecisionScope] | None = None
         """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
         self._unheard: set[str] = set()
@@ -130,7 +130,7 @@ class ConsumerGroup:
         """
         self._weights = SubscriptionBytes()
         self.member_protocols: ProtocolsByMember = {}
-        """What the members offered, once it is a classic group."""
+        """The protocols that the members offered, once it is a classic group."""
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class ConsumerGroup:
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
-        """What readers are told: just what is recorded."""
+        """The view of readers: just what is recorded."""
         return group
 
     def on_loaded(self, now: float) -> None:

@@ -37,7 +37,7 @@ class MemberState(IntEnum):
 
 
 class ClassicProtocols(msgspec.Struct, frozen=True):
-    """What a member of the classic protocol offers, best first: (name, subscription)."""
+    """The protocols that a classic member offers, best first: (name, subscription)."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -58,7 +58,7 @@ class MemberMetadata(msgspec.Struct, frozen=True):
 
 
 class CurrentAssignment(msgspec.Struct, frozen=True):
-    """What a member has: `assigned` it may read, `revoking` it was told to give up and nobody else has yet.
+    """A member's current assignment: `assigned` it may read, `revoking` it was told to give up and nobody else has yet.
 
     `epoch` is what it must say in requests, `previous_epoch` what it says if our last answer was lost.
     """
@@ -105,7 +105,7 @@ class TargetAssignmentEpochChanged(msgspec.Struct, frozen=True):
 
 
 class TargetAssignmentChanged(msgspec.Struct, frozen=True):
-    """What a member shall have."""
+    """A member's target assignment."""
 
     group_id: str
     member_id: str
@@ -135,7 +135,7 @@ ConsumerRecord = (
 
 
 Subscriptions = Mapping[tuple[tuple[str, ...], str | None], frozenset[str]]
-"""What is read by who names these topics and this expression."""
+"""The topics of a subscription by names and an expression."""
 
 
 class ConsumerMembership(msgspec.Struct, frozen=True):
@@ -180,18 +180,18 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
         return next((each for each, it in self.members.items() if it.instance_id == instance_id), None)
 
     def topics_of(self, subscriber: MemberMetadata) -> frozenset[str]:
-        """What a member reads, whether named or matched; of what was not resolved yet, nothing."""
+        """The topics of a member, whether named or matched; of an expression that was not resolved yet, none."""
         resolved = self.regexes.get(subscriber.regex) if subscriber.regex else None
         named = frozenset(subscriber.topics)
         return named if resolved is None else named.union(resolved.topics)
 
     def subscriptions(self) -> Subscriptions:
-        """What members read. Most read the same."""
+        """The topics that members read. Most read the same."""
         alike = {(it.topics, it.regex): it for it in self.members.values()}
         return {each: self.topics_of(it) for each, it in alike.items()}
 
     def subscribed_topics(self) -> frozenset[str]:
-        """What any of the members reads."""
+        """The topics that any of the members reads."""
         return frozenset().union(*self.subscriptions().values())
 
 

@@ -1,6 +1,7 @@
 """A decision about a consumer group in the making: records, and the group as it will be after them.
 
-What a member's change leads to is here for every protocol it may speak: a new epoch, new targets, its own next step.
+The consequences of a member's change are here for every protocol it may speak: a new epoch, new targets, its own next
+step.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class DecisionScope(IntEnum):
 
     ALL = 0
     STEPS_LATER = 1
-    """Who is in takes its next step with its next heartbeat, if targets are computed with this one."""
+    """A member that is in takes its next step with its next heartbeat, if targets are computed with this one."""
     TARGETS_LATER = 2
-    """What expressions match now is noted; targets are computed for it with the next heartbeat."""
+    """The matches of expressions are noted now; targets are computed for them with the next heartbeat."""
     KNOWN_TOPICS = 3
     """Regular expressions match what they matched before; of those that nobody had one is looked at."""
     NO_TARGETS = 4
@@ -68,7 +69,7 @@ class TooManySubscribedTopics(Exception):
 
 
 class DecisionContext(msgspec.Struct, frozen=True):
-    """What a decision stands on beside the group: the topics there are, the rules of this broker, the time."""
+    """The surroundings of a decision beside the group: the topics there are, the rules of this broker, the time."""
 
     image: MetadataImage
     topics: TopicRegexResolver
@@ -281,7 +282,9 @@ class DecisionBuilder:
         return members, {each.name: TopicMetadata(each.topic_id, len(each.partitions)) for each in offered}
 
     def _read(self) -> tuple[Subscriptions, frozenset[str]]:
-        """What members read, and what that is together. Looked at once: it may be hundreds of thousands of names."""
+        """The topics that members read, and their size together. Looked at once: it may be hundreds of thousands of
+        names.
+        """
         state, known = self.state, self._read_before
         if known is None or known[0] is not state.members or known[1] is not state.regexes:
             subscriptions = state.subscriptions()

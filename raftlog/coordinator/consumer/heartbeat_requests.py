@@ -1,4 +1,4 @@
-"""What members of the consumer protocol ask, and what they are told. Values only; failures are KafkaErrors."""
+"""The requests of members of the consumer protocol, and the responses. Values only; failures are KafkaErrors."""
 
 from __future__ import annotations
 

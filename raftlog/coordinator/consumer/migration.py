@@ -77,7 +77,7 @@ def upgrade_to_consumer(
 
 
 def _present(group: Group, shown: Group) -> Mapping[str, Member]:
-    """Who was in the last generation, and has not left since; or a static member's next life has come instead."""
+    """The members of the last generation that have not left since, or that a static member's next life has replaced."""
     now = shown.membership.members
     instances = {each.group_instance_id for each in now.values()} - {None}
     return {
@@ -125,7 +125,7 @@ def _converted(
 def _read(
     group: Group, member: Member, offered: Protocols | None
 ) -> tuple[Protocols, Subscription, PartitionsByTopic]:
-    """What a member offers, says of itself, and was assigned. Raises GroupIdNotFound."""
+    """A member's protocols, its metadata, and its assignment. Raises GroupIdNotFound."""
     protocols = offered or ((group.membership.protocol or "", member.subscription),)
     subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
     if subscription is None or assignment is None:
@@ -134,7 +134,8 @@ def _read(
 
 
 def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> CurrentAssignment:
-    """What a classic member begins with. `gives_up`: what it had when it joined, and nobody was assigned since.
+    """The state with which a classic member begins. `gives_up`: what it had when it joined, and nobody was assigned
+    since.
 
     So leaders of the cooperative protocol take partitions away: it may still be giving them up, and will join again.
     """
@@ -154,7 +155,7 @@ def downgrade_to_classic(
     """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays.
 
     It counts on from `generation`, the epoch before the last consumer member went: who is in that one is told to join
-    again, and keeps what it has meanwhile. That nobody leads it says to every coordinator that it has to rebalance.
+    again, and keeps what it has meanwhile. The missing leader tells every coordinator that it has to rebalance.
 
     It stays where all its members together would not fit into the one record of a classic generation.
     """
@@ -191,5 +192,5 @@ def _in_hands(current: CurrentAssignment) -> Partitions:
 
 
 def classic_protocols(state: ConsumerMembership) -> ProtocolsByMember:
-    """What those members offer that speak the classic protocol."""
+    """The protocols of those members that speak the classic protocol."""
     return {each: it.classic.protocols for each, it in state.members.items() if it.classic is not None}

@@ -80,7 +80,7 @@ def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
 
 
 def rejoined(current: CurrentAssignment) -> CurrentAssignment:
-    """What a member has that came back without anything: the epochs begin anew, its partitions wait for it."""
+    """The assignment of a member that came back without anything: the epochs begin anew, its partitions wait for it."""
     return msgspec.structs.replace(current, epoch=0, previous_epoch=0)
 
 

@@ -1,4 +1,4 @@
-"""What the members of a consumer group say of themselves takes memory, in each coordinator and each look at the group.
+"""The subscriptions of a consumer group's members take memory, in each coordinator and each look at the group.
 
 A classic group is bounded by its one record. Here each member has a record of its own, so it is this that bounds all of
 them together. Kept as a sum: a heartbeat costs what it changes.
@@ -15,7 +15,7 @@ MAX_SUBSCRIPTION_BYTES: Final = 64 * 1024 * 1024
 """For all members of a group together, about half a million names of topics."""
 
 NAME_BYTES: Final = 60
-"""What a name takes beside its characters."""
+"""The memory of a name beside its characters."""
 
 Members = Mapping[str, MemberMetadata]
 

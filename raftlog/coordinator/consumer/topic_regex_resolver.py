@@ -2,8 +2,8 @@
 
 Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it
 is asked for, all that is asked for together within one budget; the rest waits in a queue, and is looked at slice by
-slice as `run_slice` is called. Until that is done nobody is told anything about it. What was found for somebody who
-waits is kept until that is asked for, so everybody who waits is served at some time, however many there are.
+slice as `run_slice` is called. Until that is done nobody is told anything about it. A result that somebody waits for
+is kept until that is asked for, so everybody who waits is served at some time, however many there are.
 
 Internal topics match like any other, as in Apache Kafka: only rights keep a topic from a group's members.
 
@@ -29,10 +29,10 @@ MAX_CACHED_REGEXES: Final = 100
 """Expressions of which is remembered what they match: each may match all names."""
 
 MAX_QUEUED_REGEXES: Final = 1_000
-"""Expressions that wait for their look. Who comes with one more asks again later."""
+"""Expressions that wait for their look. A member that comes with one more asks again later."""
 
 KEPT_S: Final = 30.0
-"""What nobody asks for any longer is kept for so long, some heartbeats."""
+"""A result that nobody asks for any longer is kept for so long, some heartbeats."""
 
 
 class _Look:
@@ -83,7 +83,7 @@ class _Look:
 
 
 class TopicRegexResolver:
-    """What expressions match is remembered: when topics come and go, only the new names are looked at."""
+    """The matches of expressions are remembered: when topics come and go, only the new names are looked at."""
 
     def __init__(self, image: Callable[[], MetadataImage]) -> None:
         self.image = image
@@ -92,7 +92,7 @@ class TopicRegexResolver:
         self._offset = -1
         self._names: frozenset[str] = frozenset()
         self._looks: OrderedDict[str, _Look] = OrderedDict()
-        """What was asked for last is last."""
+        """The expression that was asked for last is last."""
         self._queue: dict[str, None] = {}
         """A look is begun when its turn has come: until then it takes no more than its expression."""
         self._at_once_at = 0.0

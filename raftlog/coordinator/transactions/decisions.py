@@ -1,4 +1,4 @@
-"""What a transaction coordinator decides about one transactional id: functions of its tail that write nothing.
+"""The decisions of a transaction coordinator about one transactional id: functions of its tail that write nothing.
 
 The rules are Apache Kafka's, down to the error codes, but one: fencing a producer and aborting its transaction are
 one record, so that no failure can come between the two.
@@ -213,8 +213,8 @@ def _end_bumping(
 def _asks_again(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
     """Whether a client of version 2 speaks of the transaction that it ended last: its epoch is the one before.
 
-    Or it took too long, and nobody took the id: then to abort it is done already, and the client may go on. Where a
-    classic client or a fence ended it, the epoch before is that of somebody who was fenced.
+    Or it took too long, and nobody took the id: then to abort it is done already, and the client may go on. A classic
+    client or a fence may have ended it: then the epoch before is that of somebody who was fenced.
     """
     if (
         tail.client_version is not ClientTransactionVersion.TV_2
@@ -229,7 +229,7 @@ def _asks_again(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
 
 
 def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
-    """Who asks again for what was done hears so. Raises InvalidTxnState for the other outcome."""
+    """A client that asks again for something done hears so. Raises InvalidTxnState for the other outcome."""
     state = tail.state
     committed = state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if (

@@ -17,7 +17,7 @@ MAX_PRODUCER_EPOCH: Final = 32_767
 """No client ever gets it or is let in with it, so that the holder of every other epoch can be fenced."""
 
 EXHAUSTED_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
-"""Whoever has this epoch gets another producer id instead of the next epoch."""
+"""A producer with this epoch gets another producer id instead of the next epoch."""
 
 
 def check_transactional_id(transactional_id: str) -> None:
@@ -29,7 +29,7 @@ def check_transactional_id(transactional_id: str) -> None:
 
 
 class TransactionState(Enum):
-    """Where a transaction stands; the value is the name that DescribeTransactions tells."""
+    """The state of a transaction; the value is the name that DescribeTransactions tells."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -69,7 +69,7 @@ class ClientTransactionVersion(Enum):
 
 
 class ProducerIdAndEpoch(msgspec.Struct, frozen=True, order=True):
-    """Who a producer says it is."""
+    """The identity that a producer claims."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
@@ -109,12 +109,12 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @property
     def successor(self) -> ProducerIdAndEpoch:
-        """Who may write once the transaction that is being ended has ended."""
+        """The producer that may write once the transaction that is being ended has ended."""
         return self.producer if self.next_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_id, 0)
 
 
 class TransactionChanged(msgspec.Struct, frozen=True):
-    """What is known of an id from now on; None removes it."""
+    """The state of an id from now on; None removes it."""
 
     transactional_id: str
     transaction: Transaction | None

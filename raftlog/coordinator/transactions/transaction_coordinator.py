@@ -5,7 +5,7 @@ partition's high watermark has passed. An outcome (PrepareCommit, PrepareAbort) 
 committed, and a new coordinator derives the effects of all outcomes again from what it reads back.
 
 The coordinator knows nothing of partitions, logs, brokers or time: `append`, `send` and `take_id` are given, `now`
-(loop seconds) and `now_ms` come with the calls. Whoever owns it stands it down when it loses the partition.
+(loop seconds) and `now_ms` come with the calls. The owner stands it down when it loses the partition.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ IDS_PER_SWEEP: Final = 200
 TIMEOUTS: Final = "transaction_timeout"
 COMPLETION: Final = "transaction_completion"
 EXPIRY: Final = "transactional_id_expiry"
-"""What time asks for, by its name among the failures."""
+"""The recurring work, by its name among the failures."""
 
 RETRY_S: Final = 0.5
-"""What the journal did not take is tried again after so long."""
+"""A change that the journal did not take is tried again after so long."""
 
 TransactionRunner = Runner[Transaction]
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class TransactionCoordinator:
         """A heap of what waits for commit: journal offsets and whose machine to look at."""
         self._timeouts = Timeouts()
         self._unrecorded: dict[str, ProducerIdAndEpoch] = {}
-        """Whose markers are all written, while no record says so yet."""
+        """The ids whose markers are all written, while no record says so yet."""
         self._lost: KafkaError | None = None
         self._committed_offset = 0
         self._to_sweep: list[str] = []
@@ -335,4 +335,4 @@ class TransactionCoordinator:
 
 
 def _nobody_waits(reply: object) -> None:
-    """What concerns old ids, timeouts and told outcomes is tried again with the next tick or sweep."""
+    """Old ids, timeouts and told outcomes are tried again with the next tick or sweep."""

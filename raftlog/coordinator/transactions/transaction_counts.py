@@ -1,4 +1,4 @@
-"""What became of transactions, in numbers: counted where it is decided, for whoever shows them."""
+"""Counts of the outcomes of transactions: counted where they are decided, for the metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _always(*asked: int) -> bool:
 
 
 class TransactionCapacity(NamedTuple):
-    """What the broker has room for: one more id, and so many more partitions in open transactions."""
+    """The room that is left in the broker: one more id, and so many more partitions in open transactions."""
 
     may_add: Callable[[], bool] = _always
     may_open: Callable[[int], bool] = _always

@@ -1,4 +1,4 @@
-"""What one may ask of a transaction coordinator, and what leaves it. Values only; failures are KafkaErrors."""
+"""The requests to a transaction coordinator, and what leaves it. Values only; failures are KafkaErrors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The states of a transactional id and what moves it from one to another, as data. What is not here cannot happen.
+"""The states of a transactional id and what moves it from one to another, as data. A transition that is not listed
+cannot happen.
 
 All states are read off records; none is soft. PrepareCommit and PrepareAbort are promises: whoever coordinates the id
 tells every partition until all have heard.
@@ -14,7 +15,7 @@ from raftlog.coordinator.transactions.transaction import TransactionState
 
 
 class TransactionEvent(Enum):
-    """What can happen to a transactional id."""
+    """The events of a transactional id."""
 
     INITIALISED = "a producer begins, or begins anew: it gets an epoch that nobody else has"
     PARTITIONS_ADDED = "a transaction writes to further partitions, or a group's offsets"
@@ -51,7 +52,7 @@ TRANSITIONS: Final[Mapping[tuple[TransactionState, TransactionEvent], Transactio
 
 
 def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
-    """Return where an event leads. That it leads nowhere from there is a bug of ours: AssertionError."""
+    """Return where an event leads. An event that leads nowhere from there is a bug of ours: AssertionError."""
     after = TRANSITIONS.get((state, event))
     assert after is not None, f"{event.name} cannot happen to an id that is {state.value}"
     return after

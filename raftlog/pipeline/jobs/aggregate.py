@@ -60,7 +60,7 @@ class AggregateOptions(StreamOptions):
 
     @property
     def fixed(self) -> dict[str, str]:
-        """What a checkpoint must go on with."""
+        """The state with which a checkpoint must go on."""
         return {
             **self.subscription,
             "schema": self.schema,
@@ -76,7 +76,7 @@ class AggregateOptions(StreamOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(StreamSummary):
-    """What a run did, in records but for `windows`. `open` are in windows that are not final.
+    """The result of a run, in records but for `windows`. `open` are in windows that are not final.
 
     records read = counted in windows told + open now - open when it began + late + malformed. `watermark`: windows that
     ended by then are final.

@@ -36,7 +36,7 @@ class ArchiveOptions(StreamOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(StreamSummary):
-    """What a run did. `bytes` are of the files."""
+    """The result of a run. `bytes` are of the files."""
 
     job: str = "archive"
     rows: int

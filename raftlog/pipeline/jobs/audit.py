@@ -2,8 +2,8 @@
 
 Looked for in each partition: records missing between its first and its end, offsets that come twice or go backwards,
 a key's records out of order, a batch that fails its checksum. Looked for in each topic: a record that is there twice,
-by what it is told by, and keys in several partitions. What is judged are the records below the ends as they were when
-the audit began. A partition with a damaged batch cannot be read behind it: it is named, and of it nothing else is said.
+by what it is told by, and keys in several partitions. The audit judges the records below the ends as they were when
+it began. A partition with a damaged batch cannot be read behind it: it is named, and of it nothing else is said.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES: Final = 5
 TELLS: Final = ("header:", "json:")
 DAMAGE: Final = ("code=_BAD_MSG", "code=INVALID_MSG", "CorruptRecordException", "Record is corrupt")
-"""What the clients of the two connectors say of a batch whose checksum fails."""
+"""The clients of the two connectors say this of a batch whose checksum fails."""
 
 Spans = dict[TopicPartition, tuple[int, int]]
 """The first and the end offset (exclusive) of each partition."""

@@ -1,4 +1,4 @@
-"""What one task of `audit` does: judge the offsets and the order of one partition, record by record, in one walk.
+"""One task of `audit`: it judges the offsets and the order of one partition, record by record, in one walk.
 
 It holds one number for each key of its partition.
 """

@@ -1,4 +1,4 @@
-"""What an audit found, and how it is told. Pure."""
+"""The findings of an audit, and how they are told. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every job's options have in common, and how they become the options of a Spark reader. Pure.
+"""The parts that every job's options share, and how they become the options of a Spark reader. Pure.
 
 The names of reader options are those of Spark's Kafka source for both connectors, so a job differs in `format()` only.
 """

@@ -1,4 +1,4 @@
-"""What the caller of a job holds in hand: an order to stop, and an ear for how it goes. Pure.
+"""The caller's handle on a job: an order to stop, and an ear for how it goes. Pure.
 
 A stop is obeyed between two batches: the one under way is finished first.
 """

@@ -1,4 +1,4 @@
-"""What Spark raises when a query fails, and what a person needs of its long messages."""
+"""Spark's errors when a query fails, and what a person needs of its long messages."""
 
 from __future__ import annotations
 

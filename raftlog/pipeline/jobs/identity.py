@@ -1,4 +1,4 @@
-"""Whose checkpoint this is: a note in its folder that names the job and what it must go on with.
+"""The owner of a checkpoint: a note in its folder that names the job and what it must go on with.
 
 Spark takes any checkpoint and goes on from its offsets, whatever query wrote it. The note is written before Spark
 writes anything, so a checkpoint without one is somebody else's. Spark is not known here.

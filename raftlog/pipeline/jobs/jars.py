@@ -30,7 +30,7 @@ class Jar(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where it lies in a Maven repository."""
+        """The address in a Maven repository."""
         folder = Path(*self.group.split("."), self.artifact, self.version)
         return folder / f"{self.artifact}-{self.version}.jar"
 

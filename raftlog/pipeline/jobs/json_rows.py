@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MALFORMED: Final = "_malformed"
-"""Where Spark puts the text of a value that did not fit."""
+"""The column in which Spark puts the text of a value that did not fit."""
 
 
 def parse_rows(records: DataFrame, schema: str, event_time: str) -> DataFrame:

@@ -1,11 +1,11 @@
 """`mirror`: topics of one cluster → another, each record in the partition it came from, and a map of the offsets.
 
 Every copy carries the header `raftlog.mirror.source`: cluster id/topic/partition/offset of what it is a copy of.
-Headers of that name that a record brings along are taken off: anybody can write one. Before a task copies, it reads at
-the target's end what is there already, and leaves that out: so a driver that is killed, and a batch that is replayed,
-double nothing. What may still double: records that a killed task had sent and that the target appends after the next
-task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them. Two attempts of
-a task side by side would both send: a Spark that speculates is refused.
+Headers of that name that a record brings along are taken off: anybody can write one. Before a task copies, it reads
+at the target's end what is there already, and leaves that out: so a driver that is killed, and a batch that is
+replayed, double nothing. Records may still double that a killed task had sent and that the target appends after the
+next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them. Two
+attempts of a task side by side would both send: a Spark that speculates is refused.
 
 The topic of the map has one record for each run of records whose offsets go side by side, at least once; its newest
 record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
@@ -104,7 +104,7 @@ def translate(known: Iterable[Run], topic: str, partition: int, *, offset: int) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(StreamSummary):
-    """What a run did. `skipped` records were at the target already."""
+    """The result of a run. `skipped` records were at the target already."""
 
     job: str = "mirror"
     records: int

@@ -1,4 +1,4 @@
-"""What one task of `mirror` does: leave out what the target has, send the rest in order, tell which went where."""
+"""One task of `mirror`: it leaves out what the target has, sends the rest in order, and tells which went where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task of `archive` does: records of one topic-partition and batch into Parquet files, a file for each date.
+"""One task of `archive`: it writes records of one topic-partition and batch into Parquet files, a file for each date.
 
 A file is named by the checkpoint, the batch and the partition, and a batch always holds the same records: whoever
 writes it again, after a crash or in a task's second life, puts the same file in the same place. Files get their names
@@ -65,7 +65,7 @@ RESULT_DDL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a batch's files go, and what they are named after."""
+    """The folder of a batch's files, and their names."""
 
     root: str
     identity: str

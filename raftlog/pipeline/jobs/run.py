@@ -1,7 +1,7 @@
 """Streaming queries run batch by batch until they end, fail, or are told to stop.
 
-Each batch goes through a gate: a stop that comes while it is written waits for it, and the next one is not begun. What
-Spark has then written of that next one in its checkpoint are offsets only; a restart takes it up.
+Each batch goes through a gate: a stop that comes while it is written waits for it, and the next one is not begun.
+Spark has then written only offsets of that next one in its checkpoint; a restart takes it up.
 """
 
 from __future__ import annotations

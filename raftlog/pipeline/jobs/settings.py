@@ -1,6 +1,6 @@
 """A job's options as a table: one dataclass field each, from which come the TOML file's keys, the flags and their help.
 
-Whatever is wrong is collected and told together. Pure: no Spark, no files.
+All faults are collected and told together. Pure: no Spark, no files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Check = Callable[[Any], str | None]
 
 
 class SettingFaults(ValueError):
-    """What is wrong with a job's options, each fault beginning with the option's name."""
+    """The faults of a job's options, each beginning with the option's name."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))

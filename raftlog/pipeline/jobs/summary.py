@@ -1,4 +1,4 @@
-"""What all summaries of jobs that read a stream have in common. Pure."""
+"""The parts that all summaries of jobs reading a stream share. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSummary(ABC):
-    """What a run of a job did. `stopped`: told to, before the end of the log."""
+    """The result of a run of a job. `stopped`: told to, before the end of the log."""
 
     job: str
     batches: int

@@ -1,4 +1,4 @@
-"""What Spark says of a running query, batch by batch, summed up: it remembers the last hundred batches only."""
+"""Spark's progress of a running query, batch by batch, summed up: it remembers the last hundred batches only."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from raftlog.pipeline.jobs.trips import Demand
 
 @dataclass(frozen=True, slots=True)
 class ArchiveVerdict:
-    """What was found in the archive, in records."""
+    """The findings in the archive, in records."""
 
     archived: int
     missing: int
@@ -32,7 +32,7 @@ class ArchiveVerdict:
 
 @dataclass(frozen=True, slots=True)
 class WindowVerdict:
-    """What was found in the table of windows; `trips` and `fare_cents` are sums over them."""
+    """The findings in the table of windows; `trips` and `fare_cents` are sums over them."""
 
     windows: int
     trips: int
