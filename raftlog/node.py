@@ -32,7 +32,7 @@ from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
-from raftlog.broker.unreachable_brokers import Absences
+from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.control import ControlPlane, JournalUnusable
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
@@ -74,9 +74,9 @@ class Node:
         """Whether it has failed or begun to stop, so that it must lead nothing new."""
         self._stopped = False
         self.control = ControlPlane(config, env, self.metadata, cluster_id=self.cluster_id, failed=self.fail)
-        self.broker: Broker | None = None
+        self.broker: BrokerRole | None = None
         if "broker" in config.roles:
-            self.broker = Broker(
+            self.broker = BrokerRole(
                 config, env, self.control, self.metadata, cluster_id=self.cluster_id, failed=self.fail
             )
         self._server = self._make_server() if self.broker is None else self.broker.server
@@ -113,7 +113,7 @@ class Node:
         """Prove to a broker that its admin API's questions come from a node of the cluster. Raises KafkaError."""
         await introduce(ask, self.config, broker_id=broker_id)
 
-    def hindrances(self) -> list[str]:
+    def unready_reasons(self) -> list[str]:
         """Return in words why this node does not take part in the cluster; nothing when it does."""
         found = []
         if self.failed.done():
@@ -199,7 +199,7 @@ class Node:
         wake_image_waiters(self._server.broker)
 
 
-class Broker:
+class BrokerRole:
     """The broker role of a node, put together."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Broker:
             broker_epoch=self._broker_epoch,
             in_touch=control.is_connected_to_leader,
         )
-        self.absences = self.context.absences = Absences(
+        self.absences = self.context.absences = UnreachableBrokers(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000
         )
         self.replicas.peers.on_leader_lost = self.absences.lost
@@ -256,7 +256,7 @@ class Broker:
             damaged=lambda: self.replicas.damaged,
         )
         self.lifecycle.lateness = env.lateness
-        self.lifecycle.open_doors = self._open_doors
+        self.lifecycle.start_serving = self._start_serving
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
         control.on_leader_changed = self.lifecycle.nudge
@@ -333,7 +333,7 @@ class Broker:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
 
-    async def _open_doors(self) -> None:
+    async def _start_serving(self) -> None:
         """Let clients and other brokers in."""
         try:
             await self.server.serve()

@@ -128,7 +128,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
     view = NodeView(
         config,
         image=lambda: node.metadata.published_image,
-        hindrances=node.hindrances,
+        unready_reasons=node.unready_reasons,
         wall_clock_ms=node.env.wall_clock_ms,
         ages=node.env.ages,
         submit=node.control.submit,

@@ -39,7 +39,7 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     config = scrape.node.config
     own = labels(version=__version__, node_id=config.node_id, roles=",".join(sorted(config.roles)))
     yield labelled("raftlog_node_info", "gauge", "This node; always 1.", [(own, 1)])
-    ready = not scrape.node.hindrances()
+    ready = not scrape.node.unready_reasons()
     yield single("raftlog_node_ready", "gauge", "Whether this node takes part in the cluster.", ready)
     yield single(
         "raftlog_node_is_controller", "gauge", "Whether this node is the active controller.", scrape.tells

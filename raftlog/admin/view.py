@@ -65,7 +65,7 @@ class NodeView:
     config: NodeConfig
     image: Callable[[], MetadataImage]
     """The newest metadata that this node has published."""
-    hindrances: Callable[[], list[str]]
+    unready_reasons: Callable[[], list[str]]
     """Why this node does not take part, in words; empty when it is ready."""
     wall_clock_ms: Callable[[], float]
     ages: Ages | None = None

@@ -35,25 +35,25 @@ from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompres
 COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """The codecs with which clients may compress a push, in the order of preference (Kafka's)."""
 
-MOST_CLIENTS: Final = 1_000
+MAX_CLIENTS: Final = 1_000
 """Beyond them the one that was silent for longest is forgotten."""
 
-MOST_SERIES: Final = 20_000
-MOST_SERIES_OF_CLIENT: Final = 500
-MOST_POINTS: Final = 1_000
+MAX_SERIES: Final = 20_000
+MAX_SERIES_PER_CLIENT: Final = 500
+MAX_POINTS: Final = 1_000
 """Points of one push that are looked at: about ten microseconds each."""
 
-MOST_LABELS: Final = 10
-MOST_TEXT: Final = 4 << 20
+MAX_LABELS: Final = 10
+MAX_TEXT_CHARS: Final = 4 << 20
 """Characters of all names and labels together."""
 
-LONGEST_TEXT: Final = 200
+MAX_LABEL_CHARS: Final = 200
 """Characters of a metric's name, of a label's name or of its value; a longer one is cut."""
 
-LONGEST_MATCHED: Final = 128
+MAX_MATCHED_CHARS: Final = 128
 """Characters of a client's attribute that a subscription's expression is matched against."""
 
-SHORTEST_MEMORY_S: Final = 60.0
+MIN_MEMORY_S: Final = 60.0
 INTERVALS_KNOWN: Final = 3
 
 RESOURCE_LABELS: Final = frozenset(
@@ -81,7 +81,7 @@ class ClientAttributes(NamedTuple):
     client_source_port: str
 
 
-class Asked(NamedTuple):
+class PushInstructions(NamedTuple):
     """The metrics that one client is asked to push: beginnings of names, sorted; `ALL_METRICS` alone for all; none
     for nothing.
     """
@@ -101,11 +101,11 @@ class Push(NamedTuple):
 
 
 @dataclass(slots=True)
-class Client:
+class TelemetryClient:
     """One client instance. Times are loop seconds."""
 
     attributes: ClientAttributes
-    asked: Asked
+    asked: PushInstructions
     configs: object
     """The image's configs that `asked` was made of; others make it out of date."""
     seen_at: float = 0.0
@@ -116,11 +116,11 @@ class Client:
 
     @property
     def known_s(self) -> float:
-        return max(SHORTEST_MEMORY_S, INTERVALS_KNOWN * self.asked.interval_ms / 1000)
+        return max(MIN_MEMORY_S, INTERVALS_KNOWN * self.asked.interval_ms / 1000)
 
 
 @dataclass(slots=True)
-class Family:
+class MetricFamily:
     """All series of one name. `kind` is what the first client said that pushed it."""
 
     kind: Kind
@@ -131,8 +131,8 @@ class ClientTelemetry:
     """All clients that push to one broker."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[UUID, Client] = OrderedDict()
-        self._families: dict[str, Family] = {}
+        self._clients: OrderedDict[UUID, TelemetryClient] = OrderedDict()
+        self._families: dict[str, MetricFamily] = {}
         self._count = 0
         self._text = 0
         """How many series there are, and the characters of their names and labels."""
@@ -154,7 +154,7 @@ class ClientTelemetry:
 
     def subscribe(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
-    ) -> Asked:
+    ) -> PushInstructions:
         """Return what a client is asked for. Raises ThrottlingQuotaExceeded for one that asks again too early."""
         client = self._client(instance_id, attributes, image, now=now)
         last = max((at for at in (client.got_at, client.pushed_at) if at is not None), default=None)
@@ -188,7 +188,7 @@ class ClientTelemetry:
         """Return name, kind, and (labels, value) of each series, which is looked at when it is iterated."""
         return [(name, each.kind, self._told(each)) for name, each in sorted(self._families.items())]
 
-    def _told(self, family: Family) -> Iterator[tuple[Labels, float]]:
+    def _told(self, family: MetricFamily) -> Iterator[tuple[Labels, float]]:
         for (instance_id, labels), value in list(family.values.items()):
             client = self._clients.get(instance_id)
             if client is not None:
@@ -205,11 +205,11 @@ class ClientTelemetry:
 
     def _client(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
-    ) -> Client:
+    ) -> TelemetryClient:
         """Return a client as it is asked now. One that is asked for nothing is not kept: anybody may ask."""
         client = self._clients.get(instance_id)
         if client is None:
-            client = Client(attributes, self._asked(instance_id, attributes, image), image.configs)
+            client = TelemetryClient(attributes, self._asked(instance_id, attributes, image), image.configs)
             if client.asked.metrics:
                 self._make_room(now)
                 self._clients[instance_id] = client
@@ -226,12 +226,14 @@ class ClientTelemetry:
         return client
 
     def _make_room(self, now: float) -> None:
-        if len(self._clients) >= MOST_CLIENTS:
+        if len(self._clients) >= MAX_CLIENTS:
             self.forget(now)
-        if len(self._clients) >= MOST_CLIENTS:
+        if len(self._clients) >= MAX_CLIENTS:
             self._remove(next(iter(self._clients)))
 
-    def _asked(self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage) -> Asked:
+    def _asked(
+        self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage
+    ) -> PushInstructions:
         """Join the subscriptions that match a client: all their metrics, and the shortest of their intervals."""
         if image.configs is not self._configs:
             self._configs = image.configs
@@ -246,9 +248,9 @@ class ClientTelemetry:
             metrics = (ALL_METRICS,)
         interval_ms = min([ClientMetricsConfig().interval_ms, *(each.interval_ms for each in matching)])
         number = zlib.crc32(f"{instance_id} {interval_ms} {metrics}".encode())
-        return Asked(number - (1 << 31), metrics, interval_ms)
+        return PushInstructions(number - (1 << 31), metrics, interval_ms)
 
-    def _check(self, client: Client, push: Push, *, max_bytes: int, now: float) -> None:
+    def _check(self, client: TelemetryClient, push: Push, *, max_bytes: int, now: float) -> None:
         if client.terminating:
             raise self._refused(InvalidRequest("the client said before that it was terminating"))
         asked_since = client.got_at is not None and (
@@ -276,22 +278,24 @@ class ClientTelemetry:
         self.refused[type(error).__name__] += 1
         return error
 
-    def _read(self, asked: Asked, push: Push, max_bytes: int) -> list[tuple[Labels, DataPoint]]:
+    def _read(self, asked: PushInstructions, push: Push, max_bytes: int) -> list[tuple[Labels, DataPoint]]:
         """Return the points that were asked for, the first MOST_POINTS of them."""
         try:
             reader = MetricsReader(decompress(push.compression, push.metrics, max_bytes=max_bytes))
             wanted = (each for each in reader.points() if _is_asked(asked.metrics, each[1].name))
-            points = list(islice(wanted, MOST_POINTS + 1))
+            points = list(islice(wanted, MAX_POINTS + 1))
         except (CorruptMessage, InvalidRecord) as error:
             raise self._refused(InvalidRecord(error.message)) from error
-        self.dropped += reader.skipped + (len(points) > MOST_POINTS)
-        return points[:MOST_POINTS]
+        self.dropped += reader.skipped + (len(points) > MAX_POINTS)
+        return points[:MAX_POINTS]
 
-    def _take(self, instance_id: UUID, client: Client, points: Iterable[tuple[Labels, DataPoint]]) -> None:
+    def _take(
+        self, instance_id: UUID, client: TelemetryClient, points: Iterable[tuple[Labels, DataPoint]]
+    ) -> None:
         before = self._release(instance_id, client)
         for resource, point in points:
             name, labels = key = _shown_name(point), _labels(resource, point.attributes)
-            family = self._families.get(name) or Family(point.kind)
+            family = self._families.get(name) or MetricFamily(point.kind)
             if family.kind != point.kind or not (key in client.series or self._has_room(client, key)):
                 self.dropped += 1
                 continue
@@ -303,17 +307,17 @@ class ClientTelemetry:
             start = before.get(key, 0.0) if point.delta else 0.0
             family.values[instance_id, labels] = start + point.value
 
-    def _has_room(self, client: Client, key: Key) -> bool:
+    def _has_room(self, client: TelemetryClient, key: Key) -> bool:
         return (
-            len(client.series) < MOST_SERIES_OF_CLIENT
-            and self._count < MOST_SERIES
-            and self._text + _size(key) <= MOST_TEXT
+            len(client.series) < MAX_SERIES_PER_CLIENT
+            and self._count < MAX_SERIES
+            and self._text + _size(key) <= MAX_TEXT_CHARS
         )
 
     def _remove(self, instance_id: UUID) -> None:
         self._release(instance_id, self._clients.pop(instance_id))
 
-    def _release(self, instance_id: UUID, client: Client) -> dict[Key, float]:
+    def _release(self, instance_id: UUID, client: TelemetryClient) -> dict[Key, float]:
         """Remove all series of a client, and return them with their values."""
         removed = {}
         for key in client.series:
@@ -332,7 +336,7 @@ def _matches(subscription: ClientMetricsConfig, attributes: ClientAttributes) ->
     for item in subscription.match:
         name, _, regex = item.partition("=")
         text = getattr(attributes, name.strip())
-        if len(text) > LONGEST_MATCHED or not compiled(regex.strip()).fullmatch(text):
+        if len(text) > MAX_MATCHED_CHARS or not compiled(regex.strip()).fullmatch(text):
             return False
     return True
 
@@ -343,7 +347,7 @@ def _is_asked(metrics: tuple[str, ...], name: str) -> bool:
 
 def _shown_name(point: DataPoint) -> str:
     """Return a name of Prometheus: no other metric of a node begins with kafka_client_."""
-    name = _STRANGE.sub("_", point.name.removeprefix(KAFKA_PREFIX)[:LONGEST_TEXT])
+    name = _STRANGE.sub("_", point.name.removeprefix(KAFKA_PREFIX)[:MAX_LABEL_CHARS])
     counts = point.kind == "counter" and not name.endswith("_total")
     return f"kafka_client_{name}{'_total' if counts else ''}"
 
@@ -352,14 +356,14 @@ def _labels(resource: Labels, attributes: Labels) -> Labels:
     """Return labels as Prometheus takes them, each name once; the broker's own names are not for clients."""
     found: dict[str, str] = {}
     for name, value in attributes:
-        shown = _STRANGE.sub("_", name[:LONGEST_TEXT])
+        shown = _STRANGE.sub("_", name[:MAX_LABEL_CHARS])
         if shown[0].isdigit() or shown.startswith("__"):
             shown = f"x{shown}"
-        if shown not in ("client_id", "client_instance_id") and len(found) < MOST_LABELS:
-            found.setdefault(shown, value[:LONGEST_TEXT])
+        if shown not in ("client_id", "client_instance_id") and len(found) < MAX_LABELS:
+            found.setdefault(shown, value[:MAX_LABEL_CHARS])
     for name, value in resource:
         if name in RESOURCE_LABELS:
-            found.setdefault(name, value[:LONGEST_TEXT])
+            found.setdefault(name, value[:MAX_LABEL_CHARS])
     return tuple(sorted(found.items()))
 
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
-    from raftlog.broker.coordination.transaction_verification import Confirmations
+    from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.handlers.metadata_view import MetadataViews
     from raftlog.broker.links.broker_links import BrokerLinks
     from raftlog.broker.network.connection import Connection
     from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas.replicas import Replicas
-    from raftlog.broker.unreachable_brokers import Absences
+    from raftlog.broker.unreachable_brokers import UnreachableBrokers
 
 
 class Submit(Protocol):
@@ -45,14 +45,14 @@ class BrokerContext:
     transactions: TransactionCoordinators = field(init=False)
     links: BrokerLinks = field(init=False)
     """Asks other brokers on authenticated connections (and this one itself)."""
-    confirmations: Confirmations | None = None
+    confirmations: TransactionVerifier | None = None
     """The questions to transactions' coordinators that wait; made when there is something to ask."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
-    absences: Absences | None = None
+    absences: UnreachableBrokers | None = None
     """The brokers that are gone as far as this one can tell; None: it cannot."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """The metrics that clients push of themselves."""

@@ -14,29 +14,29 @@ from raftlog.metadata.image import MetadataImage
 R = TypeVar("R", bound=Reply)
 Part = TypeVar("Part")
 
-SHORTEST_TIMEOUT_S: Final = 1.0
-LONGEST_TIMEOUT_S: Final = 30.0
+MIN_TIMEOUT_S: Final = 1.0
+MAX_TIMEOUT_S: Final = 30.0
 """Without a majority a client hears a retriable error after this at the latest, however long it would wait."""
 
 PUBLISH_TIMEOUT_S: Final = 1.0
 """How long an answer waits for this broker's image to show what the controller committed."""
 
-ASKED_AT_ONCE: Final = 250
+PARTS_PER_REQUEST: Final = 250
 """Topics, partitions or resources that the controller decides about in one turn, some 15 µs each."""
 
 CONFIG_SIZE: Final = 2
 """A config counts for so many of those: up to 0.2 ms, where its name is unknown and the nearest one is looked for."""
 
-ASKED_MAX: Final = 10_000
+MAX_PARTS: Final = 10_000
 """Topics, partitions or resources that one request changes (Kafka's limit for the partitions that one creates)."""
 
-MESSAGE_MAX_CHARS: Final = 1000
+MAX_MESSAGE_CHARS: Final = 1000
 """Error messages quote what clients sent; a string on the wire has at most 32,767 bytes."""
 
 
 async def ask(broker: BrokerContext, request: Request, expected: type[R], *, timeout_ms: int = 30_000) -> R:
     """Return the active controller's reply. Raises KafkaError when the request failed as a whole."""
-    timeout = min(max(timeout_ms / 1000, SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
+    timeout = min(max(timeout_ms / 1000, MIN_TIMEOUT_S), MAX_TIMEOUT_S)
     reply = await broker.submit(request, timeout=timeout)
     if isinstance(reply, ErrorReply):
         raise from_code(reply.error_code, reply.message)
@@ -67,7 +67,7 @@ class ask_in_parts(Generic[Part, R]):
         self._request_of = request_of
         self._expected = expected
         self._clock = asyncio.get_running_loop().time
-        self._deadline_at = self._clock() + min(max(timeout_ms / 1000, SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
+        self._deadline_at = self._clock() + min(max(timeout_ms / 1000, MIN_TIMEOUT_S), MAX_TIMEOUT_S)
         self._total = 0
 
     def __aiter__(self) -> ask_in_parts[Part, R]:
@@ -86,8 +86,8 @@ class ask_in_parts(Generic[Part, R]):
             return some, error
 
     async def _ask(self, some: tuple[Part, ...], size: int) -> R:
-        if self._total > ASKED_MAX and self._total > size:
-            raise PolicyViolation(f"one request changes at most {ASKED_MAX} topics, partitions or resources")
+        if self._total > MAX_PARTS and self._total > size:
+            raise PolicyViolation(f"one request changes at most {MAX_PARTS} topics, partitions or resources")
         left_ms = int((self._deadline_at - self._clock()) * 1000)
         if left_ms <= 0:
             raise RequestTimedOut("the request's time was over before these came up")
@@ -100,7 +100,7 @@ def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator
     total = 0
     for part in parts:
         size = max(1, size_of(part))
-        if portion and total + size > ASKED_AT_ONCE:
+        if portion and total + size > PARTS_PER_REQUEST:
             yield portion, total
             portion, total = [], 0
         portion.append(part)
@@ -140,4 +140,4 @@ def wake_image_waiters(broker: BrokerContext) -> None:
 
 def truncate_message(message: str | None) -> str | None:
     """Return an error message short enough for every version of the wire."""
-    return None if message is None else message[:MESSAGE_MAX_CHARS]
+    return None if message is None else message[:MAX_MESSAGE_CHARS]

@@ -71,7 +71,7 @@ class Lifecycle:
         failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
         damaged: Callable[[], tuple[tuple[UUID, int], ...]] = tuple,
     ) -> None:
-        self.open_doors: Callable[[], Awaitable[None]] | None = None
+        self.start_serving: Callable[[], Awaitable[None]] | None = None
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
@@ -110,8 +110,8 @@ class Lifecycle:
             try:
                 if self.broker_epoch == NO_EPOCH:
                     await self._register()
-                if self.open_doors is not None:
-                    await self._catch_up(self.open_doors)
+                if self.start_serving is not None:
+                    await self._catch_up(self.start_serving)
                 await self._beat()
                 await self._pause()
             except StaleBrokerEpoch:
@@ -170,13 +170,13 @@ class Lifecycle:
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
 
-    async def _catch_up(self, open_doors: Callable[[], Awaitable[None]]) -> None:
+    async def _catch_up(self, start_serving: Callable[[], Awaitable[None]]) -> None:
         """Wait until the image holds this registration, and open the doors, once."""
         while self._image().offset <= self.broker_epoch:
             self._nudged.clear()
             await self._pause()
-        self.open_doors = None
-        await open_doors()
+        self.start_serving = None
+        await start_serving()
 
     async def _beat(self) -> None:
         self._nudged.clear()

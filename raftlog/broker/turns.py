@@ -42,7 +42,7 @@ CALLS_AT_ONCE: Final = 100
 """Answers that leave between two turns of the loop, each with a task that encodes and sends it."""
 
 
-class Queue:
+class CallQueue:
     """Calls, some of them in each turn of the loop: a thousand members are told of their generation at once."""
 
     __slots__ = ("_calls",)
@@ -64,7 +64,7 @@ class Queue:
             asyncio.get_running_loop().call_soon(self._run)
 
 
-class Pace:
+class TurnCounter:
     """Counts the parts of a request where these have parts themselves, and gives the loop its turns."""
 
     __slots__ = ("_done", "_turns")
@@ -152,7 +152,7 @@ async def together(
 
     `size_of`: of how many parts a part is itself.
     """
-    pace = Pace(env)
+    pace = TurnCounter(env)
     ended: list[tuple[Part, Any]] = []
     rest = iter(parts)
     while batch := list(islice(rest, PARTS_TOGETHER)):

@@ -25,17 +25,17 @@ LISTED_AFTER_FENCING_S: Final = 30.0
 that broker to ask, and if its host is gone, aiokafka waits for half a minute, kafka-python for ten seconds."""
 
 
-class Gone(NamedTuple):
+class UnreachableIds(NamedTuple):
     """`unnamed`: not to be told as leaders; `listed`: fenced, and still to be told as brokers."""
 
     unnamed: frozenset[int]
     listed: frozenset[int]
 
 
-NOBODY: Final = Gone(frozenset(), frozenset())
+NO_BROKERS: Final = UnreachableIds(frozenset(), frozenset())
 
 
-class Absences:
+class UnreachableBrokers:
     """`unnamed_s`: so long at most a leader goes unnamed because we lost it."""
 
     def __init__(self, now: Callable[[], float], *, unnamed_s: float) -> None:
@@ -67,16 +67,16 @@ class Absences:
             if before is None or _is_another(before, state):
                 self._lost_at.pop(broker_id, None)
 
-    def gone(self) -> Gone:
+    def gone(self) -> UnreachableIds:
         """Return who is gone at this moment."""
         if not self._lost_at and not self._fenced_at:
-            return NOBODY
+            return NO_BROKERS
         now = self._now()
         self._fenced_at = {
             each: at for each, at in self._fenced_at.items() if now - at < LISTED_AFTER_FENCING_S
         }
         unnamed = frozenset(each for each, at in self._lost_at.items() if now - at < self._unnamed_s)
-        return Gone(unnamed, frozenset(self._fenced_at))
+        return UnreachableIds(unnamed, frozenset(self._fenced_at))
 
 
 def _is_another(before: BrokerState, after: BrokerState) -> bool:

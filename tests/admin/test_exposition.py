@@ -36,7 +36,7 @@ from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
 from raftlog.broker.client_telemetry import (
-    MOST_SERIES_OF_CLIENT,
+    MAX_SERIES_PER_CLIENT,
     ClientAttributes,
     ClientTelemetry,
     Push,
@@ -221,7 +221,7 @@ async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
     node = Node()
     node.telemetry = ClientTelemetry()
     image = MetadataImage(configs={("client-metrics", "all"): {"metrics": "*"}})
-    names = [f'odd "{number}"\n' for number in range(MOST_SERIES_OF_CLIENT)]
+    names = [f'odd "{number}"\n' for number in range(MAX_SERIES_PER_CLIENT)]
     for number in (1, 2):
         client = UUID(int=number)
         attributes = ClientAttributes(str(client), 'q"\\\n', "", "", "", "")
@@ -231,10 +231,10 @@ async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
         node.telemetry.push(client, attributes, image, push, max_bytes=1 << 20, now=0.0)
     scrape = await scraping.gather(view(node), node, LoopLag())
     pieces = list(slices(families(scrape, "clients")))
-    assert len(pieces) > 2 * MOST_SERIES_OF_CLIENT / SLICE_STEPS
+    assert len(pieces) > 2 * MAX_SERIES_PER_CLIENT / SLICE_STEPS
     found = {each.name: each for each in parse("".join(pieces))}
     assert found["raftlog_client_telemetry_clients"].samples[0].value == 2
-    assert found["raftlog_client_telemetry_series"].samples[0].value == 2 * MOST_SERIES_OF_CLIENT
+    assert found["raftlog_client_telemetry_series"].samples[0].value == 2 * MAX_SERIES_PER_CLIENT
     samples = found["kafka_client_odd__7__"].samples
     assert [each.value for each in samples] == [1, 2]
     assert samples[0].labels == {

@@ -64,7 +64,7 @@ def test_a_log_that_cannot_be_cleaned_is_named_with_its_reason() -> None:
     view = NodeView(
         NodeConfig(node_id=2),
         image=MetadataImage,
-        hindrances=list,
+        unready_reasons=list,
         wall_clock_ms=lambda: 0,
         facts=Failing(*failures),  # type: ignore[arg-type]
     )

@@ -23,7 +23,7 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
-from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.metadata.controller_api import ProducerIdBlock
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import APIS
@@ -230,7 +230,7 @@ class FakeReplicas:
         self.by_id = {(TOPIC_ID, each.index): each for each in partitions if each.topic == TOPIC}
         self.elsewhere = frozenset(elsewhere)
         self.broker_id = 1
-        self.sent = Quota(lambda: 0.0)
+        self.sent = ReplicationQuota(lambda: 0.0)
 
     def get(self, topic: str, partition: int) -> FakePartition:
         found = self.partitions.get((topic, partition))

@@ -19,10 +19,10 @@ from raftlog.base.errors import (
 from raftlog.broker import client_telemetry
 from raftlog.broker.client_telemetry import (
     COMPRESSIONS,
-    Asked,
     ClientAttributes,
     ClientTelemetry,
     Push,
+    PushInstructions,
 )
 from raftlog.metadata.image import MetadataImage
 from raftlog.records.compression import GZIP, NONE, compress
@@ -50,7 +50,7 @@ class Broker:
         self.image = image
         self.now = 1_000.0
 
-    def subscribe(self, number: int = 1, **fields: str) -> Asked:
+    def subscribe(self, number: int = 1, **fields: str) -> PushInstructions:
         client = UUID(int=number)
         return self.telemetry.subscribe(client, attributes_of(client, **fields), self.image, now=self.now)
 
@@ -274,9 +274,9 @@ def test_a_client_that_is_silent_is_forgotten(broker: Broker) -> None:
 
 def test_clients_and_series_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client that was silent for longest goes; a series beyond the bounds is dropped and counted."""
-    monkeypatch.setattr(client_telemetry, "MOST_CLIENTS", 3)
-    monkeypatch.setattr(client_telemetry, "MOST_SERIES_OF_CLIENT", 4)
-    monkeypatch.setattr(client_telemetry, "MOST_SERIES", 10)
+    monkeypatch.setattr(client_telemetry, "MAX_CLIENTS", 3)
+    monkeypatch.setattr(client_telemetry, "MAX_SERIES_PER_CLIENT", 4)
+    monkeypatch.setattr(client_telemetry, "MAX_SERIES", 10)
     for number in range(1, 6):
         many = [gauge(f"m{each}", point(each)) for each in range(6)]
         broker.push(*many, number=number)
@@ -294,7 +294,7 @@ def test_texts_are_cut_and_their_sum_is_bounded(broker: Broker, monkeypatch: pyt
     assert len(name) == len("kafka_client_") + 200
     ((labels, _),) = values.items()
     assert [len(each) for each in labels] == [200] * 10
-    monkeypatch.setattr(client_telemetry, "MOST_TEXT", 2_500)
+    monkeypatch.setattr(client_telemetry, "MAX_TEXT_CHARS", 2_500)
     broker.push_later(gauge("n" * 5_000, point(1, **many)), gauge("m", point(1)))
     assert list(broker.shown()) == [f"kafka_client_{'n' * 200}", "kafka_client_m"][::-1]
     broker.push_later(gauge("n" * 5_000, point(1, **many)), gauge("m" * 200, point(1, **many)))

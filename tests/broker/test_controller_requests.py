@@ -9,9 +9,9 @@ import pytest
 
 from raftlog.base.errors import KafkaError, NotController, PolicyViolation, RequestTimedOut
 from raftlog.broker.controller_requests import (
-    ASKED_AT_ONCE,
-    ASKED_MAX,
-    SHORTEST_TIMEOUT_S,
+    MAX_PARTS,
+    MIN_TIMEOUT_S,
+    PARTS_PER_REQUEST,
     ask_in_parts,
     wait_for_image,
     wake_image_waiters,
@@ -49,9 +49,9 @@ def cluster() -> HandlerSetup:
 
 async def test_each_request_has_a_turns_worth_of_parts(cluster: HandlerSetup) -> None:
     """A part that is larger goes alone; all are asked about, in their order."""
-    sizes = [1] * (2 * ASKED_AT_ONCE) + [3 * ASKED_AT_ONCE] + [1]
+    sizes = [1] * (2 * PARTS_PER_REQUEST) + [3 * PARTS_PER_REQUEST] + [1]
     outcomes = await asked(cluster, sizes)
-    assert [len(some) for some, _ in outcomes] == [ASKED_AT_ONCE, ASKED_AT_ONCE, 1, 1]
+    assert [len(some) for some, _ in outcomes] == [PARTS_PER_REQUEST, PARTS_PER_REQUEST, 1, 1]
     assert [name for some, _ in outcomes for name in some] == [str(each) for each in range(len(sizes))]
     assert [len(request.topics) for request in cluster.asked] == [len(some) for some, _ in outcomes]  # type: ignore[union-attr]
 
@@ -65,7 +65,7 @@ async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: HandlerS
         return answer(request)
 
     cluster.answers[DeleteTopics] = fail_first
-    first, second = await asked(cluster, [1] * (ASKED_AT_ONCE + 5))
+    first, second = await asked(cluster, [1] * (PARTS_PER_REQUEST + 5))
     assert isinstance(first[1], NotController)
     assert isinstance(second[1], TopicResults)
     assert len(second[1].results) == 5
@@ -73,11 +73,11 @@ async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: HandlerS
 
 async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: HandlerSetup) -> None:
     """POLICY_VIOLATION with the limit; one single part may be larger, since the controller bounds it."""
-    outcomes = await asked(cluster, [1] * (ASKED_MAX + 1))
+    outcomes = await asked(cluster, [1] * (MAX_PARTS + 1))
     assert isinstance(outcomes[-1][1], PolicyViolation)
-    assert str(ASKED_MAX) in outcomes[-1][1].message
+    assert str(MAX_PARTS) in outcomes[-1][1].message
     assert len(cluster.asked) == len(outcomes) - 1
-    (alone,) = await asked(cluster, [2 * ASKED_MAX])
+    (alone,) = await asked(cluster, [2 * MAX_PARTS])
     assert isinstance(alone[1], TopicResults)
 
 
@@ -88,14 +88,14 @@ async def test_parts_that_come_up_too_late_are_told_so(cluster: HandlerSetup) ->
 
     def slow(request: DeleteTopics) -> TopicResults:
         nonlocal now
-        now += SHORTEST_TIMEOUT_S
+        now += MIN_TIMEOUT_S
         return answer(request)
 
     cluster.answers[DeleteTopics] = slow
     begun_at, clock = loop.time(), loop.time
     loop.time = lambda: begun_at + now  # type: ignore[method-assign]
     try:
-        first, second = await asked(cluster, [ASKED_AT_ONCE] * 2, timeout_ms=1)
+        first, second = await asked(cluster, [PARTS_PER_REQUEST] * 2, timeout_ms=1)
     finally:
         loop.time = clock  # type: ignore[method-assign]
     assert isinstance(first[1], TopicResults)

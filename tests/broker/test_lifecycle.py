@@ -49,7 +49,7 @@ class FakeController:
             image=lambda: self.image,
             timing=Timing(heartbeat_s=0.5, shutdown_s=5.0),
         )
-        self.lifecycle.open_doors = self._open_doors
+        self.lifecycle.start_serving = self._start_serving
 
     def next_epoch(self) -> Reply:
         self.epochs += 1
@@ -59,7 +59,7 @@ class FakeController:
         self.asked.append(request)
         return self.beat(request) if isinstance(request, BrokerHeartbeat) else self.register()
 
-    async def _open_doors(self) -> None:
+    async def _start_serving(self) -> None:
         self.doors_opened_after.append(len(self.asked))
 
     def beats(self) -> list[BrokerHeartbeat]:

@@ -9,7 +9,14 @@ from raftlog.base.env import Env
 from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.memory import Account
 from raftlog.broker.context import RequestContext
-from raftlog.broker.turns import BYTES_AT_ONCE, CALLS_AT_ONCE, PARTS_TOGETHER, Queue, encoded, together
+from raftlog.broker.turns import (
+    BYTES_AT_ONCE,
+    CALLS_AT_ONCE,
+    PARTS_TOGETHER,
+    CallQueue,
+    encoded,
+    together,
+)
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_response
 from raftlog.protocol.message_builders import response_builders
@@ -18,7 +25,7 @@ from tests.broker.loop_turns import count_loop_turns
 
 async def test_queued_calls_come_in_their_order_some_in_each_turn() -> None:
     """Also those that a call puts behind itself; the queue is used again after it ran empty."""
-    queue = Queue()
+    queue = CallQueue()
     for begin in (0, 10_000):
         made: list[int] = []
         count = 2 * CALLS_AT_ONCE + 1

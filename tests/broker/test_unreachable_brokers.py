@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from raftlog.broker.unreachable_brokers import LISTED_AFTER_FENCING_S, NOBODY, Absences
+from raftlog.broker.unreachable_brokers import LISTED_AFTER_FENCING_S, NO_BROKERS, UnreachableBrokers
 from raftlog.metadata.image import MetadataImage
 from tests.broker.handlers.one_broker import broker_state, cluster_image
 
@@ -17,9 +17,9 @@ class Clock:
         return self.now
 
 
-def absences() -> tuple[Clock, Absences]:
+def absences() -> tuple[Clock, UnreachableBrokers]:
     clock = Clock()
-    return clock, Absences(clock, unnamed_s=3.0)
+    return clock, UnreachableBrokers(clock, unnamed_s=3.0)
 
 
 def with_broker(image: MetadataImage, broker_id: int, **changes: object) -> MetadataImage:
@@ -31,11 +31,11 @@ def with_broker(image: MetadataImage, broker_id: int, **changes: object) -> Meta
 def test_a_lost_leader_is_unnamed_until_it_is_found() -> None:
     """A client that asks in between asks again, rather than trust a leader that is probably dead."""
     _, gone = absences()
-    assert gone.gone() == NOBODY
+    assert gone.gone() == NO_BROKERS
     gone.lost(2)
     assert gone.gone().unnamed == {2}
     gone.found(2)
-    assert gone.gone() == NOBODY
+    assert gone.gone() == NO_BROKERS
 
 
 def test_a_leader_that_stays_lost_to_us_alone_is_named_again() -> None:
@@ -56,7 +56,7 @@ def test_a_fenced_broker_is_listed_for_a_while_and_no_longer_lost() -> None:
     gone.on_metadata(before, with_broker(before, 2, fenced=True))
     assert gone.gone() == (frozenset(), {2})
     clock.now += LISTED_AFTER_FENCING_S
-    assert gone.gone() == NOBODY
+    assert gone.gone() == NO_BROKERS
 
 
 def test_a_broker_that_restarts_is_listed_all_the_while() -> None:
@@ -76,11 +76,11 @@ def test_a_broker_that_is_back_is_neither_lost_nor_kept() -> None:
     gone.on_metadata(before, fenced)
     gone.lost(2)
     gone.on_metadata(fenced, with_broker(fenced, 2, fenced=False, broker_epoch=99))
-    assert gone.gone() == NOBODY
+    assert gone.gone() == NO_BROKERS
 
 
 def test_a_broker_that_was_fenced_all_along_is_not_listed() -> None:
     """Only who left moments ago: a first image tells of the dead of days ago as well."""
     _, gone = absences()
     gone.on_metadata(MetadataImage(), cluster_image())
-    assert gone.gone() == NOBODY
+    assert gone.gone() == NO_BROKERS

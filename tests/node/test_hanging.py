@@ -15,7 +15,7 @@ from raftlog.broker.coordination.hanging_transactions import ListedTransaction, 
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, InitProducerId
 from raftlog.metadata.controller_api import CreateTopics, NewTopic
-from raftlog.node import Broker
+from raftlog.node import BrokerRole
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, read_header
 from raftlog.replication.partition import Partition
@@ -46,7 +46,7 @@ class HangingTransactionCluster:
         state = self.cluster.state(*PLACE)
         return -1 if state is None or len(state.isr) < 3 else state.leader
 
-    def broker(self, node_id: int) -> Broker:
+    def broker(self, node_id: int) -> BrokerRole:
         node = self.cluster.nodes[node_id].node
         assert node is not None and node.broker is not None
         return node.broker
@@ -101,7 +101,7 @@ class HangingTransactionCluster:
                     return found
         raise AssertionError("nobody coordinates it")
 
-    async def _add(self, broker: Broker, transactional_id: str) -> ProducerIdAndEpoch:
+    async def _add(self, broker: BrokerRole, transactional_id: str) -> ProducerIdAndEpoch:
         await broker.transactions.find(transactional_id)
         producer = await broker.transactions.init_producer(InitProducerId(transactional_id, 60_000))
         await broker.transactions.add_partitions(

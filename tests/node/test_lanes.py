@@ -11,7 +11,11 @@ import pytest
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import TopicPartition
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
-from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
+from raftlog.broker.coordination.transaction_verification import (
+    ProducerApiLevel,
+    TransactionalProducer,
+    verify_transaction,
+)
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.transactions.transaction import (
     ClientTransactionVersion,
@@ -24,7 +28,7 @@ from raftlog.coordinator.transactions.transaction_requests import (
     InitProducerId,
 )
 from raftlog.metadata.controller_api import CreateTopics, NewTopic
-from raftlog.node import Broker
+from raftlog.node import BrokerRole
 from raftlog.replication.partition import Partition
 from tests.node.test_hanging import PLACE, SETTINGS, HangingTransactionCluster, run_scenario
 
@@ -38,7 +42,7 @@ Id = tuple[str, ProducerIdAndEpoch]
 async def init(world: HangingTransactionCluster, name: str) -> tuple[int, ProducerIdAndEpoch]:
     """The coordinator of an id, and its producer."""
 
-    async def ask(broker: Broker) -> ProducerIdAndEpoch:
+    async def ask(broker: BrokerRole) -> ProducerIdAndEpoch:
         await broker.transactions.find(name)
         return await broker.transactions.init_producer(InitProducerId(name, 60_000))
 
@@ -87,7 +91,7 @@ async def beside_the_other(world: HangingTransactionCluster) -> TopicPartition:
     return place
 
 
-async def transact(broker: Broker, whose: Id, place: TopicPartition) -> float:
+async def transact(broker: BrokerRole, whose: Id, place: TopicPartition) -> float:
     """Seconds from the end of a transaction that wrote to a partition to its completion."""
     name, producer = whose
     coordinated = broker.transactions
@@ -103,8 +107,8 @@ async def transact(broker: Broker, whose: Id, place: TopicPartition) -> float:
     return clock() - began_at
 
 
-def writer(whose: Id) -> Writer:
-    return Writer(whose[0], whose[1].producer_id, whose[1].epoch)
+def writer(whose: Id) -> TransactionalProducer:
+    return TransactionalProducer(whose[0], whose[1].producer_id, whose[1].epoch)
 
 
 def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
@@ -154,10 +158,10 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
         asker = next(each for each in (1, 2, 3) if each != node_id)
         broker = world.broker(asker).context
 
-        async def verify(whose: Writer) -> float:
+        async def verify(whose: TransactionalProducer) -> float:
             clock = asyncio.get_running_loop().time
             began_at = clock()
-            refused = (await confirm(broker, whose, [PLACE], dialect=Dialect.ADDS))[PLACE]
+            refused = (await verify_transaction(broker, whose, [PLACE], dialect=ProducerApiLevel.ADDS))[PLACE]
             assert (refused is None) == (whose.transactional_id == healthy[0])
             return clock() - began_at
 
@@ -168,9 +172,9 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 
 async def beside(
     world: HangingTransactionCluster,
-    verify: Callable[[Writer], Coroutine[Any, Any, float]],
-    slow: Writer,
-    healthy: Writer,
+    verify: Callable[[TransactionalProducer], Coroutine[Any, Any, float]],
+    slow: TransactionalProducer,
+    healthy: TransactionalProducer,
 ) -> None:
     async def insist() -> None:
         while True:

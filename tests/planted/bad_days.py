@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.ages import Ages
-from raftlog.broker.replicas.compaction import Compaction
+from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.records.header import BatchHeader
 from raftlog.storage import cleaner
 from raftlog.storage.producers import ProducerState
@@ -25,11 +25,11 @@ def judge_age_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
 def let_one_bad_log_end_the_round(patch: pytest.MonkeyPatch) -> None:
     """A batch that cannot be made anew stops the compaction of all logs that come behind it."""
 
-    async def raise_it(_cleanings: Compaction, *where: Any) -> None:
+    async def raise_it(_cleanings: LogCleaner, *where: Any) -> None:
         raise where[-1]
 
     patch.setattr(cleaner, "REBASABLE_TIMESTAMPS", range(-(2**70), 2**70))
-    patch.setattr(Compaction, "_fail", raise_it)
+    patch.setattr(LogCleaner, "_fail", raise_it)
 
 
 def follow_without_noting_who_writes(patch: pytest.MonkeyPatch) -> None:

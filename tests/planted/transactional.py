@@ -112,7 +112,7 @@ def markers_answered_at_the_append(patch: pytest.MonkeyPatch) -> None:
     original = Partition.await_commit
 
     def await_commit(partition: Partition, end_offset: int, waiter: Any) -> None:
-        wait = await_nothing if isinstance(waiter, write_txn_markers.Waiter) else original
+        wait = await_nothing if isinstance(waiter, write_txn_markers.PendingMarker) else original
         wait(partition, end_offset, waiter)
 
     patch.setattr(Partition, "await_commit", await_commit)

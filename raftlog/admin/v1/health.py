@@ -154,8 +154,8 @@ def _of_quorum(node: NodeView, quorum: Quorum) -> Iterator[Reason]:
             "each other; until then nothing can be changed, and nobody takes over from a leader that dies"
         )
         yield Reason("red", "no_controller", text, 1)
-    for hindrance in node.hindrances():
-        text = f"node {node.config.node_id}, which answers: {hindrance}"
+    for reason in node.unready_reasons():
+        text = f"node {node.config.node_id}, which answers: {reason}"
         yield Reason("yellow", "node_not_ready", text, 1, [node.config.node_id])
     behind = [each.node_id for each in quorum.voters if each.state in ("silent", "lags")]
     if behind:

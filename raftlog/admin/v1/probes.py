@@ -31,7 +31,7 @@ async def get_live(call: Call) -> Alive:
 
 async def get_ready(call: Call) -> tuple[int, Readiness]:
     """200 or 503. Other nodes' troubles never make this one unready."""
-    reasons = call.node.hindrances()
+    reasons = call.node.unready_reasons()
     return (503 if reasons else 200), Readiness(not reasons, reasons)
 
 

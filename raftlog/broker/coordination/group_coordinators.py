@@ -28,7 +28,11 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
 from raftlog.broker.coordination.shards import CoordinatorShards
-from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
+from raftlog.broker.coordination.transaction_verification import (
+    ProducerApiLevel,
+    TransactionalProducer,
+    verify_transaction,
+)
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.consumer.heartbeat_requests import (
     ConsumerGroupHeartbeat,
@@ -66,10 +70,10 @@ STALL_S: Final = 1.0
 DELETED_KNOWN_S: Final = 600.0
 """How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
 
-MOST_DELETED: Final = 10_000
+MAX_DELETED_TOPICS: Final = 10_000
 """Names of deleted topics that are known; of more, the last."""
 
-MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
+MAX_PENDING_ID_BYTES: Final = 32 * 1024 * 1024
 """For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
 
 
@@ -127,7 +131,7 @@ class GroupCoordinators:
 
     def _may_expect(self) -> bool:
         """Whether there is room for one more member id that nobody has used yet."""
-        return sum(each.pending_join_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
+        return sum(each.pending_join_bytes for each in self._active()) < MAX_PENDING_ID_BYTES
 
     def _may_keep(self, growth: int, limit: int) -> bool:
         """Whether all groups may take so many bytes more, up to so many in all."""
@@ -162,7 +166,7 @@ class GroupCoordinators:
         for name in sorted(names):
             self._deleted.pop(name, None)
             self._deleted[name] = known_until
-        while len(self._deleted) > MOST_DELETED:
+        while len(self._deleted) > MAX_DELETED_TOPICS:
             del self._deleted[next(iter(self._deleted))]
 
     def was_deleted(self, name: str) -> bool:
@@ -334,7 +338,7 @@ class GroupCoordinators:
         return codes
 
     async def commit_in_transaction(
-        self, request: TxnOffsetCommit, transactional_id: str, *, dialect: Dialect
+        self, request: TxnOffsetCommit, transactional_id: str, *, dialect: ProducerApiLevel
     ) -> tuple[int, ...]:
         """Return one error code per commit; they count once the transaction commits.
 
@@ -360,7 +364,11 @@ class GroupCoordinators:
                 raise UnknownTopicOrPartition("a topic was deleted while this was asked")
 
     async def _confirm(
-        self, tenure: GroupCoordinatorShard, request: TxnOffsetCommit, transactional_id: str, dialect: Dialect
+        self,
+        tenure: GroupCoordinatorShard,
+        request: TxnOffsetCommit,
+        transactional_id: str,
+        dialect: ProducerApiLevel,
     ) -> None:
         """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
         producer = (request.producer_id, request.producer_epoch)
@@ -368,8 +376,8 @@ class GroupCoordinators:
         if verification is None:
             return
         place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
-        writer = Writer(transactional_id, *producer)
-        refused = (await confirm(self._broker, writer, [place], dialect=dialect))[place]
+        writer = TransactionalProducer(transactional_id, *producer)
+        refused = (await verify_transaction(self._broker, writer, [place], dialect=dialect))[place]
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:

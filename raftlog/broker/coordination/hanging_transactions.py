@@ -37,7 +37,7 @@ VERSIONS: Final = {
     ApiKey.DESCRIBE_TRANSACTIONS: 0,
     ApiKey.LIST_TRANSACTIONS: 0,
 }
-MOST_ASKED: Final = 2_000
+MAX_IDS_PER_REQUEST: Final = 2_000
 """Transactional ids that are described, or sorted, at once."""
 
 IS_OPEN: Final = frozenset(each.value for each in (TransactionState.ONGOING, *PREPARED_STATES))
@@ -154,7 +154,7 @@ class TransactionSurvey:
         told: list[Any] = []
         left = list(transactional_ids)
         while left:
-            ids, left = left[:MOST_ASKED], left[MOST_ASKED:]
+            ids, left = left[:MAX_IDS_PER_REQUEST], left[MAX_IDS_PER_REQUEST:]
             asked = make.DescribeTransactionsRequest(transactional_ids=tuple(ids))
             answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
             again = {each.transactional_id for each in answer.transaction_states if _is_left_out(each)}
@@ -279,8 +279,8 @@ class TransactionSurvey:
 
 async def _sorted(env: Env, listed: list[ListedTransaction]) -> list[ListedTransaction]:
     runs = []
-    for begin in range(0, len(listed), MOST_ASKED):
-        runs.append(sorted(listed[begin : begin + MOST_ASKED]))
+    for begin in range(0, len(listed), MAX_IDS_PER_REQUEST):
+        runs.append(sorted(listed[begin : begin + MAX_IDS_PER_REQUEST]))
         await env.turns.next()
     return [each async for each in in_turns(env, merge(*runs))]
 

@@ -36,7 +36,7 @@ READ_BYTES: Final = 64 * 1024
 POLL_S: Final = 0.02
 """How often to look whether the replica has become the leader that the metadata says it is."""
 
-AGAIN_S: Final = 1.0
+RETRY_S: Final = 1.0
 """Pause after a vain attempt to read the partition back."""
 
 COLD_READS: Final = 5
@@ -55,7 +55,7 @@ JOURNAL_ERRORS: Final[Mapping[type[KafkaError], type[KafkaError]]] = {
 log = get_logger(__name__)
 
 
-class Coordinating(Protocol):
+class PartitionCoordinator(Protocol):
     """The calls of a shard to its coordinator."""
 
     def committed(self, end_offset: int) -> None: ...
@@ -63,7 +63,7 @@ class Coordinating(Protocol):
     def on_unloaded(self, error: KafkaError) -> None: ...
 
 
-class Reading(Protocol):
+class PartitionReplay(Protocol):
     """A reader that takes in the records of a partition, batch by batch."""
 
     skipped: int
@@ -72,8 +72,8 @@ class Reading(Protocol):
         """Take whole batches; returns the offset to read on from."""
 
 
-C = TypeVar("C", bound=Coordinating)
-R = TypeVar("R", bound=Reading)
+C = TypeVar("C", bound=PartitionCoordinator)
+R = TypeVar("R", bound=PartitionReplay)
 
 
 class CoordinatorShard(Generic[C, R]):
@@ -156,7 +156,7 @@ class CoordinatorShard(Generic[C, R]):
                 log.exception(f"{self.what}_records_unreadable", partition=self.index)
             self.has_failed = True
             self._forget()
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     def _forget(self) -> None:
         if self._partition is not None:

@@ -24,7 +24,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.shard import CoordinatorShard
-from raftlog.broker.turns import Queue
+from raftlog.broker.turns import CallQueue
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.partition import Partition
@@ -44,7 +44,7 @@ class CoordinatorShards(Generic[T]):
         self._new_tenure = new_tenure
         self._tenures: dict[int, T] = {}
         self._creating: asyncio.Task[None] | None = None
-        self._answers = Queue()
+        self._answers = CallQueue()
 
     def __len__(self) -> int:
         return len(self._tenures)

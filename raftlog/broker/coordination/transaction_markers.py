@@ -25,10 +25,10 @@ from raftlog.protocol.message_builders import request_builders
 API_KEY: Final = 27
 VERSION: Final = 2
 
-MOST_MARKERS: Final = 500
+MAX_MARKERS_PER_REQUEST: Final = 500
 """Transactions in one request."""
 
-MOST_PARTITIONS: Final = 2_000
+MAX_PARTITIONS_PER_REQUEST: Final = 2_000
 """Markers in one request, of all its transactions: each end takes some milliseconds to build or read it."""
 
 DELETED_AFTER_S: Final = 2.0
@@ -43,7 +43,7 @@ LONGEST_PAUSE_S: Final = 1.0
 log = get_logger(__name__)
 
 
-class Outcome:
+class TransactionOutcome:
     """One transaction that was decided, and the partitions that have not heard of it."""
 
     __slots__ = ("began_at", "markers", "tenure", "unanswered", "untold")
@@ -58,10 +58,10 @@ class Outcome:
         so they stay in it, lest it is heard when the next transaction has begun."""
 
 
-Told = tuple[Outcome, list[TopicPartition]]
+Told = tuple[TransactionOutcome, list[TopicPartition]]
 
 
-class Lane(NamedTuple):
+class MarkerLane(NamedTuple):
     """A queue of markers with a connection of its own to a leader: partitions that could not commit in time hold up
     only each other.
     """
@@ -77,13 +77,13 @@ class MarkerSender:
         """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
         self._broker = broker
         self._written = written
-        self._queues: dict[Lane, dict[Outcome, list[TopicPartition]]] = {}
-        self._pauses: dict[Lane, float] = {}
-        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._queues: dict[MarkerLane, dict[TransactionOutcome, list[TopicPartition]]] = {}
+        self._pauses: dict[MarkerLane, float] = {}
+        self._tasks: dict[MarkerLane, asyncio.Task[None]] = {}
         self._slow: set[TopicPartition] = set()
         """Those that did not commit in time when they were told last."""
         self._timers: set[asyncio.TimerHandle] = set()
-        self._leaderless: dict[Outcome, list[TopicPartition]] = {}
+        self._leaderless: dict[TransactionOutcome, list[TopicPartition]] = {}
         self._look_at: asyncio.TimerHandle | None = None
         self._open = 0
 
@@ -96,7 +96,7 @@ class MarkerSender:
         self._open += 1
         loop = asyncio.get_running_loop()
         # Later: whoever hands it in is in the midst of a decision.
-        loop.call_soon(self._begin, Outcome(tenure, markers, loop.time()))
+        loop.call_soon(self._begin, TransactionOutcome(tenure, markers, loop.time()))
 
     def close(self) -> None:
         for task in self._tasks.values():
@@ -112,7 +112,7 @@ class MarkerSender:
         for outcome, partitions in waiting.items():
             self._route(outcome, partitions)
 
-    def _wait_for_metadata(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
+    def _wait_for_metadata(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
         """A leader comes with the metadata. The next metadata image tells that a partition was deleted."""
         self._leaderless.setdefault(outcome, []).extend(partitions)
         if self._look_at is None:
@@ -122,13 +122,13 @@ class MarkerSender:
         self._look_at = None
         self.on_metadata()
 
-    def _begin(self, outcome: Outcome) -> None:
+    def _begin(self, outcome: TransactionOutcome) -> None:
         if outcome.untold:
             self._route(outcome, sorted(outcome.untold))
         else:
             self._finish(outcome)
 
-    def _route(self, outcome: Outcome, partitions: Iterable[TopicPartition]) -> None:
+    def _route(self, outcome: TransactionOutcome, partitions: Iterable[TopicPartition]) -> None:
         """Queue partitions for their leaders; those that were deleted need not hear."""
         if outcome.tenure.is_over:
             self._give_up(outcome)
@@ -145,20 +145,20 @@ class MarkerSender:
                 leaderless.append(each)
             else:
                 is_slow = outcome.unanswered.get(each, each in self._slow)
-                self._queue(Lane(state.leader, is_slow), outcome).append(each)
+                self._queue(MarkerLane(state.leader, is_slow), outcome).append(each)
         if leaderless:
             self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
         self._told(outcome, gone)
 
-    def _queue(self, lane: Lane, outcome: Outcome) -> list[TopicPartition]:
+    def _queue(self, lane: MarkerLane, outcome: TransactionOutcome) -> list[TopicPartition]:
         queue = self._queues.setdefault(lane, {})
         if lane not in self._tasks:
             self._tasks[lane] = task = asyncio.get_running_loop().create_task(self._work_off(lane))
             task.add_done_callback(raise_failure)
         return queue.setdefault(outcome, [])
 
-    async def _work_off(self, lane: Lane) -> None:
+    async def _work_off(self, lane: MarkerLane) -> None:
         queue = self._queues[lane]
         try:
             while queue:
@@ -168,13 +168,13 @@ class MarkerSender:
         finally:
             del self._tasks[lane]
 
-    def _is_void(self, outcome: Outcome) -> bool:
+    def _is_void(self, outcome: TransactionOutcome) -> bool:
         if outcome.tenure.is_over:
             self._give_up(outcome)
             return True
         return False
 
-    async def _tell(self, lane: Lane, batch: list[Told]) -> None:
+    async def _tell(self, lane: MarkerLane, batch: list[Told]) -> None:
         try:
             response = await self._broker.links.ask(
                 lane.leader,
@@ -205,7 +205,7 @@ class MarkerSender:
             self._pauses.pop(lane, None)
 
     def _heard(
-        self, outcome: Outcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
+        self, outcome: TransactionOutcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
     ) -> list[TopicPartition]:
         """Note who knows, and return who must be told again."""
         again: list[TopicPartition] = []
@@ -224,13 +224,13 @@ class MarkerSender:
         self._told(outcome, done)
         return again
 
-    def _told(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
+    def _told(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
         if partitions and outcome.untold:
             outcome.untold.difference_update(partitions)
             if not outcome.untold:
                 self._finish(outcome)
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: TransactionOutcome) -> None:
         self._open -= 1
         tenure, markers = outcome.tenure, outcome.markers
         if not tenure.is_over and tenure.coordinator is not None:
@@ -238,13 +238,13 @@ class MarkerSender:
             tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
             self._written(markers.transactional_id)
 
-    def _give_up(self, outcome: Outcome) -> None:
+    def _give_up(self, outcome: TransactionOutcome) -> None:
         """Somebody else coordinates the id now, and tells its outcome."""
         if outcome.untold:
             outcome.untold.clear()
             self._open -= 1
 
-    def _try_later(self, lane: Lane, batch: list[Told]) -> None:
+    def _try_later(self, lane: MarkerLane, batch: list[Told]) -> None:
         pause = self._pauses.get(lane, FIRST_PAUSE_S)
         self._pauses[lane] = min(2 * pause, LONGEST_PAUSE_S)
         loop = asyncio.get_running_loop()
@@ -258,7 +258,7 @@ class MarkerSender:
         self._timers.add(timer)
 
 
-def _facts(outcome: Outcome) -> dict[str, object]:
+def _facts(outcome: TransactionOutcome) -> dict[str, object]:
     markers = outcome.markers
     return {
         "transactional_id": markers.transactional_id,
@@ -267,11 +267,11 @@ def _facts(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _take(queue: dict[Outcome, list[TopicPartition]]) -> list[Told]:
+def _take(queue: dict[TransactionOutcome, list[TopicPartition]]) -> list[Told]:
     """Take what one request may hold; the rest of a transaction stays first in the queue."""
     batch: list[Told] = []
-    left = MOST_PARTITIONS
-    while queue and left and len(batch) < MOST_MARKERS:
+    left = MAX_PARTITIONS_PER_REQUEST
+    while queue and left and len(batch) < MAX_MARKERS_PER_REQUEST:
         outcome, partitions = next(iter(queue.items()))
         batch.append((outcome, partitions[:left]))
         if len(partitions) > left:

@@ -37,7 +37,7 @@ from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
 from raftlog.broker.partition_lookup import TopicKey, locate
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import read_header
@@ -55,10 +55,10 @@ RETRY_S: Final = 0.02
 RETRY_FOR_S: Final = 0.1
 """add.partitions.to.txn.retry.backoff.max.ms."""
 
-MOST_AT_ONCE: Final = 500
+MAX_PRODUCERS_PER_REQUEST: Final = 500
 """Transactions in one request."""
 
-MOST_PLACES: Final = 10_000
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """Partitions in one request, those of all its transactions together: larger ones go alone."""
 
 NO_PARTITION: Final = -1
@@ -69,7 +69,7 @@ Codes = dict[TopicPartition, int]
 log = get_logger(__name__)
 
 
-class Dialect(Enum):
+class ProducerApiLevel(Enum):
     """The level of KIP-890 that a client's version of an API understands."""
 
     OLD = "knows INVALID_TXN_STATE"
@@ -77,7 +77,7 @@ class Dialect(Enum):
     ADDS = "leaves adding partitions to the broker"
 
 
-class Writer(NamedTuple):
+class TransactionalProducer(NamedTuple):
     """The producer that claims to write in the transaction of an id."""
 
     transactional_id: str
@@ -85,8 +85,12 @@ class Writer(NamedTuple):
     producer_epoch: int
 
 
-async def confirm(
-    broker: BrokerContext, writer: Writer, places: Iterable[TopicPartition], *, dialect: Dialect
+async def verify_transaction(
+    broker: BrokerContext,
+    writer: TransactionalProducer,
+    places: Iterable[TopicPartition],
+    *,
+    dialect: ProducerApiLevel,
 ) -> dict[TopicPartition, KafkaError | None]:
     """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
     wanted = list(places)
@@ -95,40 +99,45 @@ async def confirm(
     while True:
         codes = await _ask(broker, writer, wanted, dialect)
         busy = ConcurrentTransactions.code in codes.values()
-        if not (busy and dialect is Dialect.ADDS) or clock() + RETRY_S > give_up_at:
+        if not (busy and dialect is ProducerApiLevel.ADDS) or clock() + RETRY_S > give_up_at:
             return {place: _refusal(codes[place], dialect) for place in wanted}
         await asyncio.sleep(RETRY_S)
 
 
 async def _ask(
-    broker: BrokerContext, writer: Writer, places: list[TopicPartition], dialect: Dialect
+    broker: BrokerContext,
+    writer: TransactionalProducer,
+    places: list[TopicPartition],
+    dialect: ProducerApiLevel,
 ) -> Codes:
     if broker.confirmations is None:
-        broker.confirmations = Confirmations(broker)
+        broker.confirmations = TransactionVerifier(broker)
     try:
-        codes: Codes = await broker.confirmations.ask(writer, places, verify_only=dialect is not Dialect.ADDS)
+        codes: Codes = await broker.confirmations.ask(
+            writer, places, verify_only=dialect is not ProducerApiLevel.ADDS
+        )
     except KafkaError:
         return dict.fromkeys(places, Network.code)
     return codes
 
 
-class Asked(NamedTuple):
+class PendingVerification(NamedTuple):
     """One transaction's partitions on their way to its coordinator."""
 
-    writer: Writer
+    writer: TransactionalProducer
     places: list[TopicPartition]
     verify_only: bool
     answer: asyncio.Future[Codes]
 
 
-class Lane(NamedTuple):
+class VerificationLane(NamedTuple):
     """A queue of questions with a connection of its own to a coordinator."""
 
     coordinator: int
     is_slow: bool
 
 
-class Confirmations:
+class TransactionVerifier:
     """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
 
     A coordinator that could not commit in time is asked again and again by its producers, so ids whose partition was
@@ -137,19 +146,21 @@ class Confirmations:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._queues: dict[Lane, list[Asked]] = {}
+        self._queues: dict[VerificationLane, list[PendingVerification]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slow: set[int] = set()
         """Partitions of the transactional ids."""
 
-    async def ask(self, writer: Writer, places: list[TopicPartition], *, verify_only: bool) -> Codes:
+    async def ask(
+        self, writer: TransactionalProducer, places: list[TopicPartition], *, verify_only: bool
+    ) -> Codes:
         """Return the coordinator's codes. KafkaError if it could not be asked."""
         if self._broker.transactions is None:
             raise CoordinatorNotAvailable("nobody coordinates transactions here")
         coordinator = self._broker.transactions.coordinator_of(writer.transactional_id)
         loop = asyncio.get_running_loop()
-        asked = Asked(writer, places, verify_only, loop.create_future())
-        lane = Lane(coordinator, self._partition(writer) in self._slow)
+        asked = PendingVerification(writer, places, verify_only, loop.create_future())
+        lane = VerificationLane(coordinator, self._partition(writer) in self._slow)
         queue = self._queues.get(lane)
         if queue is None:
             self._queues[lane] = [asked]
@@ -160,12 +171,12 @@ class Confirmations:
             queue.append(asked)
         return await asked.answer
 
-    def _partition(self, writer: Writer) -> int:
+    def _partition(self, writer: TransactionalProducer) -> int:
         topic = self._broker.image().topics.get(TRANSACTION_STATE_TOPIC)
         return partition_for(writer.transactional_id, len(topic.partitions)) if topic else NO_PARTITION
 
-    async def _work_off(self, lane: Lane) -> None:
-        batch: list[Asked] = []
+    async def _work_off(self, lane: VerificationLane) -> None:
+        batch: list[PendingVerification] = []
         try:
             while batch := _first_of(self._queues[lane]):
                 del self._queues[lane][: len(batch)]
@@ -178,7 +189,7 @@ class Confirmations:
                 if not each.answer.done():
                     each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
 
-    async def _send(self, lane: Lane, batch: list[Asked]) -> None:
+    async def _send(self, lane: VerificationLane, batch: list[PendingVerification]) -> None:
         make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
         transactions = []
         async for each in in_turns(self._broker.env, batch):
@@ -218,20 +229,20 @@ class Confirmations:
             if not each.answer.done():
                 each.answer.set_result(codes)
 
-    def _note(self, writer: Writer, *, is_slow: bool) -> None:
+    def _note(self, writer: TransactionalProducer, *, is_slow: bool) -> None:
         if is_slow:
             self._slow.add(self._partition(writer))
         else:
             self._slow.discard(self._partition(writer))
 
 
-def _first_of(queue: list[Asked]) -> list[Asked]:
+def _first_of(queue: list[PendingVerification]) -> list[PendingVerification]:
     """Return what goes into the next request: at least one, however many partitions it has."""
-    places = accumulate(len(each.places) for each in queue[:MOST_AT_ONCE])
-    return queue[: max(1, sum(total <= MOST_PLACES for total in places))]
+    places = accumulate(len(each.places) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
+    return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in places))]
 
 
-def _refuse(batch: list[Asked], error: KafkaError) -> None:
+def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
     for each in batch:
         if not each.answer.done():
             each.answer.set_exception(error)
@@ -253,7 +264,7 @@ def _codes(result: Any, places: list[TopicPartition]) -> Codes:
     return codes
 
 
-UNKNOWN_YET: Final = frozenset(
+RETRIABLE_CODES: Final = frozenset(
     error.code
     for error in (
         ConcurrentTransactions,
@@ -268,23 +279,23 @@ UNKNOWN_YET: Final = frozenset(
 """Answers after which one has to ask again; a partition that it does not know is one that its image lacks yet."""
 
 
-def _refusal(code: int, dialect: Dialect) -> KafkaError | None:
+def _refusal(code: int, dialect: ProducerApiLevel) -> KafkaError | None:
     """NOT_ENOUGH_REPLICAS is what every client tries again without looking for another leader first."""
     if code == NONE:
         return None
     error = from_code(code)
-    if code == ConcurrentTransactions.code and dialect is Dialect.ADDS:
+    if code == ConcurrentTransactions.code and dialect is ProducerApiLevel.ADDS:
         return error
-    if code in UNKNOWN_YET:
+    if code in RETRIABLE_CODES:
         return NotEnoughReplicas(f"the transaction could not be verified: {type(error).__name__}")
     if code == ProducerFenced.code:
         return InvalidProducerEpoch("the transaction is a newer producer's")
-    if code == TransactionAbortable.code and dialect is Dialect.OLD:
+    if code == TransactionAbortable.code and dialect is ProducerApiLevel.OLD:
         return InvalidTxnState("the partition was not added to the transaction")
     return error
 
 
-class Question(NamedTuple):
+class VerificationRequest(NamedTuple):
     """One batch of a request. `place` is as the request names it."""
 
     place: tuple[TopicKey, int]
@@ -293,7 +304,7 @@ class Question(NamedTuple):
     verification: Verification
 
 
-class Questions:
+class VerificationRequests:
     """The partitions of one produce request that have to be confirmed before it is appended. False if that is
     nothing.
     """
@@ -303,7 +314,7 @@ class Questions:
     def __init__(self, broker: BrokerContext, transactional_id: str) -> None:
         self._broker = broker
         self._transactional_id = transactional_id
-        self._asked: dict[Writer, list[Question]] = {}
+        self._asked: dict[TransactionalProducer, list[VerificationRequest]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -319,8 +330,8 @@ class Questions:
         except KafkaError:
             return
         if verification is not None:
-            whose = Writer(self._transactional_id, header.producer_id, header.producer_epoch)
-            question = Question((topic, index), partition, partition.leader_epoch, verification)
+            whose = TransactionalProducer(self._transactional_id, header.producer_id, header.producer_epoch)
+            question = VerificationRequest((topic, index), partition, partition.leader_epoch, verification)
             self._asked.setdefault(whose, []).append(question)
 
     def places(self) -> Iterator[tuple[TopicKey, int]]:
@@ -329,13 +340,13 @@ class Questions:
             for each in questions:
                 yield each.place
 
-    async def refused(self, dialect: Dialect) -> dict[tuple[TopicKey, int], KafkaError]:
+    async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
-        pace = Pace(self._broker.env)
+        pace = TurnCounter(self._broker.env)
         for writer, questions in self._asked.items():
             names = [each.partition.name for each in questions]
-            answers = await confirm(self._broker, writer, names, dialect=dialect)
+            answers = await verify_transaction(self._broker, writer, names, dialect=dialect)
             for each in questions:
                 error = answers[each.partition.name]
                 if each.partition.leader_epoch != each.leader_epoch:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import (
     AlterReassignments,
     PartitionResult,
@@ -50,7 +50,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _checked(broker: BrokerContext, message: Any) -> tuple[list[PartitionResult], list[Reassignment]]:
     """Return what is refused already, each once, and what to ask the controller for."""
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     named: dict[tuple[str, int], Reassignment | None] = {}
     for topic in message.topics:
         for each in topic.partitions:

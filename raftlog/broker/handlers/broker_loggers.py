@@ -11,7 +11,7 @@ from typing import Any
 from raftlog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from raftlog.base.log import KAFKA_LEVELS, LOGGERS, ROOT, get_logger
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.handlers.config_resources import Outcome, check_own_broker
+from raftlog.broker.handlers.config_resources import AlterationResult, check_own_broker
 from raftlog.metadata.controller_api import DELETE, SET
 
 log = get_logger(__name__)
@@ -19,18 +19,18 @@ log = get_logger(__name__)
 
 def alter_loggers(
     broker: BrokerContext, name: str, configs: Sequence[Any], *, validate_only: bool
-) -> Outcome:
+) -> AlterationResult:
     """Change the levels of loggers, all or none, and say what came of it."""
     try:
         check_own_broker(broker, name)
         changes = _changes(configs)
     except KafkaError as error:
-        return Outcome(error.code, error.message)
+        return AlterationResult(error.code, error.message)
     if not validate_only:
         for logger, level in changes.items():
             LOGGERS.change(logger, level)
             log.warning("log_level_changed", logger=logger, level=LOGGERS.levels()[logger])
-    return Outcome()
+    return AlterationResult()
 
 
 def _changes(configs: Sequence[Any]) -> dict[str, str | None]:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from raftlog.base.env import Env
 from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 
-MOST_COMMITTED: Final = 10_000
+MAX_OFFSETS: Final = 10_000
 """Offsets of one request: they are one batch, decided in one turn of the loop, some 4 µs each.
 
 Apache Kafka has no such bound, but the same error for what is beyond its largest batch: some ten thousand offsets, by
@@ -27,8 +27,8 @@ Codes = Mapping[Place, int]
 def check_size(message: Any) -> None:
     """Raises InvalidCommitOffsetSize."""
     count = sum(len(topic.partitions) for topic in message.topics)
-    if count > MOST_COMMITTED:
-        raise InvalidCommitOffsetSize(f"a request commits {MOST_COMMITTED} offsets at most, not {count}")
+    if count > MAX_OFFSETS:
+        raise InvalidCommitOffsetSize(f"a request commits {MAX_OFFSETS} offsets at most, not {count}")
 
 
 async def answered(
@@ -46,7 +46,7 @@ async def answered(
         found = await codes
     except KafkaError as error:
         found = defaultdict(lambda code=error.code: code)  # type: ignore[misc]
-    pace, topics = Pace(env), []
+    pace, topics = TurnCounter(env), []
     for row, asked in enumerate(message.topics):
         partitions = []
         for column, each in enumerate(asked.partitions):

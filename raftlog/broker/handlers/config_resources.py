@@ -15,7 +15,7 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_image,
 )
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.message_builders import response_builders
@@ -37,14 +37,14 @@ class Resource(NamedTuple):
     name: str
 
 
-class Outcome(NamedTuple):
+class AlterationResult(NamedTuple):
     """The outcome of altering one resource."""
 
     error_code: int = 0
     error_message: str | None = None
 
 
-AlterationOf = Callable[[Any, bool], ConfigAlteration | Outcome]
+AlterationOf = Callable[[Any, bool], ConfigAlteration | AlterationResult]
 
 
 def resource_type(wire_type: int) -> str:
@@ -84,7 +84,7 @@ async def alter(
     alteration_of: AlterationOf,
     *,
     replace: bool,
-) -> dict[Resource, Outcome]:
+) -> dict[Resource, AlterationResult]:
     """Have the controller alter resources, and wait until this broker knows; refused ones come with their error.
 
     `alteration_of` is given a resource of the message, and whether the message names that more than once. It returns
@@ -102,12 +102,12 @@ async def alter(
     async for some, reply in asked:
         if isinstance(reply, KafkaError):
             names = [by_name[each.resource_type, each.resource_name] for each in some]
-            outcomes |= dict.fromkeys(names, Outcome(reply.code, reply.message))
+            outcomes |= dict.fromkeys(names, AlterationResult(reply.code, reply.message))
             continue
         failed = {(each.resource_type, each.resource_name) for each in reply.results if each.error_code}
         for each in reply.results:
             resource = by_name[each.resource_type, each.resource_name]
-            outcomes[resource] = Outcome(each.error_code, each.error_message)
+            outcomes[resource] = AlterationResult(each.error_code, each.error_message)
         if not message.validate_only:
             done = [each for each in some if (each.resource_type, each.resource_name) not in failed]
             await wait_for_image(broker, partial(_all_shown, done, replace))
@@ -116,11 +116,11 @@ async def alter(
 
 async def _checked(
     broker: BrokerContext, message: Any, alteration_of: AlterationOf
-) -> tuple[dict[Resource, Outcome], dict[Resource, ConfigAlteration]]:
+) -> tuple[dict[Resource, AlterationResult], dict[Resource, ConfigAlteration]]:
     """Return the outcomes that are known already, and what to ask the controller for."""
-    known: dict[Resource, Outcome] = {}
+    known: dict[Resource, AlterationResult] = {}
     wanted: dict[Resource, ConfigAlteration] = {}
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     times: Counter[Resource] = Counter()
     for each in message.resources:
         times[Resource(each.resource_type, each.resource_name)] += 1
@@ -129,12 +129,12 @@ async def _checked(
         resource = Resource(each.resource_type, each.resource_name)
         try:
             made = alteration_of(each, times[resource] > 1)
-            if isinstance(made, Outcome):
+            if isinstance(made, AlterationResult):
                 known[resource] = made
             else:
                 wanted[resource] = made
         except KafkaError as error:
-            known[resource] = Outcome(error.code, error.message)
+            known[resource] = AlterationResult(error.code, error.message)
         await pace.did(1 + len(each.configs))
     return known, wanted
 
@@ -156,7 +156,7 @@ def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> boo
 
 
 async def response(
-    broker: BrokerContext, request: RequestContext, outcomes: dict[Resource, Outcome], *, name: str
+    broker: BrokerContext, request: RequestContext, outcomes: dict[Resource, AlterationResult], *, name: str
 ) -> Any:
     """Return the answer of either altering API; `name` is its message."""
     make = response_builders(request.api_key, request.api_version)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidGroupId, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
 from raftlog.metadata.features import check_group_version
@@ -20,7 +20,7 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-MOST_TOLD: Final = 20_000
+MAX_MEMBERS: Final = 20_000
 """Members and their topics in one answer, and those of the group that reaches it."""
 
 NAMES_PER_PART: Final = 10
@@ -30,11 +30,11 @@ NAMES_PER_PART: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
-    groups, told, pace = [], 0, Pace(broker.env)
+    groups, told, pace = [], 0, TurnCounter(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.group_ids)):
         try:
             check_group_version(broker.image())
-            if told >= MOST_TOLD:
+            if told >= MAX_MEMBERS:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             answer, size = await _describe(broker, make, group_id, pace)
             told += size
@@ -46,7 +46,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace) -> tuple[Any, int]:
+async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: TurnCounter) -> tuple[Any, int]:
     """Return a group, and of how many parts it is. Raises KafkaError."""
     if not group_id:
         raise InvalidGroupId("a group id must not be empty")
@@ -76,7 +76,7 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace)
 
 
 async def _member(
-    make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage, pace: Pace
+    make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage, pace: TurnCounter
 ) -> Any:
     it, current = membership.members[member_id], membership.current_assignment_of(member_id)
     return make.Member(
@@ -94,7 +94,7 @@ async def _member(
     )
 
 
-async def _assignment(make: Any, partitions: Partitions, image: MetadataImage, pace: Pace) -> Any:
+async def _assignment(make: Any, partitions: Partitions, image: MetadataImage, pace: TurnCounter) -> Any:
     """A topic that was deleted has no name any longer, and is left out."""
     topics = []
     for topic_id, indexes in partitions.items():

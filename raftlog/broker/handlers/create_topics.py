@@ -13,7 +13,7 @@ from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.handlers.config_resources import check_config_names
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -31,7 +31,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     results |= await _created(broker, message, wanted)
     make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
-    pace, told = Pace(broker.env), []
+    pace, told = TurnCounter(broker.env), []
     configs_of = _TopicConfigs(broker, make)
     for each in results.values():
         told.append(_result(make, each, configs.get(each.name, {}), configs_of))

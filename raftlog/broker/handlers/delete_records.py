@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import LONGEST_TIMEOUT_S
+from raftlog.broker.controller_requests import MAX_TIMEOUT_S
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LOOK_S: Final = 0.02
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition with where all of its replicas begin now."""
-    pace, deletions = Pace(broker.env), []
+    pace, deletions = TurnCounter(broker.env), []
     for topic in message.topics:
         of_topic = []
         for wanted in topic.partitions:
@@ -74,10 +74,10 @@ class Deletion:
         self.error_code = RequestTimedOut.code
 
 
-async def _wait(pace: Pace, message: Any, deletions: list[Deletion]) -> None:
+async def _wait(pace: TurnCounter, message: Any, deletions: list[Deletion]) -> None:
     """Look at the followers again and again, until the request's time is up."""
     clock = asyncio.get_running_loop().time
-    deadline_at = clock() + min(max(0, message.timeout) / 1000, LONGEST_TIMEOUT_S)
+    deadline_at = clock() + min(max(0, message.timeout) / 1000, MAX_TIMEOUT_S)
     waiting = await _undone(pace, deletions)
     while waiting and clock() < deadline_at:
         await asyncio.sleep(LOOK_S)
@@ -86,7 +86,7 @@ async def _wait(pace: Pace, message: Any, deletions: list[Deletion]) -> None:
         each.expire()
 
 
-async def _undone(pace: Pace, deletions: list[Deletion]) -> list[Deletion]:
+async def _undone(pace: TurnCounter, deletions: list[Deletion]) -> list[Deletion]:
     undone = []
     for each in deletions:
         if not each.is_done():
@@ -95,7 +95,9 @@ async def _undone(pace: Pace, deletions: list[Deletion]) -> list[Deletion]:
     return undone
 
 
-async def _answer(pace: Pace, request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
+async def _answer(
+    pace: TurnCounter, request: RequestContext, message: Any, deletions: list[list[Deletion]]
+) -> Any:
     make = response_builders(API_KEY, request.api_version)
     topics = []
     for topic, of_topic in zip(message.topics, deletions, strict=True):

@@ -33,7 +33,7 @@ from raftlog.broker.handlers.config_resources import (
     check_own_broker,
     resource_type,
 )
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders
@@ -41,7 +41,7 @@ from raftlog.protocol.writer import PreEncoded
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
-MOST_TOLD_BYTES: Final = 16 << 20
+MAX_RESPONSE_BYTES: Final = 16 << 20
 """Of the resources in one answer, and of the one that reaches it: a thousand topics with all documentation."""
 
 ALL: Final = None
@@ -51,14 +51,14 @@ ALL: Final = None
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Describe resources, each once with its own error; when the answer is full the others are refused."""
     make = response_builders(API_KEY, request.api_version)
-    pace, told = Pace(broker.env), 0
+    pace, told = TurnCounter(broker.env), 0
     results: list[PreEncoded] = []
     for (wire_type, name), wanted in (await _asked(message, pace)).items():
         answer = {"resource_type": wire_type, "resource_name": name}
         try:
-            if told >= MOST_TOLD_BYTES:
+            if told >= MAX_RESPONSE_BYTES:
                 raise PolicyViolation(
-                    f"an answer has {MOST_TOLD_BYTES} bytes at most: ask for fewer resources"
+                    f"an answer has {MAX_RESPONSE_BYTES} bytes at most: ask for fewer resources"
                 )
             entries = _entries(broker, wire_type, name)
         except KafkaError as error:
@@ -79,7 +79,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.DescribeConfigsResponse(throttle_time=0, results=tuple(results))
 
 
-async def _asked(message: Any, pace: Pace) -> dict[tuple[int, str], set[str] | None]:
+async def _asked(message: Any, pace: TurnCounter) -> dict[tuple[int, str], set[str] | None]:
     """Return the resources asked for, each with the names of the configs that are wanted of it."""
     asked: dict[tuple[int, str], set[str] | None] = {}
     for each in message.resources:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -17,22 +17,24 @@ FIRST_NOT_FOUND_VERSION: Final = 6
 """Before it, a group that does not exist is described as Dead (KIP-1043)."""
 
 
-MOST_TOLD: Final = 20_000
+MAX_MEMBERS: Final = 20_000
 """Members in one answer, and those of the group that reaches it."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
-    groups, told, pace = [], 0, Pace(broker.env)
+    groups, told, pace = [], 0, TurnCounter(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
-        answer = await _describe(broker, request, group_id, None if told >= MOST_TOLD else pace)
+        answer = await _describe(broker, request, group_id, None if told >= MAX_MEMBERS else pace)
         groups.append(answer)
         told += len(answer.members)
     return make.DescribeGroupsResponse(groups=tuple(groups))
 
 
-async def _describe(broker: BrokerContext, request: RequestContext, group_id: str, pace: Pace | None) -> Any:
+async def _describe(
+    broker: BrokerContext, request: RequestContext, group_id: str, pace: TurnCounter | None
+) -> Any:
     """`pace` None: there is no room for more."""
     make = response_builders(API_KEY, request.api_version)
     try:
@@ -61,7 +63,7 @@ async def _describe(broker: BrokerContext, request: RequestContext, group_id: st
     )
 
 
-async def _members(make: Any, group: Group, pace: Pace) -> tuple[Any, ...]:
+async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...]:
     """The members' topics are shown of a stable group only: before, they are not decided."""
     is_stable = group.state == STABLE
     members = []

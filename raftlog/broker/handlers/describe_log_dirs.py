@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import NONE, KafkaStorageError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
 if TYPE_CHECKING:
-    from raftlog.broker.replicas.log_directories import Volume
+    from raftlog.broker.replicas.log_directories import LogVolume
 
 API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
 
@@ -31,7 +31,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 async def _asked(broker: BrokerContext, message: Any) -> set[tuple[str, int]] | None:
     if message.topics is None:
         return None
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     asked: set[tuple[str, int]] = set()
     for topic in message.topics:
         for index in topic.partitions:
@@ -42,7 +42,7 @@ async def _asked(broker: BrokerContext, message: Any) -> set[tuple[str, int]] | 
 
 
 async def _result(
-    broker: BrokerContext, make: Any, volume: Volume, asked: set[tuple[str, int]] | None
+    broker: BrokerContext, make: Any, volume: LogVolume, asked: set[tuple[str, int]] | None
 ) -> Any:
     code, total, usable = await _space(broker, volume)
     if code:
@@ -75,7 +75,7 @@ async def _result(
     )
 
 
-async def _space(broker: BrokerContext, volume: Volume) -> tuple[int, int, int]:
+async def _space(broker: BrokerContext, volume: LogVolume) -> tuple[int, int, int]:
     """Return (error code, total bytes, usable bytes); a sick disk may hang, so it is asked off the loop."""
     if volume.error is not None:
         return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES

@@ -7,13 +7,13 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
-MOST_TOLD: Final = 20_000
+MAX_PRODUCERS: Final = 20_000
 """Producers in one answer, and those of the partition that reaches it."""
 
 
@@ -23,7 +23,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     Each partition is told once. When the answer is full the others are refused.
     """
     make = response_builders(API_KEY, request.api_version)
-    pace, told = Pace(broker.env), 0
+    pace, told = TurnCounter(broker.env), 0
     asked: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         indexes = asked.setdefault(topic.name, {})
@@ -35,7 +35,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     for name, indexes in asked.items():
         found = []
         for index in indexes:
-            found.append(await _partition(broker, make, name, index, None if told >= MOST_TOLD else pace))
+            found.append(await _partition(broker, make, name, index, None if told >= MAX_PRODUCERS else pace))
             told += len(found[-1].active_producers)
             await pace.did()
         topics.append(make.TopicResponse(name=name, partitions=tuple(found)))
@@ -44,12 +44,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _partition(
-    broker: BrokerContext, make: MessageBuilders, topic: str, index: int, pace: Pace | None
+    broker: BrokerContext, make: MessageBuilders, topic: str, index: int, pace: TurnCounter | None
 ) -> Any:
     """`pace` None: there is no room for more."""
     try:
         if pace is None:
-            raise PolicyViolation(f"an answer has {MOST_TOLD} producers at most: ask for fewer partitions")
+            raise PolicyViolation(
+                f"an answer has {MAX_PRODUCERS} producers at most: ask for fewer partitions"
+            )
         active = locate(broker, topic, index).active_producers()
     except KafkaError as error:
         return make.PartitionResponse(

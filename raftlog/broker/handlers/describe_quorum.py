@@ -8,7 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -28,7 +28,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return make.DescribeQuorumResponse(
             error_code=error.code, error_message=truncate_message(error.message)
         )
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     topics: dict[str, dict[int, Any]] = {}
     for topic in message.topics:
         told = topics.setdefault(topic.topic_name, {})

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError, TransactionalIdNotFound
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
 
-MOST_TOLD: Final = 20_000
+MAX_PARTITIONS: Final = 20_000
 """Ids and their partitions in one answer, and those of the id that reaches it."""
 
 
@@ -21,16 +21,16 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per transactional id; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
     described: list[Any] = []
-    told, pace = 0, Pace(broker.env)
+    told, pace = 0, TurnCounter(broker.env)
     for each in dict.fromkeys(message.transactional_ids):  # once, however often it is named
-        found = await _describe(broker, make, each, None if told >= MOST_TOLD else pace)
+        found = await _describe(broker, make, each, None if told >= MAX_PARTITIONS else pace)
         described.append(found)
         told += 1 + sum(len(topic.partitions) for topic in found.topics)
         await pace.did()
     return make.DescribeTransactionsResponse(transaction_states=tuple(described))
 
 
-async def _describe(broker: BrokerContext, make: Any, transactional_id: str, pace: Pace | None) -> Any:
+async def _describe(broker: BrokerContext, make: Any, transactional_id: str, pace: TurnCounter | None) -> Any:
     """Only its coordinator can. `pace` None: there is no room for more."""
     try:
         if pace is None:

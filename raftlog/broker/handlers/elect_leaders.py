@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -32,7 +32,7 @@ async def _elected(
     broker: BrokerContext, message: Any, election_type: int
 ) -> tuple[int, list[ElectionResult]]:
     """Elect for the partitions asked for, each once; return what failed for all, if anything, and what each says."""
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     places: dict[tuple[str, int], None] = {}
     for topic in message.topic_partitions:
         for index in topic.partitions:

@@ -20,13 +20,18 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
 )
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
-from raftlog.broker.handlers.fetch_response import Answer, encode_error, refuse_all, tell
+from raftlog.broker.handlers.fetch_response import (
+    FetchAnswer,
+    encode_error,
+    encode_session,
+    refuse_all,
+)
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
     INITIAL_EPOCH,
     NO_SESSION,
-    Entry,
     FetchSession,
+    SessionPartition,
 )
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.partition_lookup import locate
@@ -396,7 +401,7 @@ class PendingFetch(Slot):
         if told is not None:
             self.answer(told.encode(self.header))
 
-    def _tell(self) -> Answer | None:
+    def _tell(self) -> FetchAnswer | None:
         """Return what was gathered as it is told; None: the disk must be asked first."""
         if self._cold:
             self._read_cold()
@@ -405,7 +410,7 @@ class PendingFetch(Slot):
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
             self._count_throttled()
         self._count()
-        told = tell(self.connection, self.header.api_version, session, full=self.full)
+        told = encode_session(self.connection, self.header.api_version, session, full=self.full)
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
         return told
@@ -466,7 +471,7 @@ class PendingFetch(Slot):
         self._withheld = withheld
         self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
 
-    def _read(self, entry: Entry, max_bytes: int, *, min_one: bool) -> PartitionRead:
+    def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
         image = self.connection.server.broker.image()
         if partition is None or entry.image is not image:
@@ -500,7 +505,7 @@ class PendingFetch(Slot):
             entry.image = None  # perhaps another replica object serves it by now
         return read
 
-    def _holds_back(self, entry: Entry, partition: Partition) -> bool:
+    def _holds_back(self, entry: SessionPartition, partition: Partition) -> bool:
         """KIP-73: a throttled replica that catches up waits while the quota is used up."""
         assert self.replica is not None
         replicas = self.connection.server.broker.replicas
@@ -535,14 +540,14 @@ class PendingFetch(Slot):
             if is_listed(listed, entry.index, replicas.broker_id):
                 replicas.sent.record(len(entry.read.records))
 
-    def _is_dry(self, entry: Entry, read: PartitionRead) -> bool:
+    def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)
 
-    def _has_more(self, entry: Entry, read: PartitionRead) -> bool:
+    def _has_more(self, entry: SessionPartition, read: PartitionRead) -> bool:
         """Say whether only the limits of this answer keep the records of a partition from it."""
         return not read.error_code and read.diverging is None and not self._is_dry(entry, read)
 
-    def end_of(self, entry: Entry, read: PartitionRead) -> int:
+    def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""
         if self.replica is not None and entry.partition is not None:
             return entry.partition.log_end_offset

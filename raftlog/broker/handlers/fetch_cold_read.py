@@ -5,7 +5,7 @@ from __future__ import annotations
 from errno import EIO
 
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
-from raftlog.broker.network.fetch_sessions import Entry
+from raftlog.broker.network.fetch_sessions import SessionPartition
 from raftlog.replication.replica_host import PartitionRead
 
 
@@ -27,7 +27,7 @@ class ColdRead:
     )
 
     def __init__(
-        self, entry: Entry, read: PartitionRead, *, limit: int, end_offset: int, min_one: bool
+        self, entry: SessionPartition, read: PartitionRead, *, limit: int, end_offset: int, min_one: bool
     ) -> None:
         """`limit` in bytes; `end_offset`: what the reader may not read past."""
         assert entry.partition is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
-from raftlog.broker.network.fetch_sessions import NO_SESSION, Entry, FetchSession
+from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchedPartition, FetchRequest, TopicKey, encode_fetch_response
@@ -21,7 +21,7 @@ _as_fetched = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
 
 
-class Answer(NamedTuple):
+class FetchAnswer(NamedTuple):
     """The partitions of a session's response, ready to be encoded."""
 
     topics: dict[TopicKey, list[FetchedPartition]]
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
         )
 
 
-def tell(connection: Connection, version: int, session: FetchSession, *, full: bool) -> Answer:
+def encode_session(connection: Connection, version: int, session: FetchSession, *, full: bool) -> FetchAnswer:
     """Tell of all partitions, or (`full` false) of those with news. A partition that had records goes to the queue's
     end.
     """
@@ -70,10 +70,10 @@ def tell(connection: Connection, version: int, session: FetchSession, *, full: b
         topics.setdefault(entry.topic, []).append(_as_fetched(FetchedPartition, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-    return Answer(topics, session.session_id, endpoints)
+    return FetchAnswer(topics, session.session_id, endpoints)
 
 
-def _tell_all(session: FetchSession) -> Iterable[Entry]:
+def _tell_all(session: FetchSession) -> Iterable[SessionPartition]:
     entries = session.entries.values()
     if session.session_id != NO_SESSION:
         for entry in entries:
@@ -83,7 +83,7 @@ def _tell_all(session: FetchSession) -> Iterable[Entry]:
     return entries
 
 
-def _tell_news(session: FetchSession) -> Sequence[Entry]:
+def _tell_news(session: FetchSession) -> Sequence[SessionPartition]:
     told = []
     for entry in tuple(session.ready):
         if entry.read is None:
@@ -94,7 +94,7 @@ def _tell_news(session: FetchSession) -> Sequence[Entry]:
     return told
 
 
-def _end_turn(session: FetchSession, entry: Entry) -> None:
+def _end_turn(session: FetchSession, entry: SessionPartition) -> None:
     """A dry partition leaves the queue, one that got records goes to its end, one whose records did not fit keeps its
     place.
     """

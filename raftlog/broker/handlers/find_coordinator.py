@@ -18,7 +18,7 @@ TRANSACTION: Final = 1
 FIRST_BATCHED_VERSION: Final = 4
 
 
-class Found(NamedTuple):
+class CoordinatorLookup(NamedTuple):
     key: str
     node_id: int = -1
     host: str = ""
@@ -44,7 +44,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.FindCoordinatorResponse(coordinators=tuple(coordinators))
 
 
-async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> Found:
+async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> CoordinatorLookup:
     try:
         if key_type not in (GROUP, TRANSACTION):
             raise InvalidRequest(
@@ -53,8 +53,8 @@ async def _find(broker: BrokerContext, request: RequestContext, key_type: int, k
         node_id = await (broker.groups if key_type == GROUP else broker.transactions).find(key)
         endpoint = _endpoint(broker, request, node_id)
     except KafkaError as error:
-        return Found(key, error_code=error.code, error_message=error.message)
-    return Found(key, node_id, endpoint.host, endpoint.port)
+        return CoordinatorLookup(key, error_code=error.code, error_message=error.message)
+    return CoordinatorLookup(key, node_id, endpoint.host, endpoint.port)
 
 
 def _endpoint(broker: BrokerContext, request: RequestContext, node_id: int) -> Endpoint:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.broker.client_telemetry import COMPRESSIONS, LONGEST_TEXT, ClientAttributes
+from raftlog.broker.client_telemetry import COMPRESSIONS, MAX_LABEL_CHARS, ClientAttributes
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.network.connection import UNKNOWN
 from raftlog.protocol.apis import ApiKey
@@ -42,4 +42,4 @@ def attributes_of(request: RequestContext, instance_id: UUID) -> ClientAttribute
     connection = request.connection
     software, port = (UNKNOWN, 0) if connection is None else (connection.software, connection.peer_port)
     texts = (str(instance_id), request.client_id or "", *software, request.peer_host, str(port))
-    return ClientAttributes(*(each[:LONGEST_TEXT] for each in texts))
+    return ClientAttributes(*(each[:MAX_LABEL_CHARS] for each in texts))

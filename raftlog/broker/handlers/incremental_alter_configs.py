@@ -9,7 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.broker_loggers import alter_loggers
 from raftlog.broker.handlers.config_resources import (
     BROKER_LOGGER,
-    Outcome,
+    AlterationResult,
     alter,
     check_config_names,
     resource_type,
@@ -24,7 +24,7 @@ API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Alter configs and wait until this broker knows."""
 
-    def alteration(resource: Any, twice: bool) -> ConfigAlteration | Outcome:
+    def alteration(resource: Any, twice: bool) -> ConfigAlteration | AlterationResult:
         if twice:
             raise InvalidRequest("the resource is named more than once in this request")
         check_config_names(resource.configs)

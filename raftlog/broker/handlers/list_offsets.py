@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ READ_COMMITTED: Final = 1
 NOT_FOUND: Final = (-1, -1, -1)
 MAX_TIMESTAMP: Final = -3
 
-SPECIALS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
+SPECIAL_TIMESTAMPS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
 """Special timestamps, each with the first version that has it."""
 
 SEARCHED_AT_ONCE: Final = 8
@@ -35,7 +35,7 @@ Found = tuple[int, int, int] | None
 """(offset, timestamp, leader epoch)."""
 
 
-class Search:
+class OffsetSearch:
     """The search of one partition for one time. Any thread may `run` it; `found` belongs to the loop."""
 
     def __init__(self, partition: Partition, timestamp_ms: int) -> None:
@@ -68,7 +68,7 @@ class Search:
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition; one that is named twice is refused, and not searched."""
     make = response_builders(API_KEY, request.api_version)
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     times: Counter[tuple[str, int]] = Counter()
     for topic in message.topics:
         for each in topic.partitions:
@@ -78,7 +78,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     for topic in message.topics:
         told: list[Any] = []
         for begin in range(0, len(topic.partitions), SEARCHED_AT_ONCE):
-            listing = Listing(broker, request, message, topic.name, times)
+            listing = PendingListing(broker, request, message, topic.name, times)
             some = topic.partitions[begin : begin + SEARCHED_AT_ONCE]
             await listing.search(some)
             told += [listing.answer(make, each) for each in some]
@@ -88,7 +88,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.ListOffsetsResponse(topics=tuple(topics))
 
 
-class Listing:
+class PendingListing:
     """Some partitions of one topic: what was searched of them, and their answers."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Listing:
         self._times = times
         self._replica = message.replica_id >= 0 and message.replica_id == request.peer_broker_id
         self._read_committed = getattr(message, "isolation_level", 0) == READ_COMMITTED
-        self._searches: dict[int, Search] = {}
+        self._searches: dict[int, OffsetSearch] = {}
 
     async def search(self, wanted: Sequence[Any]) -> None:
         """Search those that are asked for by time, unless nobody waits for the answer any longer."""
@@ -120,14 +120,14 @@ class Listing:
             if self._request.is_awaited:
                 await self._broker.env.offload(self._run_all)
 
-    def _search(self, wanted: Any) -> Search | None:
+    def _search(self, wanted: Any) -> OffsetSearch | None:
         """Return the search to make, None where there is only an error to tell."""
         try:
             self._check(wanted)
             partition = locate(self._broker, self._topic, wanted.partition_index)
         except KafkaError:
             return None
-        return Search(partition, wanted.timestamp) if partition.is_leader else None
+        return OffsetSearch(partition, wanted.timestamp) if partition.is_leader else None
 
     def _run_all(self) -> None:
         for each in self._searches.values():
@@ -137,7 +137,7 @@ class Listing:
         if self._times[self._topic, wanted.partition_index] > 1:
             raise InvalidRequest("the partition is named twice")
         version = self._request.api_version
-        if wanted.timestamp < 0 and version < SPECIALS.get(wanted.timestamp, version + 1):
+        if wanted.timestamp < 0 and version < SPECIAL_TIMESTAMPS.get(wanted.timestamp, version + 1):
             raise UnsupportedVersion(f"timestamp {wanted.timestamp} has no meaning in version {version}")
 
     def answer(self, make: MessageBuilders, wanted: Any) -> Any:

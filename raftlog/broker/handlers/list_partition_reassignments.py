@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.metadata.controller_api import (
     ListReassignments,
     OngoingReassignment,
@@ -49,7 +49,7 @@ async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignm
         asked_for_all = ListReassignments(None)
         reply = await ask(broker, asked_for_all, OngoingReassignments, timeout_ms=message.timeout)
         return list(reply.reassignments)
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     places: dict[tuple[str, int], None] = {}
     for topic in message.topics:
         for index in topic.partition_indexes:

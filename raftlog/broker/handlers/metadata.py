@@ -24,8 +24,8 @@ from raftlog.broker.handlers.metadata_view import (
     MetadataView,
     MetadataViews,
 )
-from raftlog.broker.turns import Pace, in_turns
-from raftlog.broker.unreachable_brokers import NOBODY, Gone
+from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -122,7 +122,7 @@ async def _answer(
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
     )
     make = response_builders(API_KEY, version)
-    pace, topics = Pace(broker.env), []
+    pace, topics = TurnCounter(broker.env), []
     for number, each in enumerate(image.topics if asked is None else asked):
         topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))
         if number % KEPT_PER_PART == 0:
@@ -141,8 +141,8 @@ async def _answer(
     )
 
 
-def _gone(broker: BrokerContext) -> Gone:
-    return NOBODY if broker.absences is None else broker.absences.gone()
+def _gone(broker: BrokerContext) -> UnreachableIds:
+    return NO_BROKERS if broker.absences is None else broker.absences.gone()
 
 
 def _leaders(image: MetadataImage, asked: list[Asked | None]) -> Iterator[int]:
@@ -166,7 +166,7 @@ async def _topic(
     *,
     asked: Asked | None,
     codes: Mapping[str, int],
-    pace: Pace,
+    pace: TurnCounter,
 ) -> Any:
     topic: TopicState | None = None
     if isinstance(asked, str):

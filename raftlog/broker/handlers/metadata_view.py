@@ -17,8 +17,8 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.turns import Pace
-from raftlog.broker.unreachable_brokers import NOBODY, Gone
+from raftlog.broker.turns import TurnCounter
+from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
@@ -43,7 +43,7 @@ _LISTENER_ERROR_FROM: Final = 6
 _STALE_TOPICS_KEPT: Final = 100
 
 
-class Seen(NamedTuple):
+class EncodedTopic(NamedTuple):
     """One partition as clients see it."""
 
     error_code: int
@@ -56,7 +56,9 @@ class BrokersView:
 
     __slots__ = ("gone", "listed", "live", "reachable", "source")
 
-    def __init__(self, source: Mapping[int, BrokerState], listener: str, gone: Gone = NOBODY) -> None:
+    def __init__(
+        self, source: Mapping[int, BrokerState], listener: str, gone: UnreachableIds = NO_BROKERS
+    ) -> None:
         self.source = source
         self.gone = gone
         self.live = frozenset(each.broker_id for each in source.values() if not each.fenced)
@@ -67,17 +69,17 @@ class BrokersView:
                 self.listed[broker_id] = endpoint
         self.reachable = {each: endpoint for each, endpoint in self.listed.items() if each in self.live}
 
-    def see(self, state: PartitionState, *, listener_errors: bool = True) -> Seen:
+    def see(self, state: PartitionState, *, listener_errors: bool = True) -> EncodedTopic:
         """Return a partition's error, its leader if clients can reach it, and the replicas that are down."""
         live = self.live
         offline = tuple([each for each in state.replicas if each not in live])
         if state.leader in self.gone.unnamed:
-            return Seen(LeaderNotAvailable.code, NO_BROKER, offline)
+            return EncodedTopic(LeaderNotAvailable.code, NO_BROKER, offline)
         if state.leader in self.reachable:
-            return Seen(NONE, state.leader, offline)
+            return EncodedTopic(NONE, state.leader, offline)
         if listener_errors and state.leader in live:
-            return Seen(ListenerNotFound.code, NO_BROKER, offline)
-        return Seen(LeaderNotAvailable.code, NO_BROKER, offline)
+            return EncodedTopic(ListenerNotFound.code, NO_BROKER, offline)
+        return EncodedTopic(LeaderNotAvailable.code, NO_BROKER, offline)
 
     def controller_id(self, broker: BrokerContext, image: MetadataImage) -> int:
         """Return whom to send admin requests to: the active controller, else this broker, who forwards them.
@@ -125,7 +127,7 @@ class MetadataView:
         if len(self._topics) > 2 * topics + _STALE_TOPICS_KEPT:
             self._topics.clear()
 
-    async def topic(self, topic: TopicState, pace: Pace) -> PreEncoded:
+    async def topic(self, topic: TopicState, pace: TurnCounter) -> PreEncoded:
         """Return the topic's part of the response; one that is not kept takes a part for each partition."""
         kept = self._topics.get(topic.name)
         if kept is not None and kept[0] is topic:
@@ -175,7 +177,13 @@ class MetadataViews:
         self._views: dict[tuple[int, str, bool], MetadataView] = {}
 
     def of(
-        self, image: MetadataImage, gone: Gone, *, version: int, listener: str, topic_operations: bool
+        self,
+        image: MetadataImage,
+        gone: UnreachableIds,
+        *,
+        version: int,
+        listener: str,
+        topic_operations: bool,
     ) -> MetadataView:
         """Return the view of an image: the one before, with what it keeps, unless the brokers have changed."""
         key = (version, listener, topic_operations)

@@ -9,7 +9,7 @@ from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, Unknow
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
@@ -72,7 +72,7 @@ async def _commits(
     A client that commits again meanwhile comes after: a connection's requests are handled one by one. The record's
     writer sees by the topic's id that a topic was deleted meanwhile.
     """
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     commits: dict[Place, OffsetCommit] = {}
     now_ms = broker.env.ages.latest_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.OFFSET_DELETE
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the tombstones are committed; what concerns the whole group has its own field."""
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     check_size(message)
     known: list[tuple[str, int]] = []
     for topic in message.topics:

@@ -17,7 +17,7 @@ from raftlog.base.errors import (
     UnstableOffsetCommit,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
 from raftlog.coordinator.transactional_offsets import is_unstable
@@ -31,7 +31,7 @@ FIRST_TOP_LEVEL_ERROR_VERSION: Final = 2
 FIRST_BATCHED_VERSION: Final = 8
 FIRST_TOPIC_ID_VERSION: Final = 10
 
-MOST_TOLD: Final = 100_000
+MAX_OFFSETS: Final = 100_000
 """Offsets in one answer, and those of the group that reaches it; who asks for more groups hears the rest later."""
 
 TRANSACTIONS_PER_PART: Final = 200
@@ -48,12 +48,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_builders(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
         return make.OffsetFetchResponse(groups=await _groups(broker, request, message))
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     try:
         group = await broker.groups.read(message.group_id)
     except KafkaError as error:
         return await _failed(request, message, error, pace)
-    rows = Rows(group, pace, stable=getattr(message, "require_stable", False))
+    rows = OffsetRows(group, pace, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopic(
             name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, name, partitions)
@@ -66,14 +66,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 async def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> tuple[Any, ...]:
     """A group or topic that is named twice is answered once."""
     make = response_builders(API_KEY, request.api_version)
-    groups, told, pace = [], 0, Pace(broker.env)
+    groups, told, pace = [], 0, TurnCounter(broker.env)
     seen: set[Any] = set()
     for asked in message.groups:
         await pace.did(1 + len(asked.topics or ()))
         if asked in seen:
             continue
         seen.add(asked)
-        if told < MOST_TOLD:
+        if told < MAX_OFFSETS:
             answer = await _group(broker, request, message, asked, pace)
         else:
             code = CoordinatorLoadInProgress.code
@@ -83,7 +83,9 @@ async def _groups(broker: BrokerContext, request: RequestContext, message: Any) 
     return tuple(groups)
 
 
-async def _group(broker: BrokerContext, request: RequestContext, message: Any, asked: Any, pace: Pace) -> Any:
+async def _group(
+    broker: BrokerContext, request: RequestContext, message: Any, asked: Any, pace: TurnCounter
+) -> Any:
     make = response_builders(API_KEY, request.api_version)
     try:
         group = await broker.groups.read(asked.group_id)
@@ -93,7 +95,7 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
             )
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
-    rows = Rows(group, pace, stable=getattr(message, "require_stable", False))
+    rows = OffsetRows(group, pace, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopics(
             name=key,
@@ -105,10 +107,10 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
     return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(topics))
 
 
-class Rows:
+class OffsetRows:
     """The offsets of one group as they are at one time, however many turns the response takes."""
 
-    def __init__(self, group: Group, pace: Pace, *, stable: bool) -> None:
+    def __init__(self, group: Group, pace: TurnCounter, *, stable: bool) -> None:
         self._group = group
         self._stable = stable and bool(group.pending)
         self._size = 1 + (len(group.pending) // TRANSACTIONS_PER_PART if self._stable else 0)
@@ -166,7 +168,7 @@ def _row(make: Any, row: Row) -> Any:
     )
 
 
-async def _failed(request: RequestContext, message: Any, error: KafkaError, pace: Pace) -> Any:
+async def _failed(request: RequestContext, message: Any, error: KafkaError, pace: TurnCounter) -> Any:
     """Version 1 has no place for an error but the partitions."""
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_TOP_LEVEL_ERROR_VERSION:

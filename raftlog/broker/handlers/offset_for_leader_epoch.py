@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = 23
@@ -16,7 +16,7 @@ API_KEY: Final = 23
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition with the largest epoch that is not above the one asked for, and its end."""
     make = response_builders(API_KEY, request.api_version)
-    pace, topics = Pace(broker.env), []
+    pace, topics = TurnCounter(broker.env), []
     for topic in message.topics:
         found = []
         for wanted in topic.partitions:

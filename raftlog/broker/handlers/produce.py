@@ -25,10 +25,13 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.broker.coordination.transaction_verification import Dialect, Questions
+from raftlog.broker.coordination.transaction_verification import (
+    ProducerApiLevel,
+    VerificationRequests,
+)
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
@@ -130,10 +133,10 @@ def _header_of(records: memoryview) -> memoryview:
     return memoryview(bytes(records[:HEADER_BYTES]))
 
 
-def _dialect(version: int) -> Dialect:
+def _dialect(version: int) -> ProducerApiLevel:
     if version >= FIRST_ADDING_VERSION:
-        return Dialect.ADDS
-    return Dialect.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else Dialect.OLD
+        return ProducerApiLevel.ADDS
+    return ProducerApiLevel.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else ProducerApiLevel.OLD
 
 
 def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
@@ -150,7 +153,7 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                 return
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """The position of a batch's result, and the offset up to which it waits to be committed."""
 
     topic: TopicKey
@@ -159,7 +162,7 @@ class Place(NamedTuple):
     end_offset: int
 
 
-class Unlooked(NamedTuple):
+class DeferredBatch(NamedTuple):
     """A batch that is appended once its records were walked, and the place of its result."""
 
     topic: TopicKey
@@ -222,9 +225,9 @@ class PendingProduce(Slot):
         self.header = header
         self.topics: list[tuple[TopicKey, list[ProducedPartition]]] = []
         self._wanted = request
-        self._open: dict[Partition, Place] = {}
+        self._open: dict[Partition, BatchPosition] = {}
         """The batches that are not committed."""
-        self.unlooked: dict[tuple[TopicKey, int], Unlooked] = {}
+        self.unlooked: dict[tuple[TopicKey, int], DeferredBatch] = {}
         """Batches whose records cannot be walked in one go."""
         self._leaders: set[int] = set()
         self._ticket = NOTHING
@@ -240,7 +243,7 @@ class PendingProduce(Slot):
         """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""
         wanted = self._wanted
         assert wanted.transactional_id is not None
-        asked = Questions(self.connection.server.broker, wanted.transactional_id)
+        asked = VerificationRequests(self.connection.server.broker, wanted.transactional_id)
         is_large = sum([len(batches) for _, batches in wanted.topics]) > BATCHES_AT_ONCE
         if not is_large:
             for topic, batches in wanted.topics:
@@ -255,9 +258,9 @@ class PendingProduce(Slot):
         self.go_on_later(self._verify(asked, is_large=is_large))
         return True
 
-    async def _verify(self, asked: Questions, *, is_large: bool) -> None:
+    async def _verify(self, asked: VerificationRequests, *, is_large: bool) -> None:
         if is_large and self._no_memory is None:
-            pace = Pace(self.connection.server.broker.env)
+            pace = TurnCounter(self.connection.server.broker.env)
             for topic, batches in self._wanted.topics:
                 for index, records in batches:
                     asked.add(topic, index, records)
@@ -338,11 +341,11 @@ class PendingProduce(Slot):
                         results.append(self._failure(topic, index, no_memory))
                         continue
                     kept = records if self._is_kept else self._keep(records)
-                    self.unlooked[topic, index] = Unlooked(topic, index, kept, results, len(results))
+                    self.unlooked[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
                     results.append(ProducedPartition(index))
                     continue
                 if acks == ALL_ACKS:
-                    self._open[partition] = Place(topic, results, len(results), appended.end_offset)
+                    self._open[partition] = BatchPosition(topic, results, len(results), appended.end_offset)
                 results.append(
                     ProducedPartition(
                         index,
@@ -380,7 +383,7 @@ class PendingProduce(Slot):
         else:
             connection.overlap(self)
 
-    async def _append_unlooked(self, each: Unlooked) -> None:
+    async def _append_unlooked(self, each: DeferredBatch) -> None:
         server, acks = self.connection.server, self._wanted.acks
         broker = server.broker
         try:
@@ -397,7 +400,9 @@ class PendingProduce(Slot):
             each.results[each.position] = self._failure(each.topic, each.partition, error)
             return
         if acks == ALL_ACKS:
-            self._open[partition] = Place(each.topic, each.results, each.position, appended.end_offset)
+            self._open[partition] = BatchPosition(
+                each.topic, each.results, each.position, appended.end_offset
+            )
         each.results[each.position] = ProducedPartition(
             each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
@@ -471,7 +476,7 @@ class PendingProduce(Slot):
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
 
-    def _fail(self, place: Place, error: KafkaError) -> None:
+    def _fail(self, place: BatchPosition, error: KafkaError) -> None:
         results, position = place.results, place.position
         results[position] = self._failure(place.topic, results[position].partition, error)
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.coordination.transaction_verification import Dialect
+from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
-from raftlog.broker.turns import Pace
+from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
@@ -62,15 +62,15 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     return codes
 
 
-def _dialect(version: int) -> Dialect:
+def _dialect(version: int) -> ProducerApiLevel:
     if version >= FIRST_ADDING_VERSION:
-        return Dialect.ADDS
-    return Dialect.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else Dialect.OLD
+        return ProducerApiLevel.ADDS
+    return ProducerApiLevel.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else ProducerApiLevel.OLD
 
 
 async def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> dict[Place, OffsetCommit]:
     """Return what can be committed, by place; what cannot gets its code at once."""
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     commits: dict[Place, OffsetCommit] = {}
     topics = broker.image().topics
     now_ms = broker.env.ages.latest_ms()

@@ -20,7 +20,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -76,7 +76,7 @@ def _marker(message: Any, asked: Any) -> TxnMarker:
 
 def _write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> asyncio.Future[int]:
     """Append one marker; the future gives the error code at commit."""
-    waiter = Waiter()
+    waiter = PendingMarker()
     partition = locate(broker, *place)
     if place.topic == CONSUMER_OFFSETS_TOPIC:
         broker.groups.end_transaction(place.partition, WriteTxnMarker(*marker)).add_done_callback(
@@ -88,7 +88,7 @@ def _write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> a
     return waiter.code
 
 
-class Waiter:
+class PendingMarker:
     """Waits for one marker's commit (`CommitWaiter`)."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ async def _response(
     """Answer each partition with its code, those without one with the same failure."""
     make = response_builders(API_KEY, request.api_version)
     topics: list[list[Any]] = [[] for _ in message.markers]
-    pace = Pace(broker.env)
+    pace = TurnCounter(broker.env)
     for number, marker in enumerate(message.markers):
         for topic in marker.topics:
             partitions = []

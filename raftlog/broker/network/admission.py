@@ -30,7 +30,7 @@ HALL_LOOKS: Final = 3
 """Seconds that a connection may stay in the hall: looks of `watch`."""
 
 
-class Standing(Enum):
+class ConnectionStanding(Enum):
     """How a connection counts."""
 
     STRANGER = "a client, or a broker that has yet to prove it"
@@ -68,29 +68,29 @@ class Admission:
         """Give a new connection its place."""
         self._memory.take(CONNECTION_BYTES)
         if self._limit_for(connection) is None:
-            connection.standing = Standing.STRANGER
+            connection.standing = ConnectionStanding.STRANGER
             self.strangers += 1
             self._per_host[connection.peer_host] += 1
             return
         if len(self._hall) >= HALL_PLACES:
             self.refuse(next(iter(self._hall)))
         self._hall[connection] = 0
-        connection.standing = Standing.IN_HALL
+        connection.standing = ConnectionStanding.IN_HALL
         connection.enter_hall()
 
     def prove(self, connection: Connection) -> None:
         """A connection turned out to be a broker's."""
-        if connection.standing is Standing.IN_HALL:
+        if connection.standing is ConnectionStanding.IN_HALL:
             connection.leave_hall()
         self._leave(connection)
-        connection.standing = Standing.BROKER
+        connection.standing = ConnectionStanding.BROKER
         self.brokers += 1
 
     def leave(self, connection: Connection) -> None:
         """A connection is gone."""
-        if connection.standing is not Standing.GONE:
+        if connection.standing is not ConnectionStanding.GONE:
             self._leave(connection)
-            connection.standing = Standing.GONE
+            connection.standing = ConnectionStanding.GONE
             self._memory.give(CONNECTION_BYTES)
 
     def look(self, connection: Connection) -> None:
@@ -117,13 +117,13 @@ class Admission:
         return None
 
     def _leave(self, connection: Connection) -> None:
-        if connection.standing is Standing.STRANGER:
+        if connection.standing is ConnectionStanding.STRANGER:
             self.strangers -= 1
             host = connection.peer_host
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]
-        elif connection.standing is Standing.IN_HALL:
+        elif connection.standing is ConnectionStanding.IN_HALL:
             self._hall.pop(connection, None)
-        elif connection.standing is Standing.BROKER:
+        elif connection.standing is ConnectionStanding.BROKER:
             self.brokers -= 1

@@ -21,12 +21,12 @@ from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
-from raftlog.broker.network.admission import Standing
+from raftlog.broker.network.admission import ConnectionStanding
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
 from raftlog.broker.network.dispatch import dispatch, dispatch_in_hall
-from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, Progress, pace_of_frame
+from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, ConnectionProgress, pace_of_frame
 from raftlog.broker.network.outbox import Outbox
-from raftlog.broker.network.request_memory import Rest
+from raftlog.broker.network.request_memory import FrameRest
 from raftlog.broker.network.response_slots import ReadySlot, Slot
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
 
@@ -117,14 +117,14 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.handshake: ServerHandshake | None = None
         self.session_ids: tuple[int, ...] = ()
         """Fetch sessions that end with this connection."""
-        self.standing = Standing.STRANGER
+        self.standing = ConnectionStanding.STRANGER
         self.dispatch: Callable[[Connection, memoryview], None] = dispatch
         self.outbox = Outbox(server.memory.answers)
         self._limit_frames(server.request_max_bytes)
-        self._rest: Rest | None = None  # what was received and is not handled; None: nothing
+        self._rest: FrameRest | None = None  # what was received and is not handled; None: nothing
         self._needed = 0  # bytes of its first frame, or of that frame's length while that is cut off
         self.granted = 0
-        self._receiving: Progress | None = None
+        self._receiving: ConnectionProgress | None = None
         self._lasts = False  # the frame being handled lies in a buffer that is not written to again
         self._slots: list[Slot] = []
         self._out: list[Buffer] = []  # of what is handled now; they leave together
@@ -364,7 +364,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if self._lost:
             return False
         holds = self._rest is not None or self.outbox.waiting_bytes > 0
-        return holds or self._closing or self.standing is Standing.IN_HALL
+        return holds or self._closing or self.standing is ConnectionStanding.IN_HALL
 
     def look(self, *, crowded: bool) -> None:
         """Once a second while it is watched: end this connection if it holds bytes that do not move.
@@ -420,7 +420,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             return
         arrived = self._rest.size
         if self._receiving is None:
-            self._receiving = Progress(arrived)
+            self._receiving = ConnectionProgress(arrived)
         slowest, patience_s = pace_of_frame(requests, self)
         if self._receiving.is_stuck(arrived, slowest=slowest, patience_s=patience_s):
             self.cut("slow_sender_closed", frame_bytes=self._needed, arrived_bytes=arrived)
@@ -509,7 +509,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._resume_reading()
             return
         if rest is None or position:
-            self._rest = Rest(view[position:filled])
+            self._rest = FrameRest(view[position:filled])
             self._receiving = None
             if rest is None:
                 requests.take(filled - position)

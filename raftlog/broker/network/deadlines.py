@@ -17,7 +17,7 @@ _SLACK: Final = 64
 """Stale entries of the order that are tolerated before it is rebuilt."""
 
 
-class Waiter(Protocol):
+class DeadlineWaiter(Protocol):
     """A waiter until a deadline, for a connection. If it fails, that one is closed; no other deadline is missed."""
 
     @property
@@ -34,7 +34,7 @@ class Deadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._buckets: dict[int, dict[Waiter, None]] = {}
+        self._buckets: dict[int, dict[DeadlineWaiter, None]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # uvloop gives a handle that cannot tell when for a time that is past
@@ -42,7 +42,7 @@ class Deadlines:
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
-    def add(self, waiter: Waiter, wait_ms: int) -> int:
+    def add(self, waiter: DeadlineWaiter, wait_ms: int) -> int:
         """Expire `waiter` after `wait_ms`; return the ticket by which it can be removed."""
         ticket = int(self._loop.time() * _PER_SECOND + wait_ms / GRAIN_MS) + 1
         bucket = self._buckets.get(ticket)
@@ -52,7 +52,7 @@ class Deadlines:
             bucket[waiter] = None
         return ticket
 
-    def remove(self, waiter: Waiter, ticket: int) -> None:
+    def remove(self, waiter: DeadlineWaiter, ticket: int) -> None:
         """Forget a waiter; fine if it expired already."""
         bucket = self._buckets.get(ticket)
         if bucket is not None:
@@ -68,7 +68,7 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def _open_bucket(self, ticket: int) -> dict[Waiter, None]:
+    def _open_bucket(self, ticket: int) -> dict[DeadlineWaiter, None]:
         bucket = self._buckets[ticket] = {}
         heappush(self._order, ticket)
         if len(self._order) > 2 * len(self._buckets) + _SLACK:

@@ -22,7 +22,7 @@ from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.links import peer_auth
 from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
-from raftlog.broker.network.request_limits import PARTS_MAX
+from raftlog.broker.network.request_limits import MAX_PARTS
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.turns import decoded, encoded
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
@@ -170,7 +170,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
 
 def _parts_max(request: RequestContext) -> int:
     """Return how many parts a request may have; those of other brokers are bounded where they are made."""
-    return PARTS_MAX[request.api_key] if request.peer_broker_id is None else NO_LIMIT
+    return MAX_PARTS[request.api_key] if request.peer_broker_id is None else NO_LIMIT
 
 
 def _too_many_parts(request: RequestContext, parts_max: int) -> Any:

@@ -44,7 +44,7 @@ which idle time it may go for any."""
 ENTRY_BYTES: Final = 640
 """About what a partition takes in a session."""
 
-LARGEST_SHARE: Final = 4
+MAX_SHARE: Final = 4
 """One session has at most this part of the partitions of all."""
 
 EntryKey = tuple[TopicKey, int]
@@ -52,7 +52,7 @@ EntryKey = tuple[TopicKey, int]
 log = get_logger(__name__)
 
 
-class Entry:
+class SessionPartition:
     """One partition of a session: the client's position in it, and what it was last told."""
 
     __slots__ = (
@@ -165,10 +165,10 @@ class FetchSession(Guard):
         self.epoch = INITIAL_EPOCH
         self.replica = replica
         self.by_id = by_id
-        self.entries: dict[EntryKey, Entry] = {}
-        self.ready: dict[Entry, None] = {}
+        self.entries: dict[EntryKey, SessionPartition] = {}
+        self.ready: dict[SessionPartition, None] = {}
         """Entries that may have something to tell, in the order in which they get their turn."""
-        self.by_partition: dict[Partition, Entry] = {}
+        self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
         self.created_at = self.used_at = 0.0
         self.counted = 0
@@ -193,7 +193,7 @@ class FetchSession(Guard):
             for wanted in partitions:
                 entry = entries.get((topic, wanted[0]))
                 if entry is None:
-                    entry = entries[topic, wanted[0]] = Entry(topic, wanted)
+                    entry = entries[topic, wanted[0]] = SessionPartition(topic, wanted)
                 else:
                     entry.update(wanted)
                     if self.replica:  # with two fetches under way it may have dropped what it was told
@@ -209,7 +209,7 @@ class FetchSession(Guard):
             self.ready.pop(entry, None)
             self.attach(entry, None)
 
-    def attach(self, entry: Entry, partition: Partition | None) -> None:
+    def attach(self, entry: SessionPartition, partition: Partition | None) -> None:
         """This replica serves the entry from now on."""
         if entry.partition is not None:
             if entry.parked:
@@ -219,7 +219,7 @@ class FetchSession(Guard):
         if partition is not None:
             self.by_partition[partition] = entry
 
-    def park(self, entry: Entry) -> None:
+    def park(self, entry: SessionPartition) -> None:
         """Have the partition wake this session."""
         if entry.partition is not None and not entry.parked:
             entry.parked = True
@@ -228,7 +228,7 @@ class FetchSession(Guard):
             else:
                 entry.partition.park(self)
 
-    def _unpark(self, entry: Entry, partition: Partition) -> None:
+    def _unpark(self, entry: SessionPartition, partition: Partition) -> None:
         entry.parked = False
         partition.unpark(self)
 
@@ -363,7 +363,7 @@ class FetchSessions:
         )
 
     def _may_grow_to(self, entries: int) -> bool:
-        return entries * ENTRY_BYTES <= self._memory.limit // LARGEST_SHARE
+        return entries * ENTRY_BYTES <= self._memory.limit // MAX_SHARE
 
     def _count(self, session: FetchSession) -> bool:
         """Have the account know how many partitions a session has; False: a client's session has got too many."""

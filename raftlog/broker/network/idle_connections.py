@@ -25,7 +25,7 @@ from raftlog.base.memory import Account
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
-    from raftlog.broker.network.request_memory import Reader, RequestMemory
+    from raftlog.broker.network.request_memory import FrameReader, RequestMemory
 
 LOOK_S: Final = 1.0
 SLOWEST_BYTES: Final = 8 * 1024
@@ -36,7 +36,7 @@ HOLDING_UP_BYTES: Final = 1024 * 1024
 FAREWELL_LOOKS: Final = 5
 
 
-class Progress:
+class ConnectionProgress:
     """Whether a count of bytes grows fast enough. `is_stuck` is asked once a look."""
 
     __slots__ = ("_credit_s", "_seen")
@@ -53,14 +53,14 @@ class Progress:
         return self._credit_s < 0
 
 
-def pace_of_frame(requests: RequestMemory, reader: Reader) -> tuple[int, float]:
+def pace_of_frame(requests: RequestMemory, reader: FrameReader) -> tuple[int, float]:
     """Return how many bytes of an incomplete frame must arrive each second, and how far they may fall behind."""
     if requests.holds_up_others(reader):  # perhaps with what was promised to it alone
         return HOLDING_UP_BYTES, PRESSED_S
     return (PRESSED_BYTES, PRESSED_S) if requests.is_short else (SLOWEST_BYTES, PATIENCE_S)
 
 
-class Watch:
+class IdleConnectionWatch:
     """The connections that hold something. They add themselves, and are dropped once they hold nothing."""
 
     __slots__ = ("_answers", "_connections", "_loop", "_timer")

@@ -17,7 +17,7 @@ from raftlog.broker.network.idle_connections import (
     PRESSED_BYTES,
     PRESSED_S,
     SLOWEST_BYTES,
-    Progress,
+    ConnectionProgress,
 )
 
 PIECE_BYTES: Final = 256 * 1024
@@ -51,7 +51,7 @@ class Outbox:
         """Held back by a response before them, queued here, or in the transport."""
         self.is_paused = False
         """Whether the transport holds bytes that the kernel did not take."""
-        self._progress: Progress | None = None
+        self._progress: ConnectionProgress | None = None
         self.stands_still = False
         """By the last look: whether what waits moves too slowly for a memory that is half used."""
 
@@ -118,7 +118,7 @@ class Outbox:
             return False
         left = self._sent_bytes - unsent
         if self._progress is None:
-            self._progress = Progress(left)
+            self._progress = ConnectionProgress(left)
         if crowded:
             self.stands_still = self._progress.is_stuck(left, slowest=PRESSED_BYTES, patience_s=PRESSED_S)
             return False

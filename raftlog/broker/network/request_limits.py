@@ -22,7 +22,7 @@ NAMES: Final = 20_000
 """Groups or transactional ids that one request names, or parts of topics that it creates: the answer takes several
 hundred bytes for each."""
 
-PARTS_MAX: Final[dict[int, int]] = {
+MAX_PARTS: Final[dict[int, int]] = {
     ApiKey.PRODUCE: HOT_PARTS_MAX,  # in turns of `produce.BATCHES_AT_ONCE`
     ApiKey.FETCH: HOT_PARTS_MAX,  # in turns of `fetch.PARTITIONS_AT_ONCE`
     ApiKey.LIST_OFFSETS: IN_TURNS,

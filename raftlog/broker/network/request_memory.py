@@ -35,7 +35,7 @@ LARGE_BYTES: Final = 1 << 20
 """The part of a frame that has arrived lies in a mapping of its own from here on."""
 
 
-class Rest:
+class FrameRest:
     """Bytes that were received and are not handled: their memory follows what arrived, not what was announced.
 
     Of a large frame they lie in a mapping of the whole length, whose pages the system gives as they are written to and
@@ -67,7 +67,7 @@ class Rest:
         return memoryview(self._buffer)[: self.size]
 
 
-class Reader(Protocol):
+class FrameReader(Protocol):
     """A connection that receives."""
 
     granted: int
@@ -99,12 +99,12 @@ class RequestMemory:
         """The buffer of a connection without a grant: the workspace, or a part of it."""
         self._promised = 0
         """Of all grants, what has not arrived."""
-        self._small: dict[Reader, int] = {}
+        self._small: dict[FrameReader, int] = {}
         """The connections that have a grant in the room for small rests, and of how many bytes."""
         self._small_bytes = 0
-        self._waiting: dict[Reader, int] = {}
+        self._waiting: dict[FrameReader, int] = {}
         """With the number of its place in the queue."""
-        self._queue: list[tuple[int, int, Reader]] = []
+        self._queue: list[tuple[int, int, FrameReader]] = []
         """(missing bytes, number, reader); a place whose reader left is passed over."""
         self._order = count()
 
@@ -136,7 +136,7 @@ class RequestMemory:
         if self._waiting:
             self._grant()
 
-    def arrived(self, reader: Reader, size: int) -> None:
+    def arrived(self, reader: FrameReader, size: int) -> None:
         """Count bytes of an incomplete frame."""
         self.take(size)
         if reader.granted:
@@ -148,21 +148,21 @@ class RequestMemory:
             if self._waiting and (not self._promised or not reader.granted):
                 self._grant()
 
-    def wait(self, reader: Reader, missing: int) -> None:
+    def wait(self, reader: FrameReader, missing: int) -> None:
         """Have `reader.read_on` called once there is room for so many bytes, perhaps at once."""
         number = next(self._order)
         self._waiting[reader] = number
         heappush(self._queue, (missing, number, reader))
         self._grant()
 
-    def is_waiting(self, reader: Reader) -> bool:
+    def is_waiting(self, reader: FrameReader) -> bool:
         return reader in self._waiting
 
-    def holds_up_others(self, reader: Reader) -> bool:
+    def holds_up_others(self, reader: FrameReader) -> bool:
         """Whether it has a grant while others wait for one."""
         return bool(reader.granted and self._waiting)
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: FrameReader) -> None:
         """Its frame is complete, or it is gone: it neither waits nor has a grant. Fine if it never did."""
         self._waiting.pop(reader, None)
         self._promised -= reader.granted
@@ -196,5 +196,5 @@ class RequestMemory:
         room = self._account.limit // SMALL_RESTS_SHARE - self._small_bytes
         return missing <= min(room, SMALL_REST_BYTES)
 
-    def _free_small(self, reader: Reader) -> None:
+    def _free_small(self, reader: FrameReader) -> None:
         self._small_bytes -= self._small.pop(reader, 0)

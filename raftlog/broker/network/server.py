@@ -32,7 +32,7 @@ from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
-from raftlog.broker.network.idle_connections import Watch
+from raftlog.broker.network.idle_connections import IdleConnectionWatch
 from raftlog.broker.network.long_turns import LongTurns
 from raftlog.broker.network.object_memory import ObjectMemory
 from raftlog.broker.network.request_memory import RequestMemory
@@ -58,8 +58,8 @@ KEEPALIVE: Final = (
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
 
-SWEEP_AT_MOST_S: Final = 30.0
-SWEEP_AT_LEAST_S: Final = 0.05
+MAX_SWEEP_S: Final = 30.0
+MIN_SWEEP_S: Final = 0.05
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an empty host
 """With port 0, IPv4 and IPv6 would get a port each."""
@@ -99,7 +99,7 @@ class BrokerServer:
         self.admission = Admission(
             self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
         )
-        self.watch = Watch(self.loop, self.memory.answers)
+        self.watch = IdleConnectionWatch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
         self.sessions = FetchSessions(
             self.config.max_incremental_fetch_session_cache_slots,
@@ -290,8 +290,8 @@ class BrokerServer:
 
     def _schedule_sweep(self) -> None:
         idle_s = self.config.connections_max_idle_ms / 1000
-        interval = min(idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_AT_MOST_S) if idle_s >= 0 else SWEEP_AT_MOST_S
-        interval = max(interval, SWEEP_AT_LEAST_S)
+        interval = min(idle_s / SWEEPS_PER_IDLE_TIME, MAX_SWEEP_S) if idle_s >= 0 else MAX_SWEEP_S
+        interval = max(interval, MIN_SWEEP_S)
         quiet = int(idle_s / interval) if idle_s >= 0 else 0
         self._sweep_timer = self.loop.call_later(interval, self._sweep, max(1, quiet) if idle_s >= 0 else 0)
 

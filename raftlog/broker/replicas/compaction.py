@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
-from raftlog.broker.replicas.log_directories import Volume
+from raftlog.broker.replicas.log_directories import LogVolume
 from raftlog.broker.turns import in_turns
 from raftlog.storage.batch_reader import OffloadSteps
 from raftlog.storage.cleaner import Cleaning
@@ -34,7 +34,7 @@ TURN_STEPS: Final = 64
 log = get_logger(__name__)
 
 
-class Compaction:
+class LogCleaner:
     """Cleans one log at a time, whatever their number. Its counts only grow while the process lives."""
 
     def __init__(self, replicas: Replicas, failures: Failures) -> None:
@@ -50,7 +50,7 @@ class Compaction:
         self.bytes_after = 0
         self.records_removed = 0
 
-    async def clean(self, volume: Volume) -> bool:
+    async def clean(self, volume: LogVolume) -> bool:
         """Clean every log of a volume that is worth it, the dirtiest first; says whether any was cleaned."""
         before = self.cleanings
         for partition in await self._due(volume):
@@ -59,7 +59,7 @@ class Compaction:
                 await self._clean(volume, partition, bounds)
         return self.cleanings > before
 
-    async def _due(self, volume: Volume) -> list[Partition]:
+    async def _due(self, volume: LogVolume) -> list[Partition]:
         now = asyncio.get_running_loop().time
         found: list[tuple[float, int, Partition]] = []
         async for name, opened in in_turns(self._env, tuple(volume.logs.items())):
@@ -91,10 +91,10 @@ class Compaction:
         self.failures += 1
         self._failures.failed(CHORE, str(partition.name), error, asyncio.get_running_loop().time())
 
-    def _is_here(self, volume: Volume, partition: Partition) -> bool:
+    def _is_here(self, volume: LogVolume, partition: Partition) -> bool:
         return volume.error is None and volume.logs.get(partition.name) is partition.log
 
-    async def _clean(self, volume: Volume, partition: Partition, bounds: LogToClean) -> None:
+    async def _clean(self, volume: LogVolume, partition: Partition, bounds: LogToClean) -> None:
         cleaning = Cleaning(
             partition.log,
             bounds,
@@ -130,7 +130,7 @@ class Compaction:
             cleaned_until=cleaning.cleaned_until,
         )
 
-    async def _run(self, steps: OffloadSteps[None], volume: Volume, partition: Partition) -> None:
+    async def _run(self, steps: OffloadSteps[None], volume: LogVolume, partition: Partition) -> None:
         """Take the steps a millisecond's worth at a time, and those that wait for the disk away from the loop."""
         now = self._replicas.stopwatch
         answer: Any = None
@@ -149,7 +149,7 @@ class Compaction:
                 continue
             began_at, taken = now(), 0
 
-    async def _fail(self, volume: Volume, partition: Partition, position: int, error: Exception) -> None:
+    async def _fail(self, volume: LogVolume, partition: Partition, position: int, error: Exception) -> None:
         if isinstance(error, OSError):
             self._replicas.logs.report(volume, error)
         self._note_failure(partition, error)

@@ -26,7 +26,7 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.base.log import get_logger
-from raftlog.broker.replicas.replication_quota import Quota, is_listed
+from raftlog.broker.replicas.replication_quota import ReplicationQuota, is_listed
 from raftlog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
 from raftlog.replication.follower_role import FollowerRole
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 FETCH_VERSION = 17
-BACKOFF_LEAST = 0.02
+MIN_BACKOFF = 0.02
 """Seconds before the first retry, of a connection or of one partition; doubles up to replica.fetch.backoff.ms."""
 REFUSALS_SAID_FROM = 0.1
 """Seconds of backoff from which a partition's refusals are said: a leader may take its role a little late."""
@@ -53,10 +53,10 @@ log = get_logger(__name__)
 Key = tuple[UUID, int]
 
 
-class Peers(Protocol):
+class FetcherHost(Protocol):
     """The questions of a fetcher to its broker."""
 
-    quota: Quota
+    quota: ReplicationQuota
     """The rate at which throttled replicas may fetch as long as they catch up."""
 
     def broker_epoch(self) -> int: ...
@@ -71,7 +71,7 @@ class Peers(Protocol):
         """Make all that was appended durable: None if it is already, else a future of that."""
 
 
-class Followed:
+class FollowedPartition:
     """One partition as this fetcher asks for it. `asked_*` is what the leader's session holds of it."""
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Followed:
         self.asked_in = 0
         self.in_session = False
         self.paused: asyncio.TimerHandle | None = None
-        self.backoff = BACKOFF_LEAST
+        self.backoff = MIN_BACKOFF
 
 
 @dataclass(slots=True)
@@ -111,14 +111,14 @@ class LeaderFetcher:
     """The follower's end of one leader broker; lives as long as there is something to follow."""
 
     def __init__(
-        self, leader: int, *, peers: Peers, config: NodeConfig, loop: asyncio.AbstractEventLoop
+        self, leader: int, *, peers: FetcherHost, config: NodeConfig, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.leader = leader
         self._peers = peers
         self._config = config
         self._loop = loop
-        self._followed: dict[Key, Followed] = {}
-        self._changed: dict[Followed, None] = {}
+        self._followed: dict[Key, FollowedPartition] = {}
+        self._changed: dict[FollowedPartition, None] = {}
         self._forgotten: dict[Key, None] = {}
         self._session = _Session()
         self._under_way: deque[int] = deque()
@@ -150,7 +150,7 @@ class LeaderFetcher:
         key = (partition.topic_id, partition.index)
         followed = self._followed.get(key)
         if followed is None or followed.partition is not partition:
-            followed = self._followed[key] = Followed(key, partition)
+            followed = self._followed[key] = FollowedPartition(key, partition)
         self._resume(followed)
         self._hurry()
 
@@ -188,20 +188,20 @@ class LeaderFetcher:
             self._advance_due = True
             self._loop.call_soon(self._advance)
 
-    def _leave_session(self, followed: Followed) -> None:
+    def _leave_session(self, followed: FollowedPartition) -> None:
         self._changed.pop(followed, None)
         if followed.in_session:
             followed.in_session = False
             self._forgotten[followed.key] = None
 
-    def _pause(self, followed: Followed) -> None:
+    def _pause(self, followed: FollowedPartition) -> None:
         """Leave a partition out for a while: its leader does not serve it (yet), or its disk is full."""
         self._leave_session(followed)
         if followed.paused is None:
             followed.paused = self._loop.call_later(followed.backoff, self._resume_paused, followed)
             followed.backoff = min(2 * followed.backoff, self._backoff_most)
 
-    def _is_held_back(self, followed: Followed, fetched: FetchedPartition, count: int) -> bool:
+    def _is_held_back(self, followed: FollowedPartition, fetched: FetchedPartition, count: int) -> bool:
         """KIP-73: count what a throttled replica got; while it catches up it pauses when the quota is used up."""
         quota, partition = self._peers.quota, followed.partition
         if not quota.is_limited:
@@ -217,7 +217,7 @@ class LeaderFetcher:
             self._hold_back(followed)
         return True
 
-    def _hold_back(self, followed: Followed) -> None:
+    def _hold_back(self, followed: FollowedPartition) -> None:
         """Until the quota allows more; the rate may be raised meanwhile."""
         wait_s = self._peers.quota.wait_s()
         if wait_s > 0:
@@ -225,12 +225,12 @@ class LeaderFetcher:
         else:
             self._resume_paused(followed)
 
-    def _resume_paused(self, followed: Followed) -> None:
+    def _resume_paused(self, followed: FollowedPartition) -> None:
         followed.paused = None
         self._resume(followed)
         self._hurry()
 
-    def _resume(self, followed: Followed) -> None:
+    def _resume(self, followed: FollowedPartition) -> None:
         if followed.paused is not None:
             followed.paused.cancel()
             followed.paused = None
@@ -239,7 +239,7 @@ class LeaderFetcher:
     # -- the connection -----------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff = BACKOFF_LEAST
+        backoff = MIN_BACKOFF
         while True:
             answers = self.answers
             try:
@@ -254,7 +254,7 @@ class LeaderFetcher:
             finally:
                 self._drop_channel()
             if self.answers != answers:
-                backoff = BACKOFF_LEAST
+                backoff = MIN_BACKOFF
             await self._wait(backoff)
             backoff = min(2 * backoff, self._backoff_most)
 
@@ -429,7 +429,7 @@ class LeaderFetcher:
             self._sessionless = True
             self._begin_session()  # a leader that keeps no session for us is asked for everything each time
 
-    def _take(self, followed: Followed, fetched: FetchedPartition) -> None:
+    def _take(self, followed: FollowedPartition, fetched: FetchedPartition) -> None:
         """One partition's part of an answer: append, truncate, start over, or leave it out for a while."""
         partition = followed.partition
         role = partition.role
@@ -450,7 +450,7 @@ class LeaderFetcher:
                 partition.host.log_event(event, partition, offset=followed.asked_offset, reason=str(error))
             self._pause(followed)
 
-    def _apply(self, followed: Followed, role: FollowerRole, fetched: FetchedPartition) -> None:
+    def _apply(self, followed: FollowedPartition, role: FollowerRole, fetched: FetchedPartition) -> None:
         epoch = followed.asked_epoch
         if fetched.error_code == OffsetOutOfRange.code and fetched.log_start_offset >= 0:
             role.restart_at(fetched.log_start_offset, leader_epoch=epoch)
@@ -467,7 +467,7 @@ class LeaderFetcher:
                 high_watermark=fetched.high_watermark,
                 log_start_offset=fetched.log_start_offset,
             )
-            followed.backoff = BACKOFF_LEAST
+            followed.backoff = MIN_BACKOFF
             if not records and followed.partition.log_start_offset == log_start_before:
                 return
             if records and followed.partition.log_end_offset == followed.asked_offset:

@@ -12,7 +12,7 @@ from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, HELLO, prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.replicas.fetcher import LeaderFetcher
-from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.metadata.image import MetadataImage
 from raftlog.replication.replica_host import ReplicaId
 
@@ -26,7 +26,7 @@ RESPONSE_OVERHEAD_BYTES = 1 << 20
 """The bytes that a fetch response may hold besides records."""
 
 
-class Peers:
+class LeaderFetchers:
     """Fetchers by leader, and which partition is with which."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Peers:
             + config.socket_request_max_bytes
             + RESPONSE_OVERHEAD_BYTES
         )
-        self.quota = Quota(loop.time)
+        self.quota = ReplicationQuota(loop.time)
         """The rate at which replicas here may fetch as long as they catch up and are throttled."""
         self.nonce = env.unguessable.randbytes
         """Source of the handshake's nonces."""

@@ -33,7 +33,7 @@ ON_LOOP_BELOW = 0.00025
 """Seconds of the average round up to which rounds stay on the loop."""
 WEIGHT = 0.2
 """Of the newest round in the average."""
-SLOWEST_COUNTED = 0.0005
+MAX_COUNTED_S = 0.0005
 """Seconds that one slow round counts at most: a single hiccup of a fast disk is not worth a change."""
 STALLED_FROM = 0.01
 """Seconds of one round that are no hiccup."""
@@ -178,7 +178,7 @@ class Flusher:
 
     def _judge(self, seconds: float, now: float) -> None:
         """Decide where the next rounds run."""
-        counted = seconds if seconds >= STALLED_FROM else min(seconds, SLOWEST_COUNTED)
+        counted = seconds if seconds >= STALLED_FROM else min(seconds, MAX_COUNTED_S)
         self._average += (counted - self._average) * WEIGHT
         if self._average >= ON_LOOP_BELOW:
             self._average = ON_LOOP_BELOW  # one fast round is enough to stay

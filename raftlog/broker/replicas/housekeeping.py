@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
-from raftlog.broker.replicas.compaction import Compaction
-from raftlog.broker.replicas.log_directories import Volume, offsets
+from raftlog.broker.replicas.compaction import LogCleaner
+from raftlog.broker.replicas.log_directories import LogVolume, offsets
 from raftlog.storage.log_directory import Offsets
 from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 
@@ -52,11 +52,11 @@ class Housekeeping:
         self._env = replicas.env
         self.failures = Failures()
         """The work that failed for single logs."""
-        self.compaction = Compaction(replicas, self.failures)
+        self.compaction = LogCleaner(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
-        self._written: dict[Volume, dict[TopicPartition, int]] = {}
-        self._written_starts: dict[Volume, dict[TopicPartition, int]] = {}
-        self._written_cleaned: dict[Volume, dict[TopicPartition, int]] = {}
+        self._written: dict[LogVolume, dict[TopicPartition, int]] = {}
+        self._written_starts: dict[LogVolume, dict[TopicPartition, int]] = {}
+        self._written_cleaned: dict[LogVolume, dict[TopicPartition, int]] = {}
         self._producers_kept = MAX_IDLE_PRODUCERS
 
     def start(self) -> None:
@@ -145,7 +145,7 @@ class Housekeeping:
             if await self.compaction.clean(volume):
                 await self._checkpoint_cleaned(volume)
 
-    async def _checkpoint_cleaned(self, volume: Volume) -> None:
+    async def _checkpoint_cleaned(self, volume: LogVolume) -> None:
         cleaned = offsets(volume.logs.items(), lambda each: each.cleaned_until)
         write = volume.directory.write_cleaner_offsets
         if self._written_cleaned.get(
@@ -199,7 +199,7 @@ class Housekeeping:
         for volume in self._replicas.logs.online:
             await self._visit(volume, chore, call)
 
-    async def _visit(self, volume: Volume, chore: str, call: Callable[[Partition], bool]) -> bool:
+    async def _visit(self, volume: LogVolume, chore: str, call: Callable[[Partition], bool]) -> bool:
         """Call for each replica on a volume, a few at a time; says whether any call was true."""
         now = self._replicas.stopwatch
         did = False
@@ -226,7 +226,9 @@ class Housekeeping:
         work = partial(call, partition)
         return self.failures.attempt(chore, str(partition.name), now, work, raises=OSError) or False
 
-    async def _checkpoint(self, volume: Volume, write: Callable[[Offsets], None], offsets: Offsets) -> bool:
+    async def _checkpoint(
+        self, volume: LogVolume, write: Callable[[Offsets], None], offsets: Offsets
+    ) -> bool:
         """Write what was drawn up just now; False: it was out of date or the disk refused it, and is due again."""
         call = partial(volume.checkpoint, write, offsets, volume.generation)
         try:

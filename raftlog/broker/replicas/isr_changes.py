@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RETRY_AFTER = 0.05
 """Seconds before the first retry; doubles up to RETRY_AFTER_MOST."""
-RETRY_AFTER_MOST = 1.0
+MAX_RETRY_AFTER = 1.0
 ANSWER_TIMEOUT = 5.0
 CHANGES_PER_REQUEST = 5000
 
@@ -66,7 +66,7 @@ class IsrChanges:
                 self._due.update(dict.fromkeys(again))
                 if again:
                     await asyncio.sleep(pause)
-                pause = min(2 * pause, RETRY_AFTER_MOST) if again else RETRY_AFTER
+                pause = min(2 * pause, MAX_RETRY_AFTER) if again else RETRY_AFTER
         finally:
             self._task = None
 

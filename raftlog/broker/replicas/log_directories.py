@@ -37,7 +37,7 @@ CLOSES_AT_ONCE = 4
 log = get_logger(__name__)
 
 
-class Recovered(NamedTuple):
+class RecoveredLog(NamedTuple):
     """A log found on disk, and what the checkpoints said of it."""
 
     name: TopicPartition
@@ -51,10 +51,10 @@ class NewLog(NamedTuple):
     name: TopicPartition
     topic_id: UUID
     config: TopicConfig
-    volume: Volume
+    volume: LogVolume
 
 
-class Volume:
+class LogVolume:
     """One log directory in use."""
 
     def __init__(self, directory: LogDirectory, flusher: Flusher) -> None:
@@ -87,16 +87,16 @@ class Volume:
         return self.directory.path
 
 
-class Logs:
+class LogDirectories:
     """All logs of this broker. `failed` is told of each volume that goes offline."""
 
-    def __init__(self, env: Env, config: NodeConfig, failed: Callable[[Volume], None]) -> None:
+    def __init__(self, env: Env, config: NodeConfig, failed: Callable[[LogVolume], None]) -> None:
         self._env = env
         self._config = config
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self.disk = PooledDisk(env.disk, limit=env.open_files)
-        self.volumes: list[Volume] = []
+        self.volumes: list[LogVolume] = []
         self.failed_directory_ids: tuple[UUID, ...] = ()
 
     @property
@@ -105,7 +105,7 @@ class Logs:
         return tuple(volume.directory.directory_id for volume in self.volumes)
 
     @property
-    def online(self) -> list[Volume]:
+    def online(self) -> list[LogVolume]:
         return [volume for volume in self.volumes if volume.error is None]
 
     def open_directories(self, cluster_id: str | None) -> None:
@@ -120,15 +120,15 @@ class Logs:
                 cluster_id=cluster_id,
                 new_directory_id=lambda: UUID(int=self._env.unguessable.getrandbits(128), version=4),
             )
-            volume = Volume(directory, Flusher(self._env, self._loop))
+            volume = LogVolume(directory, Flusher(self._env, self._loop))
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
 
-    async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[Recovered]:
+    async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline."""
         slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
 
-        async def open_one(volume: Volume, name: TopicPartition) -> Recovered | None:
+        async def open_one(volume: LogVolume, name: TopicPartition) -> RecoveredLog | None:
             async with slots:
                 try:
                     opened = await self._env.offload(lambda: self._open(volume, name, None, config_of(name)))
@@ -136,7 +136,7 @@ class Logs:
                     self.fail(volume, error)
                     return None
             volume.logs[name] = opened
-            return Recovered(name, opened, volume.directory.high_watermarks.get(name, 0))
+            return RecoveredLog(name, opened, volume.directory.high_watermarks.get(name, 0))
 
         jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
         found = [each for each in await asyncio.gather(*jobs) if each is not None]
@@ -147,7 +147,9 @@ class Logs:
         )
         return found
 
-    def _open(self, volume: Volume, name: TopicPartition, topic_id: UUID | None, config: TopicConfig) -> Log:
+    def _open(
+        self, volume: LogVolume, name: TopicPartition, topic_id: UUID | None, config: TopicConfig
+    ) -> Log:
         directory = volume.directory
         opened = Log.open(
             self.disk,
@@ -180,7 +182,7 @@ class Logs:
         except (OSError, InconsistentTopicId) as error:
             return error
 
-    def roomiest(self, planned: Sequence[NewLog]) -> Volume:
+    def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
         """The online volume with the fewest logs, `planned` included. KafkaStorageError if none is left."""
         volumes = self.online
         if not volumes:
@@ -203,12 +205,12 @@ class Logs:
         new.volume.logs[new.name] = made
         return made
 
-    def volume_of(self, opened: Log) -> Volume:
+    def volume_of(self, opened: Log) -> LogVolume:
         """The volume that holds a log."""
         folder = opened.directory.rpartition("/")[0]
         return next(volume for volume in self.volumes if volume.path == folder)
 
-    def remove(self, name: TopicPartition, volume: Volume) -> None:
+    def remove(self, name: TopicPartition, volume: LogVolume) -> None:
         """Take a log out of service; its files are removed away from the loop."""
         removed = volume.logs.pop(name, None)
         if removed is None or volume.error is not None:
@@ -223,7 +225,7 @@ class Logs:
             return
         self._env.offload(partial(volume.directory.remove_folder, path)).add_done_callback(_note_removal)
 
-    def set_aside(self, name: TopicPartition, volume: Volume) -> str:
+    def set_aside(self, name: TopicPartition, volume: LogVolume) -> str:
         """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.
 
         For logs that are nobody's as far as this node can tell. They are left to a person, who may know better.
@@ -238,7 +240,7 @@ class Logs:
                 self.report(volume, error)
         return target
 
-    def report(self, volume: Volume, error: OSError) -> None:
+    def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
         if error.errno in DISK_FULL:
             log.warning("disk_full", directory=volume.path)
@@ -247,7 +249,7 @@ class Logs:
         else:
             self.fail(volume, error)
 
-    def fail(self, volume: Volume, error: OSError) -> None:
+    def fail(self, volume: LogVolume, error: OSError) -> None:
         """Take a volume offline; the second time nothing happens."""
         if volume.error is not None:
             return
@@ -277,7 +279,7 @@ def _close(logs: Iterable[Log]) -> None:
         each.close(clean=True)
 
 
-def _mark_clean(volume: Volume, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
+def _mark_clean(volume: LogVolume, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
     directory = volume.directory
     directory.write_recovery_points(offsets(volume.logs.items(), lambda each: each.recovery_point))
     directory.write_log_starts(offsets(volume.logs.items(), lambda each: each.log_start_offset))

@@ -24,10 +24,10 @@ from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
-from raftlog.broker.replicas.fetchers import Peers
+from raftlog.broker.replicas.fetchers import LeaderFetchers
 from raftlog.broker.replicas.isr_changes import IsrChanges
-from raftlog.broker.replicas.log_directories import Logs, NewLog, Volume
-from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
+from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.broker.replicas.timeline import Timeline
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import (
@@ -65,7 +65,7 @@ CREATED_AT_ONCE = 32
 """Replicas of one batch where there are more."""
 REMOVED_AT_ONCE = 200
 """Replicas that leave in one turn of the loop, some 20 µs each; of a larger topic the others follow, turn by turn."""
-LONGEST_FLUSH_MS = 30 * 86_400_000
+MAX_FLUSH_MS = 30 * 86_400_000
 """A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
 CREATE_AGAIN_AFTER = 5.0
 """Seconds after which a replica is tried again that a full disk had no room for."""
@@ -101,8 +101,8 @@ class Replicas:
         self.now = loop.time
         # an event loop's own time may stand still within one callback; a simulation has no other
         self.stopwatch = time.perf_counter if env.threads else loop.time
-        self.logs = Logs(env, config, self._volume_failed)
-        self._volumes: dict[Partition, Volume] = {}
+        self.logs = LogDirectories(env, config, self._volume_failed)
+        self._volumes: dict[Partition, LogVolume] = {}
         self._due_to_flush: set[Partition] = set()
         self._told: list[Partition] = []
         self._removing: set[TopicPartition] = set()
@@ -116,9 +116,11 @@ class Replicas:
         self._closed = False
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
-        self.sent, self.fetched = Quota(loop.time), Quota(loop.time)
+        self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
-        self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
+        self.peers = LeaderFetchers(
+            env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop
+        )
         self.peers.quota = self.fetched
         self._throttle(EMPTY_IMAGE)
         self.on_directory_failed: Callable[[], None] = _nothing
@@ -207,7 +209,7 @@ class Replicas:
             raise KafkaStorageError()
         raise NotLeaderOrFollower()
 
-    def _add(self, partition: Partition, volume: Volume) -> None:
+    def _add(self, partition: Partition, volume: LogVolume) -> None:
         self.partitions[partition.name] = partition
         self.by_id[partition.topic_id, partition.index] = partition
         self._volumes[partition] = volume
@@ -369,7 +371,7 @@ class Replicas:
         self._removing.add(name)
         volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
 
-    def _removed(self, name: TopicPartition, volume: Volume, *, set_aside: bool) -> None:
+    def _removed(self, name: TopicPartition, volume: LogVolume, *, set_aside: bool) -> None:
         if set_aside:
             directory = self.logs.set_aside(name, volume)
             log.warning("stray_replica_set_aside", directory=directory)
@@ -475,7 +477,7 @@ class Replicas:
         log, config = partition.log, partition.log.config
         if log.log_end_offset - log.flushed_end_offset >= config.flush_messages:
             self.mark_unflushed([partition])
-        elif config.flush_ms <= LONGEST_FLUSH_MS and partition not in self._due_to_flush:
+        elif config.flush_ms <= MAX_FLUSH_MS and partition not in self._due_to_flush:
             self._due_to_flush.add(partition)
             self._loop.call_later(config.flush_ms / 1000, self._flush_due, partition)
 
@@ -534,7 +536,7 @@ class Replicas:
             if partition in self._volumes and partition.log.flushed_end_offset < partition.log_end_offset:
                 self._volumes[partition].flusher.mark(partition)
 
-    def _volume_failed(self, volume: Volume) -> None:
+    def _volume_failed(self, volume: LogVolume) -> None:
         for partition, where in self._volumes.items():
             if where is volume:
                 partition.go_offline()

@@ -22,7 +22,7 @@ _sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
 """By the list's identity, with the list itself: comparing lists would take as long as looking through them."""
 
 
-class Quota:
+class ReplicationQuota:
     """A token bucket of bytes. It may be overdrawn by one answer; then nothing more goes until that is made good."""
 
     __slots__ = ("_left", "_now", "_rate", "_seen_at")

@@ -47,8 +47,8 @@ def survey_of(world: TransactionBroker, known: Any) -> TransactionSurvey:
 
 def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is missing from the list of open transactions, and none is described twice."""
-    monkeypatch.setattr(describe_transactions, "MOST_TOLD", 100)
-    monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 250)
+    monkeypatch.setattr(describe_transactions, "MAX_PARTITIONS", 100)
+    monkeypatch.setattr(hanging_transactions, "MAX_IDS_PER_REQUEST", 250)
 
     async def scenario(world: TransactionBroker) -> None:
         known = CountingCoordinator()
@@ -62,7 +62,7 @@ def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pyt
 
 def test_very_many_ids_are_sorted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """To sort a hundred thousand takes a tenth of a second."""
-    monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 10)
+    monkeypatch.setattr(hanging_transactions, "MAX_IDS_PER_REQUEST", 10)
 
     async def scenario(world: TransactionBroker) -> None:
         listed, turns = await count_loop_turns(survey_of(world, CountingCoordinator()).all())

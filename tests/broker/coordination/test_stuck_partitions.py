@@ -9,7 +9,11 @@ import pytest
 
 from raftlog.base.errors import NotEnoughReplicas
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
-from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
+from raftlog.broker.coordination.transaction_verification import (
+    ProducerApiLevel,
+    TransactionalProducer,
+    verify_transaction,
+)
 from raftlog.broker.handlers import write_txn_markers
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.coordinator.java_hash import partition_for
@@ -115,12 +119,12 @@ def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_oth
         place = TopicPartition("t", 1)
         stick(world)
 
-        async def ask(name: str, dialect: Dialect) -> Any:
+        async def ask(name: str, dialect: ProducerApiLevel) -> Any:
             producer = producers[NAMES.index(name)]
-            whose = Writer(name, producer.producer_id, producer.epoch)
-            return (await confirm(world.broker, whose, [place], dialect=dialect))[place]
+            whose = TransactionalProducer(name, producer.producer_id, producer.epoch)
+            return (await verify_transaction(world.broker, whose, [place], dialect=dialect))[place]
 
-        for dialect in (Dialect.ADDS, Dialect.ABORTABLE):
+        for dialect in (ProducerApiLevel.ADDS, ProducerApiLevel.ABORTABLE):
             first = asyncio.ensure_future(ask(NAMES[0], dialect))  # on its way alone; the others go together
             began_at = world.loop.time()
             _, healthy, stuck = await asyncio.gather(first, ask(NAMES[0], dialect), ask(NAMES[1], dialect))

@@ -23,7 +23,7 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
-from raftlog.broker.coordination.transaction_markers import MOST_PARTITIONS
+from raftlog.broker.coordination.transaction_markers import MAX_PARTITIONS_PER_REQUEST
 from raftlog.coordinator.transactions.transaction import (
     ClientTransactionVersion,
     ProducerIdAndEpoch,
@@ -114,7 +114,7 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
 
 def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
     """One request holds so many, whether they are of one transaction or of several."""
-    count = 2 * MOST_PARTITIONS + 100
+    count = 2 * MAX_PARTITIONS_PER_REQUEST + 100
     wide = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * count)
 
     async def scenario(world: TransactionBroker) -> None:
@@ -128,7 +128,7 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
             sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
             for _, message in world.leaders.asked
         ]
-        assert max(sizes) == MOST_PARTITIONS and sum(sizes) == 2 * count
+        assert max(sizes) == MAX_PARTITIONS_PER_REQUEST and sum(sizes) == 2 * count
         assert len(set(world.leaders.told())) == count
         for name in producers:
             assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT

@@ -378,7 +378,7 @@ async def test_a_description_that_is_full_refuses_the_other_resources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """POLICY_VIOLATION for what a client had better ask for on its own."""
-    monkeypatch.setattr(describe_configs, "MOST_TOLD_BYTES", 1_000)
+    monkeypatch.setattr(describe_configs, "MAX_RESPONSE_BYTES", 1_000)
     asked = (resource(4, TOPIC, "a"), resource(4, TOPIC, "b"))
     response = await HandlerSetup().call(DESCRIBE, 4, resources=asked)
     assert [(each.error_code, bool(each.configs)) for each in response.results] == [(0, True), (44, False)]

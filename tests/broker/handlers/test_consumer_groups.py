@@ -166,7 +166,7 @@ def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks again for these is answered."""
-    monkeypatch.setattr(consumer_group_describe, "MOST_TOLD", 1)
+    monkeypatch.setattr(consumer_group_describe, "MAX_MEMBERS", 1)
 
     async def scenario(world: GroupBroker) -> None:
         for each in "gh":

@@ -612,7 +612,7 @@ async def test_a_cold_read_whose_answer_fails_ends_that_connection_only(
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
     pipe.send(fetch(1, (0, 0)))
-    monkeypatch.setattr(fetch_handler, "tell", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(fetch_handler, "encode_session", lambda *_, **__: 1 / 0)
     with capture_logs() as logs:
         world.offload.run()
         await run_pending()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.broker.coordination.group_coordinators import DELETED_KNOWN_S, MOST_DELETED
+from raftlog.broker.coordination.group_coordinators import DELETED_KNOWN_S, MAX_DELETED_TOPICS
 from raftlog.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -226,7 +226,7 @@ def test_a_bounded_number_of_deleted_topics_is_known() -> None:
 
     async def scenario(world: GroupBroker) -> None:
         for number in range(3):
-            world.publish(topics={f"{number}-{each}": TOPIC for each in range(MOST_DELETED // 2)})
+            world.publish(topics={f"{number}-{each}": TOPIC for each in range(MAX_DELETED_TOPICS // 2)})
         world.publish(topics={})
         assert not world.groups.was_deleted("0-1")
         assert world.groups.was_deleted("1-1") and world.groups.was_deleted("2-1")
@@ -509,8 +509,8 @@ def test_who_names_a_group_again_and_again_is_told_once() -> None:
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks again for these is answered; one group at least is described in any case."""
-    monkeypatch.setattr(describe_groups, "MOST_TOLD", 1)
-    monkeypatch.setattr(offset_fetch, "MOST_TOLD", 1)
+    monkeypatch.setattr(describe_groups, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 1)
 
     async def scenario(world: GroupBroker) -> None:
         await commit(world, 8, (0, 1, ""), group_id="h")

@@ -56,7 +56,7 @@ def test_a_request_commits_so_many_offsets_at_most(
     async def scenario(world: GroupBroker) -> None:
         transactional(world)
         for most, code in ((COUNT - 1, InvalidCommitOffsetSize.code), (COUNT, 0)):
-            monkeypatch.setattr(commit_response, "MOST_COMMITTED", most)
+            monkeypatch.setattr(commit_response, "MAX_OFFSETS", most)
             asked = pend(world, 3) if is_transactional else commit(world, 8, *ROWS)
             codes, turns = await count_loop_turns(asked)
             assert codes == [code] * COUNT

@@ -16,7 +16,7 @@ from raftlog.base.errors import (
     TopicAlreadyExists,
 )
 from raftlog.broker.handlers import metadata, metadata_view
-from raftlog.broker.unreachable_brokers import Absences
+from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.message_builders import request_builders
@@ -76,7 +76,7 @@ async def test_every_version_tells_brokers_topics_and_leaders(version: int) -> N
 async def test_a_leader_that_was_lost_is_not_named(version: int) -> None:
     """A client must not go on trusting a leader that is probably dead: LEADER_NOT_AVAILABLE is retriable."""
     cluster = HandlerSetup()
-    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences = cluster.broker.absences = UnreachableBrokers(lambda: 0.0, unnamed_s=3.0)
     absences.lost(2)
     everything = None if version else ()
     response = await cluster.call(API_KEY, version, topics=everything)
@@ -92,7 +92,7 @@ async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: p
     """And for no other: told that there is no leader, librdkafka asks again only after a second."""
     turns: list[float] = []
     cluster = HandlerSetup()
-    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences = cluster.broker.absences = UnreachableBrokers(lambda: 0.0, unnamed_s=3.0)
     absences.lost(2)
     before = cluster.image
     fenced = msgspec.structs.replace(before, brokers={**before.brokers, 2: broker_state(2, fenced=True)})
@@ -115,7 +115,7 @@ async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: p
 async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
     """librdkafka forgets an unlisted broker together with the partitions that the same answer moves elsewhere."""
     cluster = HandlerSetup()
-    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences = cluster.broker.absences = UnreachableBrokers(lambda: 0.0, unnamed_s=3.0)
     before = cluster.image
     cluster.image = msgspec.structs.replace(
         before, brokers={**before.brokers, 2: broker_state(2, fenced=True)}, controller_id=2
@@ -132,7 +132,7 @@ async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
 async def test_an_answer_about_no_topic_lists_live_brokers_only() -> None:
     """Admin clients ask so, and then each broker of the answer for its groups: a dead one would fail the whole list."""
     cluster = HandlerSetup()
-    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences = cluster.broker.absences = UnreachableBrokers(lambda: 0.0, unnamed_s=3.0)
     before = cluster.image
     cluster.image = msgspec.structs.replace(
         before, brokers={**before.brokers, 2: broker_state(2, fenced=True)}

@@ -175,7 +175,7 @@ async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its objects are kept meanwhile: a hundred requests with a timeout of weeks each would fill the memory."""
-    monkeypatch.setattr(delete_records, "LONGEST_TIMEOUT_S", 0.03)
+    monkeypatch.setattr(delete_records, "MAX_TIMEOUT_S", 0.03)
     world = FakePartitionServer(filled())
     world.partition.follower_starts = [0]
     assert await delete(world.connect(), (0, 4), timeout=2**31 - 1) == [(7, 0)]

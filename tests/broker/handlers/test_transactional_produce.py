@@ -417,5 +417,5 @@ async def test_producers_of_a_partition_are_described_once_and_up_to_a_bound(
         ]
 
     assert await described(*[0, 1] * 100) == [(0, 0, 1), (1, 0, 1)]
-    monkeypatch.setattr(describe_producers, "MOST_TOLD", 1)
+    monkeypatch.setattr(describe_producers, "MAX_PRODUCERS", 1)
     assert await described(0, 1) == [(0, 0, 1), (1, 44, 0)]

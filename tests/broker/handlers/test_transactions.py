@@ -413,7 +413,7 @@ def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
 
 def test_a_description_that_is_full_says_so_of_the_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """COORDINATOR_LOAD_IN_PROGRESS, upon which clients ask again. Ids and their partitions are counted."""
-    monkeypatch.setattr(describe_transactions, "MOST_TOLD", 6)
+    monkeypatch.setattr(describe_transactions, "MAX_PARTITIONS", 6)
 
     async def scenario(world: TransactionBroker) -> None:
         world.broker.transactions = FakeCoordinator("abcd", partitions=2)

@@ -11,7 +11,12 @@ from structlog.testing import capture_logs
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_logger
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, FRAME_BYTES, HELLO, prove_membership
-from raftlog.broker.network.admission import CONNECTION_BYTES, HALL_LOOKS, HALL_PLACES, Standing
+from raftlog.broker.network.admission import (
+    CONNECTION_BYTES,
+    HALL_LOOKS,
+    HALL_PLACES,
+    ConnectionStanding,
+)
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import LISTENER, FakeClient, FakePartitionServer, api_versions
 
@@ -127,7 +132,7 @@ async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:
         client.send(api_versions(1))
     assert logs[0]["limit"] == "max.connections.per.ip"
     await prove(broker, BROKER)
-    assert broker.connection.standing is Standing.BROKER
+    assert broker.connection.standing is ConnectionStanding.BROKER
 
 
 @pytest.mark.parametrize(("limit", "places"), [("sockets", 3), ("memory", 2)])
@@ -139,7 +144,7 @@ async def test_files_and_memory_bound_the_places(limit: str, places: int) -> Non
     if limit == "sockets":
         world = FakePartitionServer(sockets=3)
     pipes = [world.connect() for _ in range(5)]
-    assert [each.connection.standing for each in pipes].count(Standing.STRANGER) == places
+    assert [each.connection.standing for each in pipes].count(ConnectionStanding.STRANGER) == places
 
 
 async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
@@ -161,12 +166,12 @@ async def test_limits_follow_the_dynamic_configs(name: str) -> None:
     first = [world.connect(), world.connect()]
     world.image = msgspec.structs.replace(world.image, configs={("broker", ""): {name: "1"}})
     beyond = world.connect()
-    assert beyond.connection.standing is Standing.IN_HALL
+    assert beyond.connection.standing is ConnectionStanding.IN_HALL
     assert not any(each.transport.closed for each in first)
     world.image = msgspec.structs.replace(
         world.image, configs={("broker", ""): {"max.connections": "4", "max.connections.per.ip": "4"}}
     )
-    assert world.connect().connection.standing is Standing.STRANGER
+    assert world.connect().connection.standing is ConnectionStanding.STRANGER
 
 
 async def test_a_flood_of_refusals_is_a_few_lines() -> None:
@@ -215,7 +220,7 @@ async def test_the_admin_api_has_a_brokers_places_but_not_its_rights() -> None:
     first, second = world.connect(), world.connect()
     for pipe in (first, second):
         await prove(pipe, BROKER, hello=ADMIN_HELLO)
-        assert pipe.connection.standing is Standing.BROKER
+        assert pipe.connection.standing is ConnectionStanding.BROKER
         assert pipe.connection.broker_id is None
     assert not first.transport.closed
     other = world.connect()

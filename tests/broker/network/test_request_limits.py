@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from raftlog.broker.handlers import served
-from raftlog.broker.network.request_limits import IN_TURNS, PARTS_MAX
+from raftlog.broker.network.request_limits import IN_TURNS, MAX_PARTS
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.codec import decode_response
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX
@@ -29,8 +29,8 @@ WITH_ARRAYS = [key for key in sorted(served() - HOT) if one_case(key) is not Non
 
 def test_every_api_that_is_served_has_a_row() -> None:
     """A new served API says how large its requests may be."""
-    assert PARTS_MAX.keys() == served()
-    assert max(PARTS_MAX.values()) == IN_TURNS
+    assert MAX_PARTS.keys() == served()
+    assert max(MAX_PARTS.values()) == IN_TURNS
 
 
 @pytest.mark.parametrize("api_key", WITH_ARRAYS, ids=lambda key: APIS[key].name)
@@ -39,7 +39,7 @@ async def test_a_request_of_too_many_parts_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], api_key: int, parts: int
 ) -> None:
     """INVALID_REQUEST where the API can say so, else a closed connection; decoded at once or in turns."""
-    monkeypatch.setitem(PARTS_MAX, api_key, 20)
+    monkeypatch.setitem(MAX_PARTS, api_key, 20)
     case = one_case(api_key)
     assert case is not None
     pipe = FakePartitionServer().connect()

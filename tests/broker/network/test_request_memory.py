@@ -10,8 +10,8 @@ from raftlog.broker.network.request_memory import (
     LARGE_BYTES,
     SMALL_WINDOW_BYTES,
     WINDOW_BYTES,
+    FrameRest,
     RequestMemory,
-    Rest,
 )
 
 
@@ -159,7 +159,7 @@ def test_a_rest_is_what_was_received(sizes: list[int], announced: bool) -> None:
     """In a buffer, in a mapping, and across the change from one to the other."""
     pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     whole = b"".join(pieces)
-    rest = Rest(memoryview(pieces[0]))
+    rest = FrameRest(memoryview(pieces[0]))
     for piece in pieces[1:]:
         rest.append(memoryview(piece), len(whole) if announced else 4)
     assert (rest.size, bytes(rest.view())) == (len(whole), whole)
@@ -167,7 +167,7 @@ def test_a_rest_is_what_was_received(sizes: list[int], announced: bool) -> None:
 
 def test_the_rest_of_a_large_frame_is_not_copied_as_it_grows() -> None:
     """Twice its memory would be needed for that, and the heap would keep the hole."""
-    rest = Rest(memoryview(bytes(100)))
+    rest = FrameRest(memoryview(bytes(100)))
     for _ in range(LARGE_BYTES // WINDOW_BYTES):
         rest.append(memoryview(bytes(WINDOW_BYTES)), 10 * LARGE_BYTES)
     mapping = rest._buffer

@@ -9,7 +9,7 @@ from typing import Any
 
 from raftlog.base.config import load_config
 from raftlog.broker.replicas.fetcher import LeaderFetcher
-from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.codec import decode_header
 from raftlog.protocol.fetch import FetchedPartition, FetchRequest, decode_fetch, encode_fetch_response
@@ -67,7 +67,7 @@ class FetcherSetup:
     def __init__(self) -> None:
         self.leader = ScriptedLeader()
         self.lost: list[int] = []
-        self.quota = Quota(lambda: 0.0)
+        self.quota = ReplicationQuota(lambda: 0.0)
         self.registered = registrations((1, 2))
         self.node = ReplicaNode(2, self.registered)
         self.partition = self.node.partition

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker.replicas.replication_quota import Quota, is_listed
+from raftlog.broker.replicas.replication_quota import ReplicationQuota, is_listed
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.broker_cluster import BrokerCluster, until
 
@@ -28,7 +28,7 @@ class Clock:
 def test_quota_is_overdrawn_once_and_made_good_in_time() -> None:
     """An answer is not cut in pieces; what it took too much delays the next."""
     clock = Clock()
-    quota = Quota(clock)
+    quota = ReplicationQuota(clock)
     assert (quota.is_limited, quota.wait_s()) == (False, 0.0)
     quota.limit(1000)
     assert quota.wait_s() == 0.0
@@ -43,7 +43,7 @@ def test_quota_is_overdrawn_once_and_made_good_in_time() -> None:
 def test_quota_saves_up_a_second_at_most() -> None:
     """Else a quiet night would allow a storm in the morning."""
     clock = Clock()
-    quota = Quota(clock)
+    quota = ReplicationQuota(clock)
     quota.limit(1000)
     clock.now += 3600
     quota.record(2000)
