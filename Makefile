@@ -12,7 +12,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint sim sim-stories planted chaos attack fuzz fuzz-live interop interop-groups \
+.PHONY: demo test lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
 	interop-java interop-spark api compose-test test-spark pipeline-demo bench slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -34,9 +34,9 @@ lint: $(STAMP)
 sim: $(STAMP)
 	$(BIN)/raftlog sim --regressions --seeds 1..300 --jobs 2 $(SIM)
 
-# The stories that bring about one kind of trouble each, all of them in turn. SIM="--seeds 1..1000" tells more.
-sim-stories: $(STAMP)
-	$(BIN)/raftlog sim --story all --seeds 1..300 --jobs 2 $(SIM)
+# The scenarios that bring about one kind of trouble each, all of them in turn. SIM="--seeds 1..1000" tells more.
+sim-scenarios: $(STAMP)
+	$(BIN)/raftlog sim --scenario all --seeds 1..300 --jobs 2 $(SIM)
 
 # Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
 planted: $(STAMP)

@@ -35,7 +35,7 @@ PARTS = (
     Part("docs"),
     Part("wheel"),
     Part("sim", variables=(f"SIM={SIM_SEEDS}",)),
-    Part("sim-stories"),
+    Part("sim-scenarios"),
     Part("planted"),
     Part("chaos", variables=("CHAOS=--suite full",)),
     Part("api"),

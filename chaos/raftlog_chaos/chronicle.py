@@ -1,4 +1,5 @@
-"""The story of a run: which node did what when, kept per partition, and told in the few lines that explain a failure.
+"""The scenario of a run: which node did what when, kept per partition, and told in the few lines that explain a
+failure.
 
 Observers write it (invariants, hosts, clients); it judges nothing. It is kept only in the replay of a failed seed.
 """
@@ -15,8 +16,8 @@ from raftlog.base.types import TopicPartition
 KEPT_EVENTS: Final = 20_000
 """Newest events kept per partition, and of the cluster."""
 
-STORY_LINES: Final = 60
-"""Longest story."""
+TIMELINE_LINES: Final = 60
+"""Longest scenario."""
 
 LEAD_IN_LINES: Final = 6
 
@@ -117,9 +118,9 @@ def _shortened(events: list[Event]) -> list[Event]:
     """Begin shortly before the offset in question appears, and leave the middle out of what is still too long."""
     first = next((at for at, each in enumerate(events) if each.kind in _CROWD), 0)
     events = events[max(0, first - LEAD_IN_LINES) :]
-    if len(events) <= STORY_LINES:
+    if len(events) <= TIMELINE_LINES:
         return events
-    head, tail = events[: STORY_LINES // 3], events[-STORY_LINES * 2 // 3 :]
+    head, tail = events[: TIMELINE_LINES // 3], events[-TIMELINE_LINES * 2 // 3 :]
     left_out = len(events) - len(head) - len(tail)
     return [*head, Event(head[-1].at_s, "…", "fault", f"{left_out} more events"), *tail]
 

@@ -2,8 +2,8 @@
 
 `planted:` is what a seed finds where that bug of `tests/planted` is put into sound code.
 
-A change of the simulator or of a story gives every seed another world: the seed then proves less than it did, and the
-unit test that came with the mending proves the rest.
+A change of the simulator or of a scenario gives every seed another world: the seed then proves less than it did, and
+the unit test that came with the mending proves the rest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 
 class Regression(NamedTuple):
-    """A seed of a story, and what it showed."""
+    """A seed of a scenario, and what it showed."""
 
-    story: str
+    scenario: str
     seconds: float
     seed: int
     found: str

@@ -16,7 +16,7 @@ from raftlog.records.header import HEADER_BYTES, BatchHeader, check_crc, read_he
 from raftlog.replication.leader_role import LATEST, LeaderRole
 from raftlog.replication.partition import Partition
 from raftlog.storage.segment import Segment
-from raftlog_chaos.table_truth import TableTruth
+from raftlog_chaos.expected_table import ExpectedTable
 
 if TYPE_CHECKING:
     from raftlog_chaos.chronicle import Chronicle, Kind
@@ -42,7 +42,7 @@ class PartitionTruth:
         self.readable: dict[int, int] = {}
         """The highest latest offset that the leader of each epoch would tell a client."""
         self.excused = False
-        self.table = TableTruth()
+        self.table = ExpectedTable()
         """Of a compacted topic, whose batches change while its records don't."""
 
     def excuse(self) -> None:

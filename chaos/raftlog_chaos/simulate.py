@@ -4,9 +4,9 @@
 whatever stands on it reach the nodes of `world.bootstrap`. Threads, real sockets and C clients do not work in there.
 
     import asyncio
-    from raftlog_chaos.simulate import AWAY, World, simulate
+    from raftlog_chaos.simulate import AWAY, WorkloadContext, simulate
 
-    async def count(world: World) -> int:
+    async def count(world: WorkloadContext) -> int:
         await world.create_topic("numbers")
         client, acked = world.client("counter"), {}
         while world.stormy:
@@ -37,15 +37,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from raftlog_chaos.checkers import judge
-from raftlog_chaos.faults.weather import Weather
+from raftlog_chaos.faults.fault_swarm import FaultSwarm
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.simulator.loop import simulate as run_world
+from raftlog_chaos.workloads.raw_client import AWAY, Client
 from raftlog_chaos.workloads.simple import SimpleClient
-from raftlog_chaos.workloads.wire import AWAY, Client
 
-__all__ = ["AWAY", "PromiseBroken", "SimpleClient", "SimulatedRun", "World", "simulate"]
+__all__ = ["AWAY", "PromiseBroken", "SimpleClient", "SimulatedRun", "WorkloadContext", "simulate"]
 
 T = TypeVar("T")
 
@@ -71,13 +71,13 @@ class SimulatedRun(Generic[T]):
     history: Sequence[Op]
 
 
-class World:
+class WorkloadContext:
     """The surroundings of a workload: where the nodes are, chance that the seed decides, and a recorder."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster, faults: Sequence[str] | None) -> None:
         self.loop = loop
         self.cluster = cluster
-        self.weather = Weather(loop, cluster, faults)
+        self.weather = FaultSwarm(loop, cluster, faults)
         self.random = random.Random(loop.stream("workload").random())
         self.history: list[Op] = []
         self.recorder = Recorder(lambda: int(loop.time() * 1e9), self.history.append)
@@ -111,7 +111,7 @@ class World:
         await self.calm.wait()
 
 
-Workload = Callable[[World], Awaitable[T]]
+Workload = Callable[[WorkloadContext], Awaitable[T]]
 
 
 def simulate(
@@ -125,14 +125,14 @@ def simulate(
 ) -> SimulatedRun[T]:
     """Run a workload through `seconds` virtual seconds of faults, then recovery, then to its end.
 
-    `faults`: some of raftlog_chaos.faults.weather.FAULTS; by default the seed draws a mix, with () there are none.
+    `faults`: some of raftlog_chaos.faults.fault_swarm.FAULTS; by default the seed draws a mix, with () there are none.
     `settings` go to all nodes.
     Raises PromiseBroken, and whatever else the workload raises.
     """
-    worlds: list[World] = []
+    worlds: list[WorkloadContext] = []
 
     async def program(loop: SimLoop) -> T:
-        world = World(loop, _cluster(loop, nodes, settings or {}), faults)
+        world = WorkloadContext(loop, _cluster(loop, nodes, settings or {}), faults)
         worlds.append(world)
         return await _run(workload, world, seconds)
 
@@ -150,7 +150,7 @@ def _cluster(loop: SimLoop, nodes: int, settings: Mapping[str, str]) -> SimClust
     return SimCluster(loop, nodes, settings={**replicas, **settings})
 
 
-async def _run(workload: Workload[T], world: World, seconds: float) -> T:
+async def _run(workload: Workload[T], world: WorkloadContext, seconds: float) -> T:
     cluster, weather = world.cluster, world.weather
     cluster.start()
     await cluster.until_ready()
@@ -164,11 +164,11 @@ async def _run(workload: Workload[T], world: World, seconds: float) -> T:
     return task.result()
 
 
-async def _as_coroutine(workload: Workload[T], world: World) -> T:
+async def _as_coroutine(workload: Workload[T], world: WorkloadContext) -> T:
     return await workload(world)
 
 
-def _judge(world: World) -> None:
+def _judge(world: WorkloadContext) -> None:
     """The recorded history is judged as any is."""
     if world.history:
         verdict = judge(Header(place="simulator", seed=world.loop.seed), world.history)

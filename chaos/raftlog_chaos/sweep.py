@@ -1,4 +1,4 @@
-"""Tells stories over many seeds, in several processes, and explains the ones that fail. It prints nothing.
+"""Tells scenarios over many seeds, in several processes, and explains the ones that fail. It prints nothing.
 
 A seed that failed is told once more with a chronicle: the world is the same, since whoever keeps it only looks.
 """
@@ -16,32 +16,32 @@ from typing import Any, Final
 
 from raftlog.base.log import configure_log
 from raftlog_chaos.chronicle import Chronicle, Event
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.scenarios.report import Report, report_of
 from raftlog_chaos.simulator.loop import Run, SimLoop, simulate
 
 RECOVERY_LIMIT_S: Final = 600.0
-"""Virtual seconds that a story may take beyond those it was given."""
+"""Virtual seconds that a scenario may take beyond those it was given."""
 
 FAILURE_CHARS: Final = 2_000
 
-STRICT_STORY: Final = "endurance"
+STRICT_SCENARIO: Final = "endurance"
 STRICT_SEEDS: Final = 300
-"""Over so many seeds of that story every class of fault must have struck, or the sweep proves less than it says."""
+"""Over so many seeds of that scenario every class of fault must have struck, or the sweep proves less than it says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tale:
-    """One story to be told with one seed for some virtual seconds."""
+class ScenarioRun:
+    """One scenario to be told with one seed for some virtual seconds."""
 
-    story: str
+    scenario: str
     seed: int
     seconds: float
 
     @property
     def replay(self) -> str:
         """The command line that tells it again, with the nodes' log."""
-        return f"raftlog sim --story {self.story} --seconds {self.seconds:g} --seed {self.seed} --log"
+        return f"raftlog sim --scenario {self.scenario} --seconds {self.seconds:g} --seed {self.seed} --log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Outcome:
     `busy_s`: processor seconds.
     """
 
-    tale: Tale
+    tale: ScenarioRun
     report: Report = field(default_factory=Report)
     digest: str = ""
     steps: int = 0
@@ -92,7 +92,7 @@ class Summary:
         self.slowest_recovery_s = max(self.slowest_recovery_s, outcome.report.recovery_s)
         for name, count in outcome.report.faults.items():
             self.faults[name] += count  # a Counter keeps zeros that are added so
-        if outcome.tale.story == STRICT_STORY:
+        if outcome.tale.scenario == STRICT_SCENARIO:
             self.strict_seeds += 1
             for name, count in outcome.report.faults.items():
                 self.strict_faults[name] += count
@@ -110,8 +110,8 @@ class Summary:
         return sorted(name for name, count in self.strict_faults.items() if not count)
 
 
-def tell(tale: Tale) -> Outcome:
-    """Tell a story in a world of its own; if it fails, once more for its chronicle. KeyError: no such story."""
+def run_seed(tale: ScenarioRun) -> Outcome:
+    """Tell a scenario in a world of its own; if it fails, once more for its chronicle. KeyError: no such scenario."""
     began_at = time.process_time()
     try:
         run = _simulate(tale, lambda _loop: None)
@@ -122,21 +122,21 @@ def tell(tale: Tale) -> Outcome:
     return Outcome(tale, report_of(run.result), run.digest, run.steps, run.seconds, took)
 
 
-def _simulate(tale: Tale, furnish: Callable[[SimLoop], object]) -> Run[Any]:
-    story = STORIES[tale.story]
+def _simulate(tale: ScenarioRun, furnish: Callable[[SimLoop], object]) -> Run[Any]:
+    scenario = SCENARIOS[tale.scenario]
 
     async def program(loop: SimLoop) -> Any:
         furnish(loop)
         try:
-            return await story(loop, tale.seconds)
+            return await scenario(loop, tale.seconds)
         finally:
-            loop.trace.on_note = None  # how the world is taken down is no part of the story
+            loop.trace.on_note = None  # how the world is taken down is no part of the scenario
 
     return simulate(program, seed=tale.seed, limit_s=tale.seconds + RECOVERY_LIMIT_S)
 
 
-def _explain(tale: Tale) -> list[Event]:
-    """Tell a story that fails, with a chronicle, and return the events that matter."""
+def _explain(tale: ScenarioRun) -> list[Event]:
+    """Tell a scenario that fails, with a chronicle, and return the events that matter."""
     chronicles: list[Chronicle] = []
     try:
         _simulate(tale, lambda loop: chronicles.append(loop.keep_chronicle()))
@@ -159,7 +159,12 @@ class Sweep:
     """
 
     def __init__(
-        self, tales: Iterable[Tale], *, jobs: int = 1, budget_s: float | None = None, keep_going: bool = False
+        self,
+        tales: Iterable[ScenarioRun],
+        *,
+        jobs: int = 1,
+        budget_s: float | None = None,
+        keep_going: bool = False,
     ) -> None:
         self.summary = Summary()
         self._tales = iter(tales)
@@ -175,7 +180,7 @@ class Sweep:
             self.summary.real_s = time.perf_counter() - self._began_at
             yield outcome
 
-    def _next(self) -> Tale | None:
+    def _next(self) -> ScenarioRun | None:
         spent = time.perf_counter() - self._began_at
         if (self._budget_s is not None and spent >= self._budget_s) or (
             self.summary.failures and not self._keep_going
@@ -185,7 +190,7 @@ class Sweep:
 
     def _in_turn(self) -> Iterator[Outcome]:
         while (tale := self._next()) is not None:
-            yield tell(tale)
+            yield run_seed(tale)
 
     def _side_by_side(self) -> Iterator[Outcome]:
         # spawned, not forked: every process is as fresh as the one that replays
@@ -204,7 +209,7 @@ class Sweep:
         running: set[Future[Outcome]] = set()
         while True:
             while len(running) < self._jobs and (tale := self._next()) is not None:
-                running.add(submit(tell, tale))
+                running.add(submit(run_seed, tale))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -3,4 +3,4 @@
 set -euo pipefail
 BIN=${BIN:-.venv/bin}
 "$BIN/python" -m pytest -m compose -s tests/compose
-"$BIN/raftlog" chaos kill-leader pause-leader cut-off --place compose
+"$BIN/raftlog" chaos kill-leader pause-leader cut-off --testbed compose

@@ -13,10 +13,10 @@ from raftlog.cli import exits
 from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
 from raftlog.cli.ending import ended_by_signals
 from raftlog.testing.cluster import AdminCluster, ClusterError
-from raftlog_chaos.attacks.book import Attack, Shape, read_book
+from raftlog_chaos.attacks.registry import Attack, Shape, load_attacks
 from raftlog_chaos.attacks.runner import Runner
-from raftlog_chaos.attacks.siege import SETTINGS, Siege
-from raftlog_chaos.attacks.target import Doors
+from raftlog_chaos.attacks.session import SETTINGS, AttackSession
+from raftlog_chaos.attacks.target import NodePorts
 from raftlog_chaos.attacks.verdict import Limits, Outcome
 
 NODES: Final = 3
@@ -41,7 +41,7 @@ class AttackOptions:
 
 def run(options: AttackOptions) -> int:
     """Run the attacks; returns the exit code."""
-    book = read_book()
+    book = load_attacks()
     wrong = [f"no such attack: {name} (--list shows all)" for name in options.only if name not in book]
     wrong += [
         f"{path}: a report ends in .json or .md" for path in options.reports if path.suffix not in FORMS
@@ -61,7 +61,7 @@ def run(options: AttackOptions) -> int:
 def _run(attacks: Sequence[Attack], options: AttackOptions) -> int:
     began, limits = time.monotonic(), Limits()
     runner = Runner(
-        lambda shape: Siege(ProcessGround(shape), limits),
+        lambda shape: AttackSession(ProcessGround(shape), limits),
         Screen(len(attacks)),
         limits,
         has_time=lambda: time.monotonic() - began < options.minutes * 60,
@@ -100,7 +100,7 @@ class ProcessGround:
             raise
         self.bootstrap = self._cluster.bootstrap_servers
         self.doors = {
-            node: Doors(
+            node: NodePorts(
                 each.host,
                 each.port,
                 each.controller_port,

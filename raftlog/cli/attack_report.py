@@ -9,7 +9,7 @@ from typing import Final, Self
 import msgspec
 
 from raftlog.cli.chaos_screen import print_table
-from raftlog_chaos.attacks.book import Attack
+from raftlog_chaos.attacks.registry import Attack
 from raftlog_chaos.attacks.verdict import MIB, Outcome
 
 ANSWER_CHARACTERS: Final = 60

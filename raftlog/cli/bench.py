@@ -22,7 +22,7 @@ from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog.testing.progress import patient
 from raftlog_chaos.bench import measure
-from raftlog_chaos.bench.failover import AIMS, SCENARIOS, FailoverRun, Outcome, Round
+from raftlog_chaos.bench.failover import AIMS, FAILOVER_FAULTS, FailoverRun, Outcome, Round
 from raftlog_chaos.runs.landmarks import LANDMARKS, count_events
 
 NODES: Final = 3
@@ -189,7 +189,7 @@ def _failover(options: BenchOptions) -> Iterator[Figure]:
         cluster.start()
         _create_topic(cluster, TOPIC, PARTITIONS)
         faults = FailoverRun(cluster, TOPIC, partitions=PARTITIONS)
-        for scenario in SCENARIOS:
+        for scenario in FAILOVER_FAULTS:
             outcome = faults.run(scenario, options.rounds, told=_say_round)
             yield from _gaps(outcome)
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from raftlog.testing.cluster import AdminCluster, Cluster
-from raftlog_chaos.bench.group_load import Habits, Load, Member
+from raftlog_chaos.bench.group_load import Load, LoadOptions, Member
 from raftlog_chaos.bench.loop_lag import LATE, OWN, Lag, look
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def many(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Fi
 
 async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
     # As much as one client process can say on a busy machine: one that is late for seconds loses its sessions.
-    habits = Habits(TOPIC, PARTITIONS, heartbeat_s=10.0, commit_s=20.0, session_ms=60_000)
+    habits = LoadOptions(TOPIC, PARTITIONS, heartbeat_s=10.0, commit_s=20.0, session_ms=60_000)
     load = Load(_bootstrap(cluster), habits, clients=CLIENTS)
     try:
         before = _look(cluster)
@@ -70,7 +70,7 @@ async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
 
 
 async def _many_members(cluster: AdminCluster, make: Make) -> list[Figure]:
-    load = Load(_bootstrap(cluster), Habits(TOPIC, PARTITIONS, heartbeat_s=3.0))
+    load = Load(_bootstrap(cluster), LoadOptions(TOPIC, PARTITIONS, heartbeat_s=3.0))
     try:
         before = _look(cluster)
         name = f"{MANY_MEMBERS:,} members"
@@ -121,7 +121,7 @@ def rebalance(make: Make, create: Callable[[Cluster, str, int], None], rounds: i
     """Yield how long a hundred members take from a newcomer's first request to everybody's assignment."""
 
     async def measured(cluster: Cluster) -> list[float]:
-        load = Load(_bootstrap(cluster), Habits(TOPIC, PARTITIONS))
+        load = Load(_bootstrap(cluster), LoadOptions(TOPIC, PARTITIONS))
         try:
             await _gather(load, "hundred", SOME_MEMBERS - 1)
             return [await _gather(load, "hundred", 1) for _ in range(max(1, rounds))]
@@ -153,7 +153,7 @@ def commits(make: Make, create: Callable[[Cluster, str, int], None], rounds: int
 
 
 async def _kills(cluster: Cluster, rounds: int) -> tuple[list[float], Load]:
-    load = Load(_bootstrap(cluster), Habits(TOPIC, PARTITIONS, commit_s=0.02))
+    load = Load(_bootstrap(cluster), LoadOptions(TOPIC, PARTITIONS, commit_s=0.02))
     gaps: list[float] = []
     try:
         for number in range(COMMITTING_GROUPS * MEMBERS_EACH):

@@ -27,13 +27,13 @@ from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.history import Header, HistoryFile, StoredHistory
 from raftlog_chaos.runs import folder as run_folder
 from raftlog_chaos.runs.case import Case, CaseError, read_cases, suite_of
-from raftlog_chaos.runs.landmarks import read_events, scandals, silent
+from raftlog_chaos.runs.landmarks import read_events, silent, violations
 from raftlog_chaos.runs.outcome import Judgement, Outcome, broken, conclude, unrun
 from raftlog_chaos.runs.record import Record
-from raftlog_chaos.runs.rig import OpenPlace, Unavailable
+from raftlog_chaos.runs.rig import OpenTestbed, Unavailable
 from raftlog_chaos.runs.runner import Runner
-from raftlog_chaos.runs.stock import stock_ground
-from raftlog_chaos.testbeds.find import PlaceFile, find_suites, fitting, read_places
+from raftlog_chaos.runs.stock import stock_rig
+from raftlog_chaos.testbeds.find import TestbedKind, find_suites, find_testbeds, fitting
 
 ANYWHERE: Final = "auto"
 OVERHEAD_S: Final = 15.0
@@ -47,7 +47,7 @@ class ChaosOptions:
 
     cases: Sequence[str]
     suite: str
-    place: str
+    testbed: str
     minutes: float
     seed: int | None
     out: Path
@@ -62,19 +62,19 @@ def run(options: ChaosOptions) -> int:
     try:
         known = read_cases(find_suites(options.chaos_dir), FAULTS)
         chosen = _choose(options, known)
-        places = read_places(options.chaos_dir)
+        testbeds = find_testbeds(options.chaos_dir)
     except (CaseError, OSError, LookupError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.USAGE
-    if options.place not in (ANYWHERE, *places):
-        print(f"raftlog: no place {options.place} (there are {', '.join(places)})", file=sys.stderr)
+    if options.testbed not in (ANYWHERE, *testbeds):
+        print(f"raftlog: no testbed {options.testbed} (there are {', '.join(testbeds)})", file=sys.stderr)
         return exits.USAGE
-    if options.place != ANYWHERE:
-        places = {options.place: places[options.place]}
+    if options.testbed != ANYWHERE:
+        testbeds = {options.testbed: testbeds[options.testbed]}
     if options.listing:
-        listing(known.values() if not options.cases and not options.suite else chosen, places)
+        listing(known.values() if not options.cases and not options.suite else chosen, testbeds)
         return 0
-    return Session(options, _stretched(chosen, options.minutes), places).run()
+    return Session(options, _stretched(chosen, options.minutes), testbeds).run()
 
 
 def _choose(options: ChaosOptions, known: dict[str, Case]) -> list[Case]:
@@ -101,20 +101,22 @@ def _stretched(cases: Sequence[Case], minutes: float) -> list[Case]:
 
 
 class Finished(NamedTuple):
-    """A run that is over and not judged yet; its place is closed."""
+    """A run that is over and not judged yet; its testbed is closed."""
 
     record: Record
-    place: OpenPlace
+    testbed: OpenTestbed
     folder: Path
 
 
 class Session:
     """Some cases, run one after the other. Cases that were finished before an interruption are still told."""
 
-    def __init__(self, options: ChaosOptions, cases: Sequence[Case], places: dict[str, PlaceFile]) -> None:
+    def __init__(
+        self, options: ChaosOptions, cases: Sequence[Case], testbeds: dict[str, TestbedKind]
+    ) -> None:
         self._options = options
         self._cases = cases
-        self._places = places
+        self._testbeds = testbeds
         self._seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
         self.outcomes: list[Outcome] = []
 
@@ -128,7 +130,7 @@ class Session:
             )
             try:
                 for case in self._cases:
-                    # a loop for each, since its threads live where the case's place is
+                    # a loop for each, since its threads live where the testbed is
                     outcome = self._judged(asyncio.run(self._run_case(case, screen)), screen)
                     self.outcomes.append(outcome)
                     screen.finished(outcome)
@@ -171,50 +173,48 @@ class Session:
             return broken(case, f"{type(error).__name__}: {error}", traceback.format_exc(), seed=self._seed)
 
     async def _run_somewhere(self, case: Case, screen: Screen) -> Finished | Outcome:
-        """Run a case in the first place that fits and can be had on this machine."""
+        """Run a case in the first testbed that fits and can be had on this machine."""
         reasons = {}
-        for place in fitting(self._places, case.faults.names):
-            lacking = place.lacks(case.faults.names)
+        for testbed in fitting(self._testbeds, case.faults.names):
+            lacking = testbed.lacks(case.faults.names)
             if lacking and len(lacking) == len(case.faults.names):
-                reasons[place.name] = f"can't inject {', '.join(lacking)}"
+                reasons[testbed.name] = f"can't inject {', '.join(lacking)}"
                 continue
             try:
-                return await self._run_in(place, case, screen)
+                return await self._run_in(testbed, case, screen)
             except Unavailable as error:
-                reasons[place.name] = str(error)
+                reasons[testbed.name] = str(error)
         return unrun(case, reasons, seed=self._seed)
 
-    async def _run_in(self, place_file: PlaceFile, case: Case, screen: Screen) -> Finished:
+    async def _run_in(self, kind: TestbedKind, case: Case, screen: Screen) -> Finished:
         folder = run_folder.new_folder(self._options.out, case.name, datetime.now(UTC))
-        run_folder.write_config(folder, case, place=place_file.name, seed=self._seed, version=__version__)
+        run_folder.write_config(folder, case, testbed=kind.name, seed=self._seed, version=__version__)
         try:
-            place = await place_file.open(
+            testbed = await kind.open(
                 folder / run_folder.NODES, nodes=case.nodes, settings=case.settings, seed=self._seed
             )
         except Unavailable:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        header = Header(
-            place=place_file.name, workload="log", seed=self._seed, allowed=list(case.expect.allowed)
-        )
+        header = Header(place=kind.name, workload="log", seed=self._seed, allowed=list(case.expect.allowed))
         history = HistoryFile(folder / run_folder.HISTORY, header)
         try:
             runner = Runner(
-                case, stock_ground(place), seed=self._seed, keep=history.keep, told=screen.progress
+                case, stock_rig(testbed), seed=self._seed, keep=history.keep, told=screen.progress
             )
             record = await runner.run()
         finally:
-            await place.close()
+            await testbed.close()
             history.close()
-        return Finished(record, place, folder)
+        return Finished(record, testbed, folder)
 
 
 def _conclude(ended: Finished) -> Outcome:
     """Judge a run that is over and write its folder."""
-    record, place, folder = ended
+    record, testbed, folder = ended
     lines = {
         node: path.read_text(errors="replace").splitlines()
-        for node, path in place.logs().items()
+        for node, path in testbed.logs().items()
         if path.exists()
     }
     events = sorted(
@@ -222,8 +222,8 @@ def _conclude(ended: Finished) -> Outcome:
         key=lambda event: event.wall_s,
     )
     logged = record.case.expect.logged
-    found = [*place.scandals(), *silent(place.nodes, lines)]
-    found += [line for node, own in lines.items() for line in scandals(node, own, logged)]
+    found = [*testbed.violations(), *silent(testbed.nodes, lines)]
+    found += [line for node, own in lines.items() for line in violations(node, own, logged)]
     history = StoredHistory(folder / run_folder.HISTORY)
     verdict = judge(history.header, history)
     excused = {name: found[0].allowed for name, found in verdict.anomalies.items()}

@@ -10,7 +10,7 @@ from typing import Any, Self
 from raftlog_chaos.runs.case import Case
 from raftlog_chaos.runs.outcome import Outcome, Stall, summed
 from raftlog_chaos.runs.runner import Progress
-from raftlog_chaos.testbeds.find import PlaceFile
+from raftlog_chaos.testbeds.find import TestbedKind
 
 COLOURS = {"passed": "green", "failed": "red", "not run": "yellow"}
 SHOWN = 8
@@ -173,7 +173,7 @@ def _print_commits(outcomes: Iterable[Outcome]) -> None:
     print_table(("case", "fault", "of", "times", "median", "max"), rows, left=(0, 1, 2))
 
 
-def listing(cases: Iterable[Case], places: Mapping[str, PlaceFile]) -> None:
+def listing(cases: Iterable[Case], testbeds: Mapping[str, TestbedKind]) -> None:
     """Print cases, and where each can run."""
     rows = [
         (
@@ -182,7 +182,7 @@ def listing(cases: Iterable[Case], places: Mapping[str, PlaceFile]) -> None:
             f"{case.faults.seconds:g} s",
             ", ".join(
                 each.name + (" (partly)" if lacking else "")
-                for each in places.values()
+                for each in testbeds.values()
                 if len(lacking := each.lacks(case.faults.names)) < max(len(case.faults.names), 1)
             )
             or "nowhere here",

@@ -15,8 +15,8 @@ from raftlog.cli.attack import ProcessGround
 from raftlog.cli.attack_report import figures
 from raftlog.cli.ending import ended_by_signals
 from raftlog.testing.cluster import ClusterError
-from raftlog_chaos.attacks.book import Attack
-from raftlog_chaos.attacks.siege import Siege
+from raftlog_chaos.attacks.registry import Attack
+from raftlog_chaos.attacks.session import AttackSession
 from raftlog_chaos.attacks.target import delete_topics, topics_made
 from raftlog_chaos.attacks.verdict import Limits, Outcome
 from raftlog_chaos.fuzz.campaign import CHUNK, Summary, number_of, run_campaign
@@ -153,7 +153,7 @@ def _as_json(summary: Summary) -> dict[str, Any]:
 
 def _run_live(options: FuzzOptions) -> int:
     limits = Limits(rest_bytes=Limits().rest_bytes + LIVE_FRAME_BYTES * options.frames)
-    siege = Siege(ProcessGround("usual"), limits)
+    siege = AttackSession(ProcessGround("usual"), limits)
     report = Report()
     try:
         siege.open()

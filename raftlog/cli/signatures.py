@@ -76,8 +76,13 @@ def chaos(
     cases: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="default: a suite")] = None,
     *,
     suite: Annotated[str, typer.Option(help="ci: nine cases in seven minutes; full: every fault")] = "",
-    place: Annotated[
-        str, typer.Option(help="processes, namespaces, or auto: wherever a case's faults can be injected")
+    testbed: Annotated[
+        str,
+        typer.Option(
+            "--testbed",
+            "--place",
+            help="processes, namespaces, or auto: wherever a case's faults can be injected",
+        ),
     ] = "auto",
     minutes: Annotated[
         float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
@@ -101,7 +106,7 @@ def chaos(
     options = ChaosOptions(
         cases=cases or [],
         suite=suite,
-        place=place,
+        testbed=testbed,
         minutes=minutes,
         seed=seed,
         out=out,
@@ -200,7 +205,9 @@ def sim(
     *,
     seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None,
     seeds: Annotated[str, typer.Option(metavar="A..B", help="first and last seed of a sweep")] = "1..10",
-    story: Annotated[str, typer.Option(help="what to tell, see --stories; all: each in turn")] = "endurance",
+    scenario: Annotated[
+        str, typer.Option("--scenario", "--story", help="what to run, see --scenarios; all: each in turn")
+    ] = "endurance",
     seconds: Annotated[float, typer.Option(min=0.0, help="length of each storm, virtual seconds")] = 6.0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes")] = 1,
     budget: Annotated[
@@ -211,14 +218,16 @@ def sim(
     regressions: Annotated[
         bool, typer.Option("--regressions", help="first the seeds that once found something")
     ] = False,
-    stories: Annotated[bool, typer.Option("--stories", help="list the stories")] = False,
+    scenarios: Annotated[bool, typer.Option("--scenarios", "--stories", help="list the scenarios")] = False,
 ) -> None:
     """Run whole clusters in virtual time through faults, a world per seed, and explain each seed that fails."""
     from raftlog.cli import sim as body
 
     raise typer.Exit(
         body.run(
-            body.Request(seed, seeds, story, seconds, jobs, budget, keep_going, log, regressions, stories)
+            body.Request(
+                seed, seeds, scenario, seconds, jobs, budget, keep_going, log, regressions, scenarios
+            )
         )
     )
 

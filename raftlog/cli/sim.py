@@ -1,4 +1,4 @@
-"""`raftlog sim`: tell a story of the simulator with one seed or many, and explain each seed that failed."""
+"""`raftlog sim`: tell a scenario of the simulator with one seed or many, and explain each seed that failed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from raftlog.cli import exits
 from raftlog.cli.ending import ended_by_signals
 from raftlog_chaos.chronicle import Event
 from raftlog_chaos.regressions import REGRESSIONS
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.simulator.hosts import current_process
 from raftlog_chaos.simulator.loop import START_S
-from raftlog_chaos.sweep import STRICT_STORY, Outcome, Summary, Sweep, Tale, silence
+from raftlog_chaos.sweep import STRICT_SCENARIO, Outcome, ScenarioRun, Summary, Sweep, silence
 
 SHOWN_FAILURES = 20
 """Failures that are told in full; the rest are only named."""
 
 ALL = "all"
-"""In the place of a story's name: all of them in turn, seed by seed."""
+"""In the place of a scenario's name: all of them in turn, seed by seed."""
 
 Say = Callable[[str], None]
 Advance = Callable[[Outcome], None]
@@ -32,41 +32,46 @@ class Request(NamedTuple):
 
     seed: int | None
     seeds: str
-    story: str
+    scenario: str
     seconds: float
     jobs: int
     budget_s: float | None
     keep_going: bool
     log: bool
     regressions: bool
-    stories: bool
+    scenarios: bool
 
-    def tales(self) -> list[Tale]:
+    def tales(self) -> list[ScenarioRun]:
         """All that are to be told, regressions first. Raises ValueError for seeds that are no range."""
         known = REGRESSIONS if self.regressions else ()
         first, last = seeds_of(self.seeds)
         return [
-            *(Tale(each.story, each.seed, each.seconds) for each in known),
-            *(Tale(self.story_of(seed), seed, self.seconds) for seed in range(first, last + 1)),
+            *(ScenarioRun(each.scenario, each.seed, each.seconds) for each in known),
+            *(ScenarioRun(self.scenario_of(seed), seed, self.seconds) for seed in range(first, last + 1)),
         ]
 
-    def story_of(self, seed: int) -> str:
-        """Return what to tell with a seed: of all stories each has its turn."""
-        return [*STORIES][seed % len(STORIES)] if self.story == ALL else self.story
+    def scenario_of(self, seed: int) -> str:
+        """Return what to tell with a seed: of all scenarios each has its turn."""
+        return [*SCENARIOS][seed % len(SCENARIOS)] if self.scenario == ALL else self.scenario
 
 
 def run(request: Request) -> int:
     """Do what was asked; returns the exit code."""
-    if request.stories:
-        for name, story in STORIES.items():
-            summary = (story.__doc__ or "").splitlines()[0].removesuffix(" Raises AssertionError.")
+    if request.scenarios:
+        for name, scenario in SCENARIOS.items():
+            summary = (scenario.__doc__ or "").splitlines()[0].removesuffix(" Raises AssertionError.")
             print(f"{name:14} {summary}")
         return 0
-    if request.story not in (ALL, *STORIES):
-        print(f"raftlog: no story is called {request.story}; there are {', '.join(STORIES)}", file=sys.stderr)
+    if request.scenario not in (ALL, *SCENARIOS):
+        print(
+            f"raftlog: no scenario is called {request.scenario}; there are {', '.join(SCENARIOS)}",
+            file=sys.stderr,
+        )
         return exits.USAGE
     if request.seed is not None:
-        return replay(Tale(request.story_of(request.seed), request.seed, request.seconds), log=request.log)
+        return replay(
+            ScenarioRun(request.scenario_of(request.seed), request.seed, request.seconds), log=request.log
+        )
     try:
         tales = request.tales()
     except ValueError:
@@ -92,8 +97,8 @@ class VirtualLog:
         return False
 
 
-def replay(tale: Tale, *, log: bool) -> int:
-    """Tell one story and print its digest and report, or why it failed; returns the exit code."""
+def replay(tale: ScenarioRun, *, log: bool) -> int:
+    """Tell one scenario and print its digest and report, or why it failed; returns the exit code."""
     if log:
         configure_log(level="info", format="console", stream=VirtualLog())
     else:
@@ -102,7 +107,7 @@ def replay(tale: Tale, *, log: bool) -> int:
         if outcome.failure:
             print(text_of(outcome))
             return exits.FAILED
-        print(f"seed {tale.seed} of {tale.story}: all promises kept")
+        print(f"seed {tale.seed} of {tale.scenario}: all promises kept")
         print(f"digest   {outcome.digest}")
         print(
             f"time     {outcome.virtual_s:.3f} virtual s in {outcome.busy_s:.1f} processor s, {outcome.steps:,} steps"
@@ -115,7 +120,7 @@ def replay(tale: Tale, *, log: bool) -> int:
     return 0
 
 
-def sweep(options: Request, tales: list[Tale]) -> int:
+def sweep(options: Request, tales: list[ScenarioRun]) -> int:
     """Tell many, show progress, explain failures, sum up; returns the exit code."""
     silence()
     run = Sweep(tales, jobs=options.jobs, budget_s=options.budget_s, keep_going=options.keep_going)
@@ -135,7 +140,7 @@ def sweep(options: Request, tales: list[Tale]) -> int:
         return exits.NOT_RUN
     missed = run.summary.missed_faults
     if missed:
-        counted = f"{run.summary.strict_seeds} seeds of {STRICT_STORY}"
+        counted = f"{run.summary.strict_seeds} seeds of {STRICT_SCENARIO}"
         print(f"raftlog: in {counted} these faults never struck: {', '.join(missed)}", file=sys.stderr)
     return exits.FAILED if run.summary.failures or missed else 0
 
@@ -166,7 +171,7 @@ def _progress(total: int) -> Iterator[tuple[Say, Advance]]:
 def text_of(outcome: Outcome) -> str:
     """Return a failure as a page: what was violated, the line that replays it, what happened before."""
     tale = outcome.tale
-    lines = [f"FAILED: {tale.story}, seed {tale.seed}", f"  replay: {tale.replay}"]
+    lines = [f"FAILED: {tale.scenario}, seed {tale.seed}", f"  replay: {tale.replay}"]
     if outcome.events:
         lines += [f"  {'time s':>10}  {'node':8} event", *map(_line_of, outcome.events)]
     lines += ["  violated:", *(f"    {each}" for each in outcome.failure.splitlines())]

@@ -26,8 +26,8 @@ CPU_STEP_S: Final = 1.0
 """So many seconds of CPU time for each process, on average, are a sign of life. An idle node takes minutes for them."""
 HELD_UP_S: Final = 10.0
 """The time between two looks counts as no more than this: beyond it, the waiting process itself did not run."""
-SHORTEST_PAUSE_S: Final = 0.01
-LONGEST_PAUSE_S: Final = 1.0
+MIN_PAUSE_S: Final = 0.01
+MAX_PAUSE_S: Final = 1.0
 PAUSE_SHARE: Final = 3
 """A pause is so many times the CPU time of the look before it, which the processes waited for may need themselves."""
 COMPARE_EVERY_S: Final = 1.0
@@ -116,7 +116,7 @@ class Wait:
         if self._still_s >= self._stall_s:
             raise Stalled(self._describe(), self.waited_s)
         before_s, self._used_s = self._used_s, time.thread_time()
-        return min(max(SHORTEST_PAUSE_S, PAUSE_SHARE * (self._used_s - before_s)), LONGEST_PAUSE_S)
+        return min(max(MIN_PAUSE_S, PAUSE_SHARE * (self._used_s - before_s)), MAX_PAUSE_S)
 
     def _compare(self, state: object, signs: Signs) -> None:
         before = self._signs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
@@ -47,13 +47,13 @@ QUICK = (
     "transactions",
     "zombie",
 )
-"""The others' worlds are made by `raftlog sim --story all`, too."""
+"""The others' worlds are made by `raftlog sim --scenario all`, too."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", taste(QUICK, CHOREOGRAPHIES))
 def test_a_choreography_breaks_no_promise(name: str) -> None:
     """Acknowledged records are there, on replicas that are equal and in sync again."""
-    report = simulate(lambda loop: STORIES[name](loop, 2.0), seed=1).result
+    report = simulate(lambda loop: SCENARIOS[name](loop, 2.0), seed=1).result
     assert report.acked > 0
     assert name == "corruption" or report.elections > 0, "nothing happened"

@@ -23,8 +23,8 @@ from raftlog_chaos.invariants import Invariants, Violations
 from raftlog_chaos.replica_watch import PartitionTruth, ReplicaWatch
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
+from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simple import SimpleClient
-from raftlog_chaos.workloads.wire import Client
 
 TOPIC_ID = UUID(int=7)
 SOUND = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=9)

@@ -18,12 +18,12 @@ from raftlog_chaos.scenarios import endurance
 from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.endurance import Endurance, endure
 from raftlog_chaos.simulator import SimLoop, simulate
-from raftlog_chaos.sweep import Tale, tell
+from raftlog_chaos.sweep import ScenarioRun, run_seed
 from tests.kit.marks import taste
 
 STORM_S = 4.0
 QUICK = [
-    each for each in REGRESSIONS if each.story in ("quorum", "commits", "kip-101", "hanging-transactions")
+    each for each in REGRESSIONS if each.scenario in ("quorum", "commits", "kip-101", "hanging-transactions")
 ]
 """`raftlog sim --regressions` tells all of them, as do the nightly tests."""
 
@@ -58,10 +58,10 @@ def test_a_storm_does_not_depend_on_hash_randomisation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", taste(QUICK, REGRESSIONS), ids=lambda each: f"{each.story}-{each.seed}")
+@pytest.mark.parametrize("known", taste(QUICK, REGRESSIONS), ids=lambda each: f"{each.scenario}-{each.seed}")
 def test_a_seed_that_once_found_something_finds_nothing_more(known: Regression) -> None:
     """A bug that the seed once showed stays mended."""
-    outcome = tell(Tale(known.story, known.seed, known.seconds))
+    outcome = run_seed(ScenarioRun(known.scenario, known.seed, known.seconds))
     assert not outcome.failure, f"{known.found}: {outcome.failure}"
 
 
@@ -85,12 +85,12 @@ def test_watching_closely_leaves_no_trace() -> None:
 
 
 async def in_fair_weather(loop: SimLoop) -> endurance.Report:
-    story = Endurance(loop)
-    await story.begin()
+    scenario = Endurance(loop)
+    await scenario.begin()
     await asyncio.sleep(1.0)
-    recovery_s = await story.finish()
-    assert not (faults := story.judge()), faults
-    return story.report(recovery_s)
+    recovery_s = await scenario.finish()
+    assert not (faults := scenario.judge()), faults
+    return scenario.report(recovery_s)
 
 
 def test_in_fair_weather_leaders_stay_and_everything_is_acknowledged() -> None:
@@ -110,6 +110,6 @@ def test_the_power_loss_of_all_nodes_loses_nothing_that_was_acknowledged() -> No
 @pytest.mark.slow
 def test_a_failure_names_its_seed_and_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that judges nothing would be green for ever."""
-    monkeypatch.setattr(Endurance, "judge", lambda story: [f"seed {story.loop.seed} lost everything"])
+    monkeypatch.setattr(Endurance, "judge", lambda scenario: [f"seed {scenario.loop.seed} lost everything"])
     with pytest.raises(AssertionError, match="seed 5 lost everything"):
         simulate(lambda loop: endure(loop, 0.1), seed=5)

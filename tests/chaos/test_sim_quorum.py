@@ -10,17 +10,17 @@ import sys
 import pytest
 
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog_chaos.scenarios import STORIES
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios import SCENARIOS
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator import SimLoop, simulate
 
 ENTRIES = 20
 """Entries between two snapshots: few, so that a node that was away needs one."""
 
 
-async def story(loop: SimLoop) -> tuple[int, int]:
+async def scenario(loop: SimLoop) -> tuple[int, int]:
     """Elect, commit, lose the leader's power, elect again, outrun the lost node, take it back with a snapshot."""
-    world = World(loop, 3, compaction=SnapshotPolicy(entries=ENTRIES))
+    world = QuorumCluster(loop, 3, compaction=SnapshotPolicy(entries=ENTRIES))
     world.boot()
     first = await world.leader()
     await world.commit(b"before")
@@ -38,20 +38,20 @@ async def story(loop: SimLoop) -> tuple[int, int]:
 
 def test_a_node_that_was_away_comes_back_by_a_snapshot_after_an_election() -> None:
     """Raft §5.2 and §7, with power loss: all three machines hold everything that was ever committed."""
-    run = simulate(story, seed=3)
+    run = simulate(scenario, seed=3)
     assert run.result[1] >= 2
 
 
 def test_the_same_seed_elects_and_commits_the_same() -> None:
     """Nothing of the quorum reads a real clock, real chance or the order of a set."""
-    first, again, other = simulate(story, seed=3), simulate(story, seed=3), simulate(story, seed=4)
+    first, again, other = simulate(scenario, seed=3), simulate(scenario, seed=3), simulate(scenario, seed=4)
     assert first == again
     assert first.digest != other.digest
 
 
 async def vote_and_lose_power(loop: SimLoop) -> None:
     """A voter for a candidate loses its power before the leader's first word, and is then asked by another one."""
-    world = World(loop, 3)
+    world = QuorumCluster(loop, 3)
     loop.network.latency_s = (0.03, 0.04)
     world.boot(1, 2)
     while not any(node.term for node in world.nodes.values()):
@@ -86,14 +86,14 @@ def test_a_vote_outlives_a_power_loss(seed: int) -> None:
 )
 def test_the_same_seed_tells_the_same_story(name: str) -> None:
     """No set, no clock and no leftover of an earlier run has a say in it, and sound code passes."""
-    first, again = (simulate(lambda loop: STORIES[name](loop, 3.0), seed=2) for _ in range(2))
+    first, again = (simulate(lambda loop: SCENARIOS[name](loop, 3.0), seed=2) for _ in range(2))
     assert first == again
     assert first.result.acked > 0 and first.result.elections > 0
 
 
 async def election(loop: SimLoop) -> int:
     """Short, for interpreters of their own."""
-    world = World(loop, 3)
+    world = QuorumCluster(loop, 3)
     world.boot()
     await world.commit(b"one")
     world.crash(await world.leader())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raftlog_chaos import simulate as module
-from raftlog_chaos.simulate import AWAY, PromiseBroken, World, simulate
+from raftlog_chaos.simulate import AWAY, PromiseBroken, WorkloadContext, simulate
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_the_example_in_the_docstring_runs(capsys: pytest.CaptureFixture[str]) -
     assert names["run"].faults["power-cut"] > 0 and names["run"].faults["vanish"] == 0
 
 
-async def write_some(world: World) -> list[tuple[int, bytes]]:
+async def write_some(world: WorkloadContext) -> list[tuple[int, bytes]]:
     await world.create_topic("t", partitions=2)
     client, written = world.client(), 0
     while written < 5:
@@ -51,7 +51,7 @@ def test_one_node_will_do() -> None:
     assert len(simulate(write_some, nodes=1, seconds=0.5, faults=()).result) == 5
 
 
-async def expect_too_much(world: World) -> None:
+async def expect_too_much(world: WorkloadContext) -> None:
     await world.recovered()
     raise AssertionError("nobody promised that")
 
@@ -62,7 +62,7 @@ def test_what_a_workload_asserts_is_reported_with_the_seed() -> None:
         simulate(expect_too_much, seed=9, seconds=0.1, faults=())
 
 
-async def never_end(world: World) -> None:
+async def never_end(world: WorkloadContext) -> None:
     await asyncio.Event().wait()
 
 
@@ -72,7 +72,7 @@ def test_a_workload_that_never_ends_is_reported() -> None:
         simulate(never_end, seconds=0.1, faults=())
 
 
-async def misread(world: World) -> None:
+async def misread(world: WorkloadContext) -> None:
     await world.recovered()
     note, process = world.recorder.note, world.recorder.new_process()
     for value, offset in ((1, 0), (2, 0)):

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator import SimLoop
-from raftlog_chaos.sweep import Sweep, Tale, tell
+from raftlog_chaos.sweep import ScenarioRun, Sweep, run_seed
 
 
 async def fails_at_odd_seeds(loop: SimLoop, seconds: float) -> Report:
@@ -23,18 +23,18 @@ async def fails_at_odd_seeds(loop: SimLoop, seconds: float) -> Report:
 
 @pytest.fixture(autouse=True)
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(STORIES, "odd", fails_at_odd_seeds)
+    monkeypatch.setitem(SCENARIOS, "odd", fails_at_odd_seeds)
 
 
-def tales(first: int, last: int) -> list[Tale]:
-    return [Tale("odd", seed, 2.0) for seed in range(first, last + 1)]
+def tales(first: int, last: int) -> list[ScenarioRun]:
+    return [ScenarioRun("odd", seed, 2.0) for seed in range(first, last + 1)]
 
 
 def test_a_failure_has_its_replay_and_its_events() -> None:
     """The line to type, what was violated, and what happened before."""
-    outcome = tell(Tale("odd", 3, 2.0))
+    outcome = run_seed(ScenarioRun("odd", 3, 2.0))
     assert outcome.failure == "seed 3 is odd"
-    assert outcome.tale.replay == "raftlog sim --story odd --seconds 2 --seed 3 --log"
+    assert outcome.tale.replay == "raftlog sim --scenario odd --seconds 2 --seed 3 --log"
     assert [(each.node, each.text) for each in outcome.events] == [("node1", "crashed")]
 
 
@@ -65,7 +65,7 @@ def test_a_summary_adds_up_and_names_faults_that_never_struck() -> None:
 @pytest.mark.slow
 def test_seeds_in_several_processes_are_the_same_seeds() -> None:
     """Equal digests, in this process and in fresh ones."""
-    asked = [Tale("quorum", seed, 1.0) for seed in (1, 2, 3)]
+    asked = [ScenarioRun("quorum", seed, 1.0) for seed in (1, 2, 3)]
     alone = {each.tale.seed: each.digest for each in Sweep(asked)}
     together = {each.tale.seed: each.digest for each in Sweep(asked, jobs=2)}
     assert alone == together

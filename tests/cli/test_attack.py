@@ -8,7 +8,7 @@ from pathlib import Path
 from raftlog.cli.attack import last_words
 from raftlog.cli.attack_report import AttackReport, as_json, as_markdown, figures
 from raftlog.cli.exits import FAILED, OK, USAGE
-from raftlog_chaos.attacks.book import read_book
+from raftlog_chaos.attacks.registry import load_attacks
 from raftlog_chaos.attacks.verdict import MIB, conclude
 from tests.chaos.attacks.kit import LIMITS, an_attack, calm, with_node
 from tests.cli.live import invoke
@@ -18,9 +18,9 @@ def test_attacks_are_listed_with_what_they_claim():
     """All of them, or those that run in CI."""
     code, listed, _ = invoke("attack", "--list")
     assert code == OK
-    assert all(each.claim in listed for each in read_book().values())
+    assert all(each.claim in listed for each in load_attacks().values())
     _, chosen, _ = invoke("attack", "--list", "--only-ci")
-    assert len(chosen.splitlines()) == 1 + sum(each.ci for each in read_book().values())
+    assert len(chosen.splitlines()) == 1 + sum(each.ci for each in load_attacks().values())
 
 
 def test_an_attack_that_is_none_is_wrong_usage():

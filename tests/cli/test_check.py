@@ -14,7 +14,7 @@ from raftlog.cli import check
 from raftlog.cli.app import app
 from raftlog_chaos.history import Header, HistoryFile
 from tests.chaos.checkers.model import history
-from tests.chaos.checkers.tale import Tale
+from tests.chaos.checkers.told_history import ToldHistory
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def valid(tmp_path: Path) -> Path:
 @pytest.fixture
 def invalid(tmp_path: Path) -> Path:
     """A lost write."""
-    return write(tmp_path / "invalid.jsonl", Tale().send(1, "a", 0).send(1, "b", 1).poll(2, (1, "b")).ops)
+    return write(
+        tmp_path / "invalid.jsonl", ToldHistory().send(1, "a", 0).send(1, "b", 1).poll(2, (1, "b")).ops
+    )
 
 
 def write(path: Path, ops: list) -> Path:
@@ -93,7 +95,7 @@ def test_a_file_that_is_not_there_is_one_line_and_exit_code_2(tmp_path):
 
 def test_a_history_that_contradicts_itself_is_exit_code_2(tmp_path):
     """A value that was sent twice: the recorder is wrong, not the cluster."""
-    path = write(tmp_path / "twice.jsonl", Tale().send(1, "a", 0).send(2, "a", 1).ops)
+    path = write(tmp_path / "twice.jsonl", ToldHistory().send(1, "a", 0).send(2, "a", 1).ops)
     code, _, err = run(str(path))
     assert code == 2 and "'a' was sent to t-0 before" in err
 

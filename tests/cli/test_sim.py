@@ -13,7 +13,7 @@ from raftlog.cli import exits
 from raftlog.cli import sim as body
 from raftlog.cli.app import app
 from raftlog.cli.sim import seeds_of
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator import SimLoop
 
@@ -28,13 +28,13 @@ async def fails_at_three(loop: SimLoop, seconds: float) -> Report:
 
 @pytest.fixture(autouse=True)
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A story of our own; and the log of this process, which a command sets once for good, stays as it was."""
-    monkeypatch.setitem(STORIES, "three", fails_at_three)
+    """A scenario of our own; and the log of this process, which a command sets once for good, stays as it was."""
+    monkeypatch.setitem(SCENARIOS, "three", fails_at_three)
     monkeypatch.setattr(body, "silence", lambda: None)
 
 
 def sim(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["sim", "--story", "three", "--seconds", "2", *arguments])
+    return CliRunner().invoke(app, ["sim", "--scenario", "three", "--seconds", "2", *arguments])
 
 
 def test_a_seed_is_replayed_with_its_digest() -> None:
@@ -50,15 +50,15 @@ def test_a_failed_seed_exits_1_and_says_how_to_replay_it_and_what_happened() -> 
     """One line to type, a table of events, what was violated."""
     result = sim("--seed", "3")
     assert result.exit_code == 1
-    assert "raftlog sim --story three --seconds 2 --seed 3 --log" in result.output
+    assert "raftlog sim --scenario three --seconds 2 --seed 3 --log" in result.output
     assert "node2    paused" in result.output and "three is wrong" in result.output
 
 
 def test_all_stories_have_their_turn_seed_by_seed() -> None:
-    """As many seeds as there are stories tell each of them once, and a seed is replayed as the same story."""
+    """As many seeds as there are scenarios tell each of them once, and a seed is replayed as the same scenario."""
     request = body.Request(
         None,
-        f"5..{4 + len(STORIES)}",
+        f"5..{4 + len(SCENARIOS)}",
         body.ALL,
         2.0,
         jobs=1,
@@ -66,11 +66,11 @@ def test_all_stories_have_their_turn_seed_by_seed() -> None:
         keep_going=False,
         log=False,
         regressions=False,
-        stories=False,
+        scenarios=False,
     )
     tales = request.tales()
-    assert sorted(each.story for each in tales) == sorted(STORIES)
-    assert all(request.story_of(each.seed) == each.story for each in tales)
+    assert sorted(each.scenario for each in tales) == sorted(SCENARIOS)
+    assert all(request.scenario_of(each.seed) == each.scenario for each in tales)
 
 
 def test_a_sweep_ends_with_a_summary() -> None:
@@ -84,10 +84,10 @@ def test_a_sweep_ends_with_a_summary() -> None:
 
 
 def test_a_long_sweep_in_which_a_fault_never_struck_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would prove nothing about that fault; a short one only tells, and so does one of another story."""
+    """It would prove nothing about that fault; a short one only tells, and so does one of another scenario."""
     monkeypatch.setattr("raftlog_chaos.sweep.STRICT_SEEDS", 3)
     assert sim("--seeds", "4..9").exit_code == 0
-    monkeypatch.setattr("raftlog_chaos.sweep.STRICT_STORY", "three")
+    monkeypatch.setattr("raftlog_chaos.sweep.STRICT_SCENARIO", "three")
     assert sim("--seeds", "4..5").exit_code == 0
     result = sim("--seeds", "4..6")
     assert result.exit_code == exits.FAILED
@@ -101,14 +101,14 @@ def test_a_sweep_that_told_no_seed_is_not_run() -> None:
 
 def test_what_cannot_be_told_is_refused() -> None:
     """Exit code 2, as for every usage error."""
-    assert CliRunner().invoke(app, ["sim", "--story", "nonsense"]).exit_code == 2
+    assert CliRunner().invoke(app, ["sim", "--scenario", "nonsense"]).exit_code == 2
     assert sim("--seeds", "9..1").exit_code == 2
     assert seeds_of("5") == (5, 5) and seeds_of("2..7") == (2, 7)
 
 
 def test_the_stories_are_listed() -> None:
     """With the first line of what they say of themselves."""
-    result = CliRunner().invoke(app, ["sim", "--stories"])
+    result = CliRunner().invoke(app, ["sim", "--scenarios"])
     assert "three          Fail at seed 3." in result.output and "endurance" in result.output
 
 
@@ -120,7 +120,7 @@ def test_a_sweep_that_is_told_to_end_says_how_far_it_came(monkeypatch: pytest.Mo
             os.kill(os.getpid(), signal.SIGTERM)
         return Report(acked=1000)
 
-    monkeypatch.setitem(STORIES, "three", ends_us)
+    monkeypatch.setitem(SCENARIOS, "three", ends_us)
     result = sim("--seeds", "1..9", "--jobs", "1")
     assert result.exit_code == exits.INTERRUPTED
     assert "1 of 9" in result.stdout

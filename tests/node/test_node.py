@@ -35,8 +35,8 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
+from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simple import SimpleClient
-from raftlog_chaos.workloads.wire import Client
 
 DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 

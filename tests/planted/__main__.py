@@ -1,7 +1,7 @@
 """`python -m tests.planted`: plants bugs, one per process, and shows within how many seeds the simulator finds each.
 
-First the code as it is passes every story; then each plant is hunted from seed 1 on. Exits 1 if a story fails without
-a plant, if a plant is broken, or if one isn't found: that is a hole in the harness.
+First the code as it is passes every scenario; then each plant is hunted from seed 1 on. Exits 1 if a scenario fails
+without a plant, if a plant is broken, or if one isn't found: that is a hole in the harness.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 
 from tests.planted.errand import Outcome, Task, carry_out
-from tests.planted.plant import Plant, Story, all_plants, story_name
+from tests.planted.plant import Plant, Scenario, all_plants, scenario_name
 
 SEEN_CHARACTERS = 110
 """Of what was noticed, in the table."""
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--budget", type=float, default=600.0, help="processor seconds for each plant")
     parser.add_argument(
-        "--controls", type=int, default=4, help="seeds of each story without any plant, first"
+        "--controls", type=int, default=4, help="seeds of each scenario without any plant, first"
     )
     options = parser.parse_args(arguments)
     plants = all_plants()
@@ -53,10 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _one_per_story(plants: Iterable[Plant]) -> list[Plant]:
-    stories: dict[tuple[Story, float], Plant] = {}
+    scenarios: dict[tuple[Scenario, float], Plant] = {}
     for each in plants:
-        stories.setdefault((each.story, each.seconds), each)
-    return list(stories.values())
+        scenarios.setdefault((each.scenario, each.seconds), each)
+    return list(scenarios.values())
 
 
 def _run(tasks: list[Task], jobs: int) -> Iterable[Outcome]:
@@ -71,7 +71,7 @@ def _run_controls(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> boo
     for task, catch, fault in _run(tasks, jobs):
         plant = plants[task.plant]
         verdict = f"{catch.tried} seeds pass in {catch.seconds:.1f} s" if catch else fault
-        print(f"  {story_name(plant.story)} ({plant.seconds:g} s): {verdict}", flush=True)
+        print(f"  {scenario_name(plant.scenario)} ({plant.seconds:g} s): {verdict}", flush=True)
         sound = sound and catch is not None
     return sound
 
@@ -80,12 +80,12 @@ def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: 
     """Returns how many were found."""
     width = max(len(task.plant) for task in tasks)
     hazards = max(len(plants[task.plant].hazard) for task in tasks)
-    stories = max(len(story_name(plants[task.plant].story)) for task in tasks)
-    print(f"{'plant':{width}}  {'hazard':{hazards}}  {'story':{stories}}  seeds   time  seen")
+    scenarios = max(len(scenario_name(plants[task.plant].scenario)) for task in tasks)
+    print(f"{'plant':{width}}  {'hazard':{hazards}}  {'story':{scenarios}}  seeds   time  seen")
     found = 0
     for task, catch, fault in _run(tasks, jobs):
         plant = plants[task.plant]
-        head = f"{plant.name:{width}}  {plant.hazard:{hazards}}  {story_name(plant.story):{stories}}"
+        head = f"{plant.name:{width}}  {plant.hazard:{hazards}}  {scenario_name(plant.scenario):{scenarios}}"
         if catch is None:
             print(f"{head}  {fault}", flush=True)
             continue

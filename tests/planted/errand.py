@@ -1,4 +1,4 @@
-"""One errand of a worker process: hunt one plant, or tell one story without any."""
+"""One errand of a worker process: hunt one plant, or tell one scenario without any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
 
 def carry_out(task: Task) -> Outcome:
-    """Hunt a plant, or, as a control, tell its story without it."""
+    """Hunt a plant, or, as a control, tell its scenario without it."""
     listen()
     plant = all_plants()[task.plant]
     try:
@@ -39,7 +39,7 @@ def carry_out(task: Task) -> Outcome:
 def _control(task: Task, plant: Plant) -> Outcome:
     began_at = time.process_time()
     for seed in task.seeds:
-        seen = tell(plant.story, plant.seconds, seed)
+        seen = tell(plant.scenario, plant.seconds, seed)
         if seen is not None:
             return Outcome(task, None, f"without a plant, seed {seed}: {seen}")
     return Outcome(task, Catch(None, len(task.seeds), time.process_time() - began_at, ""))

@@ -1,7 +1,7 @@
-"""Looks for a planted bug, seed by seed, and tells what a story noticed from what the plant itself broke.
+"""Looks for a planted bug, seed by seed, and tells what a scenario noticed from what the plant itself broke.
 
-Found means that the harness says so: an assertion of a story, of a checker or of raftlog failed. A plant whose own
-code fails (AttributeError and the like, even where a node only logs it) is broken, and so is a story that fails at
+Found means that the harness says so: an assertion of a scenario, of a checker or of raftlog failed. A plant whose own
+code fails (AttributeError and the like, even where a node only logs it) is broken, and so is a scenario that fails at
 the same seed without the plant.
 """
 
@@ -16,10 +16,10 @@ import pytest
 
 from raftlog.base.log import configure_log
 from raftlog_chaos.simulator import SimLoop, simulate
-from tests.planted.plant import Plant, Story
+from tests.planted.plant import Plant, Scenario
 
 RECOVERY_S = 900.0
-"""Virtual seconds that a story may go on beyond its own length."""
+"""Virtual seconds that a scenario may go on beyond its own length."""
 
 STEPS_AT_MOST = 200_000
 """Callbacks of one run: a cluster that is busy with nothing for ever has been found out by then."""
@@ -30,7 +30,7 @@ _OWN_FAULT = re.compile(
 
 
 class BrokenPlant(Exception):
-    """The plant or the story failed, not the harness's check of raftlog."""
+    """The plant or the scenario failed, not the harness's check of raftlog."""
 
 
 class Catch(NamedTuple):
@@ -66,14 +66,14 @@ def listen() -> None:
     configure_log(level="error", format="json", stream=_errors)
 
 
-def tell(story: Story, seconds: float, seed: int) -> str | None:
-    """Tell a story once; returns what it noticed, None if all was well. Raises BrokenPlant."""
+def tell(scenario: Scenario, seconds: float, seed: int) -> str | None:
+    """Tell a scenario once; returns what it noticed, None if all was well. Raises BrokenPlant."""
     _errors.lines.clear()
     seen: str | None = None
 
     async def told(loop: SimLoop) -> None:
         loop.max_steps = STEPS_AT_MOST
-        await story(loop, seconds)
+        await scenario(loop, seconds)
 
     try:
         simulate(told, seed=seed, limit_s=seconds + RECOVERY_S)
@@ -88,9 +88,9 @@ def tell(story: Story, seconds: float, seed: int) -> str | None:
 
 
 def hunt(plant: Plant, seeds: Iterable[int], *, budget_s: float = float("inf")) -> Catch:
-    """Plant the bug and try seeds until its story notices it, or `budget_s` of processor time are over.
+    """Plant the bug and try seeds until its scenario notices it, or `budget_s` of processor time are over.
 
-    Raises BrokenPlant, also where the story fails at the same seed without the plant.
+    Raises BrokenPlant, also where the scenario fails at the same seed without the plant.
     """
     began_at = time.process_time()
     tried = 0
@@ -101,10 +101,10 @@ def hunt(plant: Plant, seeds: Iterable[int], *, budget_s: float = float("inf")) 
                 plant.plant(patch)
             except Exception as error:
                 raise BrokenPlant(f"it does not fit the code: {error!r}") from error
-            seen = tell(plant.story, plant.seconds, seed)
+            seen = tell(plant.scenario, plant.seconds, seed)
         spent = time.process_time() - began_at
         if seen is not None:
-            if (alone := tell(plant.story, plant.seconds, seed)) is not None:
+            if (alone := tell(plant.scenario, plant.seconds, seed)) is not None:
                 raise BrokenPlant(f"seed {seed} fails without the plant: {alone}")
             return Catch(seed, tried, spent, seen)
         if spent > budget_s:

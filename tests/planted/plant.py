@@ -1,7 +1,8 @@
 """A planted bug, and the place of all of them: every module of this folder that has a list `PLANTS`.
 
 A plant is a monkeypatch: raftlog itself has no switch for it. Its row names the hazard (of the catalogue that
-replication and quorum are built against) and the story that must notice it, which is told as it is to sound code too.
+replication and quorum are built against) and the scenario that must notice it, which is told as it is to sound code
+too.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.simulator import SimLoop
 
-Story = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
+Scenario = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
 """Raises AssertionError when a promise was broken; the number is its length in virtual seconds."""
 
 
 class Plant(NamedTuple):
-    """One row. `hazard`: its number and a phrase. `seconds`: for the story, virtual. `note`: why that is a bug."""
+    """One row. `hazard`: its number and a phrase. `seconds`: for the scenario, virtual. `note`: why that is a bug."""
 
     name: str
     hazard: str
-    story: Story
+    scenario: Scenario
     plant: Callable[[pytest.MonkeyPatch], None]
     seconds: float = 3.0
     note: str = ""
@@ -44,7 +45,7 @@ def all_plants() -> dict[str, Plant]:
     return plants
 
 
-def story_name(story: Story) -> str:
-    """The name of a story for people: that of the registry, if it is there."""
-    names = (name for name, each in STORIES.items() if each is story)
-    return next(names, getattr(story, "__name__", "?").replace("_", "-"))
+def scenario_name(scenario: Scenario) -> str:
+    """The name of a scenario for people: that of the registry, if it is there."""
+    names = (name for name, each in SCENARIOS.items() if each is scenario)
+    return next(names, getattr(scenario, "__name__", "?").replace("_", "-"))

@@ -129,49 +129,53 @@ def forget_the_usage_in_snapshots(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-story = partial(Plant, story=controller_story, seconds=6.0)
+scenario = partial(Plant, scenario=controller_story, seconds=6.0)
 
 PLANTS = [
-    story(
+    scenario(
         "reply-before-commit", "law 1", plant=answer_before_commit, note="a lost tail takes the answer back"
     ),
-    story(
+    scenario(
         "parked-replies-kept", "law 1", plant=keep_what_is_parked, note="another's commit answers for ours"
     ),
-    story(
+    scenario(
         "controller-not-fenced",
         "P8",
         plant=act_before_the_election_is_committed,
         note="it decides on the past",
     ),
-    story(
+    scenario(
         "own-pause-blamed", "liveness", plant=blame_others_for_a_stall, note="brokers are fenced for nothing"
     ),
-    story("creation-not-repeatable", "repeats", plant=create_without_an_id, note="what was done is refused"),
-    story(
+    scenario(
+        "creation-not-repeatable", "repeats", plant=create_without_an_id, note="what was done is refused"
+    ),
+    scenario(
         "deletion-not-repeatable",
         "repeats",
         plant=take_repeats_at_their_word,
         note="what was done is refused",
     ),
-    story(
+    scenario(
         "producer-ids-given-twice",
         "KIP-730",
         plant=forget_given_producer_ids,
         note="producers fence each other",
     ),
-    story(
+    scenario(
         "departing-node-elected",
         "liveness",
         plant=elect_the_departing,
         note="it leads for as long as it takes to end",
     ),
-    story(
+    scenario(
         "departing-node-leads-on",
         "liveness",
         plant=keep_the_lead_to_the_end,
         note="its broker is gone, and it leads",
     ),
-    story("snapshot-without-configs", "images", plant=leave_configs_out_of_snapshots, note="nodes disagree"),
-    story("snapshot-without-usage", "bounds", plant=forget_the_usage_in_snapshots, note="no limit holds"),
+    scenario(
+        "snapshot-without-configs", "images", plant=leave_configs_out_of_snapshots, note="nodes disagree"
+    ),
+    scenario("snapshot-without-usage", "bounds", plant=forget_the_usage_in_snapshots, note="no limit holds"),
 ]

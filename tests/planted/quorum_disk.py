@@ -136,7 +136,7 @@ def send_before_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JournalWriter, "sync_then", send_first)
 
 
-storm = partial(Plant, story=quorum_storm, seconds=SECONDS)
+storm = partial(Plant, scenario=quorum_storm, seconds=SECONDS)
 
 PLANTS = [
     storm("vote-not-synced", "P1 vote", plant=sync_no_votes, note="a power loss gives it a second vote"),

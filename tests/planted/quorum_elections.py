@@ -71,8 +71,8 @@ def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_tick", silenced(Driver._tick))
 
 
-calm = partial(Plant, story=quorum_calm, seconds=15.0)
-storm = partial(Plant, story=quorum_storm, seconds=6.0)
+calm = partial(Plant, scenario=quorum_calm, seconds=15.0)
+storm = partial(Plant, scenario=quorum_storm, seconds=6.0)
 
 PLANTS = [
     calm(

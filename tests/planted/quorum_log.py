@@ -126,9 +126,9 @@ def feed_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ObserverFeed, "_push", push_all)
 
 
-late = partial(Plant, story=quorum_late_answers, seconds=12.0)
-rivals = partial(Plant, story=quorum_rivals, seconds=12.0)
-storm = partial(Plant, story=quorum_storm, seconds=SECONDS)
+late = partial(Plant, scenario=quorum_late_answers, seconds=12.0)
+rivals = partial(Plant, scenario=quorum_rivals, seconds=12.0)
+storm = partial(Plant, scenario=quorum_storm, seconds=SECONDS)
 
 PLANTS = [
     storm(

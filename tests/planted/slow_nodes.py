@@ -22,16 +22,16 @@ def take_one_stall_for_slowness(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lateness, "OFTEN", 1)
 
 
-story = partial(Plant, story=slow_nodes, seconds=20.0)
+scenario = partial(Plant, scenario=slow_nodes, seconds=20.0)
 
 PLANTS = [
-    story(
+    scenario(
         "own-slowness-ignored",
         "liveness",
         plant=ignore_own_slowness,
         note="a quiet cluster changes its controller again and again",
     ),
-    story(
+    scenario(
         "one-stall-is-slowness",
         "liveness",
         plant=take_one_stall_for_slowness,

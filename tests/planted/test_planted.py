@@ -30,13 +30,13 @@ LONGER = (
     "leaders-share-for-all",
     "outcome-before-commit",
 )
-"""With them one of each kind of story."""
+"""With them one of each kind of scenario."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", taste(QUICK, (*QUICK, *LONGER)))
 def test_a_planted_bug_is_found(name: str) -> None:
-    """Stories that find nothing must be stories in which there was nothing to find."""
+    """Stories that find nothing must be scenarios in which there was nothing to find."""
     catch = hunt(all_plants()[name], range(1, 31))
     assert catch.seed is not None and catch.seen
 

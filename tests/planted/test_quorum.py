@@ -16,11 +16,11 @@ QUICK = (
     "no-pre-vote",
     "own-pause-blamed",
 )
-"""Plants that one of the first seeds shows within a second or two; which one, every change of a story changes."""
+"""Plants that one of the first seeds shows within a second or two; which one, every change of a scenario changes."""
 
 
 @pytest.mark.parametrize("name", taste({*QUICK} - {"own-pause-blamed"}, QUICK))
 def test_a_planted_bug_is_found(name: str) -> None:
-    """And the same seed passes without it: `hunt` tells the story to sound code too."""
+    """And the same seed passes without it: `hunt` tells the scenario to sound code too."""
     catch = hunt(all_plants()[name], SEEDS)
     assert catch.seed is not None and catch.seen

@@ -12,7 +12,7 @@ from raftlog.quorum import rpc
 from raftlog.quorum.channel import HANDSHAKE_SECONDS
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.quorum import Quorum
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator import SimEnv
 from tests.quorum.test_observer import ObserverNode
 from tests.quorum.test_quorum import run_scenario
@@ -43,18 +43,18 @@ class RequestRecorder:
         return b"%s by %d" % (payload, self.quorum.node_id)
 
 
-async def request_recorders(world: World) -> dict[int, RequestRecorder]:
+async def request_recorders(world: QuorumCluster) -> dict[int, RequestRecorder]:
     await world.leader()
     return {node: RequestRecorder(quorum) for node, quorum in world.nodes.items()}
 
 
-def client(world: World, node: int, **options: Any) -> ControllerClient:
+def client(world: QuorumCluster, node: int, **options: Any) -> ControllerClient:
     """A client of the node's own; when the node leads, it answers itself."""
     quorum = world.nodes[node]
     return ControllerClient(SimEnv(world.hosts[node]), quorum, local=lambda: quorum.on_request, **options)
 
 
-async def ask(world: World, node: int, payload: bytes, timeout: float = 5.0, **options: Any) -> bytes:
+async def ask(world: QuorumCluster, node: int, payload: bytes, timeout: float = 5.0, **options: Any) -> bytes:
     """Ask from a node, in its own process."""
 
     async def run() -> bytes:
@@ -70,7 +70,7 @@ async def ask(world: World, node: int, payload: bytes, timeout: float = 5.0, **o
 def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
     """Long before anybody else leads; nobody is sent there meanwhile."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         node = next(each for each in world.hosts if each != leader)
@@ -87,7 +87,7 @@ def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
 def test_every_voter_reaches_the_active_controller() -> None:
     """By call on the leader, over its channel elsewhere; the controller knows who asks."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         known = await request_recorders(world)
         leader = await world.leader()
         for node in world.hosts:
@@ -100,7 +100,7 @@ def test_every_voter_reaches_the_active_controller() -> None:
 def test_an_observer_is_told_where_the_controller_is() -> None:
     """It asks any voter and follows the hint."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         watcher = ObserverNode(world)
@@ -124,7 +124,7 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
     """Configs of megabytes, say: an assertion of the channel's ended the connection of the client that sent them."""
     monkeypatch.setattr(rpc, "MAX_REQUEST_BYTES", 100)
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         node = next(each for each in world.hosts if each != leader)
@@ -141,7 +141,7 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
 def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> None:
     """A KafkaError keeps its code and message; a bug of ours is an unknown server error, and nothing breaks."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         known = await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
@@ -160,7 +160,7 @@ def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> N
 def test_not_controller_is_retried() -> None:
     """A leader that is not active yet is asked again, soon."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         known = await request_recorders(world)
         leader = await world.leader()
         for node in world.hosts:
@@ -175,7 +175,7 @@ def test_not_controller_is_retried() -> None:
 def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
     """kill -9 of the controller while it works on a request: the next one answers."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
@@ -185,7 +185,7 @@ def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
         new = await world.leader(among=world.nodes)
         assert await asking == b"slow by %d" % new
 
-    async def _ask_twice(world: World, asker: int) -> bytes:
+    async def _ask_twice(world: QuorumCluster, asker: int) -> bytes:
         answer = ask(world, asker, b"slow", timeout=100)
         return await answer
 
@@ -195,7 +195,7 @@ def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
 def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None:
     """And within its time."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         survivor = next(node for node in world.hosts if node != leader)
@@ -211,7 +211,7 @@ def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None
 def test_many_requests_share_one_connection() -> None:
     """Answers come as they are ready, matched by number."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         known = await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
@@ -235,7 +235,7 @@ def test_many_requests_share_one_connection() -> None:
 def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
     """The controller hears at once that a broker's process died, long before its session times out."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         known = await request_recorders(world)
         leader = await world.leader()
         broker = next(node for node in world.hosts if node != leader)
@@ -261,7 +261,7 @@ def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
 def test_a_heartbeat_connection_that_is_replaced_is_no_loss() -> None:
     """A broker that reconnects before its old connection was seen to end is there all the time."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         known = await request_recorders(world)
         leader = await world.leader()
         broker = next(node for node in world.hosts if node != leader)
@@ -285,7 +285,7 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
     """One peer cannot pile up work without limit."""
     monkeypatch.setattr(rpc, "MAX_IN_FLIGHT_REQUESTS", 5)
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)
@@ -305,7 +305,7 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> None:
     """Dialling is shared, so it goes on; a simulation counts an error that nobody fetched as a failure."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await request_recorders(world)
         leader = await world.leader()
         asker = next(node for node in world.hosts if node != leader)

@@ -7,23 +7,23 @@ import asyncio
 import pytest
 
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from tests.quorum.test_quorum import run_scenario
 
 NEVER = SnapshotPolicy(entries=1_000_000, size_bytes=1 << 40, interval_s=0)
 
 
-def snapshots(world: World, node: int = 1) -> list[int]:
+def snapshots(world: QuorumCluster, node: int = 1) -> list[int]:
     """Return the indexes at which a voter's snapshots are."""
     return world.nodes[node].driver.journal.snapshot_files.indexes()
 
 
-async def append(world: World, count: int, size: int = 10) -> None:
+async def append(world: QuorumCluster, count: int, size: int = 10) -> None:
     for _ in range(count):
         await world.commit(b"%d%s" % (len(world.oracle.committed), b"." * size), 1)
 
 
-async def pass_time(world: World, seconds: float) -> None:
+async def pass_time(world: QuorumCluster, seconds: float) -> None:
     """Let virtual time pass."""
     end = world.loop.time() + seconds
     while world.loop.time() < end:
@@ -34,7 +34,7 @@ async def pass_time(world: World, seconds: float) -> None:
 def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None:
     """Counted from the last one on, also where the log was not cut yet."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.leader()
         await append(world, 9, 1_000)
         assert snapshots(world) == []
@@ -53,7 +53,7 @@ def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None
 def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_one(voters: int) -> None:
     """Also of a quorum in which nothing happens any more; one of which nothing is new is not made again."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.leader()
         await append(world, 3)
         await pass_time(world, 50)
@@ -72,7 +72,7 @@ def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_
 def test_zero_means_never_by_time() -> None:
     """As Kafka's."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await append(world, 3)
         await pass_time(world, 3_000)
         assert snapshots(world) == []

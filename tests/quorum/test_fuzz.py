@@ -9,14 +9,14 @@ import pytest
 
 from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator import SimLoop, simulate
 
 
 class QuorumFaults:
     """Faults by chance, never more than the oracle can see through: each is undone before the end."""
 
-    def __init__(self, loop: SimLoop, world: World) -> None:
+    def __init__(self, loop: SimLoop, world: QuorumCluster) -> None:
         self.loop = loop
         self.world = world
         self.chance = random.Random(loop.stream("storm").random())
@@ -82,7 +82,9 @@ class QuorumFaults:
 
 async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
-    world = World(loop, voters, compaction=SnapshotPolicy(entries=40), sizes=MessageSizes(batch_bytes=40))
+    world = QuorumCluster(
+        loop, voters, compaction=SnapshotPolicy(entries=40), sizes=MessageSizes(batch_bytes=40)
+    )
     weather = QuorumFaults(loop, world)
     world.boot()
     number = 0

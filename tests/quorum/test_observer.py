@@ -12,7 +12,7 @@ import pytest
 from raftlog.quorum import observer_feed
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog_chaos.scenarios.quorum_world import SECRET, Watched, World
+from raftlog_chaos.scenarios.quorum_cluster import SECRET, QuorumCluster, WatchedNode
 from raftlog_chaos.simulator import SimEnv
 from tests.quorum.test_quorum import run_scenario
 
@@ -21,7 +21,7 @@ class ObserverNode:
     """An observer on a host of its own, held to the same oracle as the voters."""
 
     def __init__(
-        self, world: World, node_id: int = 9, secret: bytes = SECRET, cluster_id: str | None = None
+        self, world: QuorumCluster, node_id: int = 9, secret: bytes = SECRET, cluster_id: str | None = None
     ) -> None:
         self.world = world
         self.node_id = node_id
@@ -31,7 +31,7 @@ class ObserverNode:
         self.boot()
 
     def boot(self) -> None:
-        self.machine = Watched(self.world.oracle, self.node_id)
+        self.machine = WatchedNode(self.world.oracle, self.node_id)
         self.heard: list[tuple[int | None, int, bool]] = []
         self.host.start(self._run())
 
@@ -56,7 +56,7 @@ class ObserverNode:
 def test_an_observer_applies_what_is_committed_and_knows_the_leader() -> None:
     """Same callbacks as a voter's, in the same order; it never leads and is in no election."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         await world.commit(b"early")
         watcher = ObserverNode(world)
@@ -72,7 +72,7 @@ def test_an_observer_applies_what_is_committed_and_knows_the_leader() -> None:
 def test_a_batch_reaches_an_observer_at_once() -> None:
     """It is pushed at commit, not polled."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
@@ -86,7 +86,7 @@ def test_a_batch_reaches_an_observer_at_once() -> None:
 def test_an_observer_goes_on_with_another_voter() -> None:
     """Whichever voters die, as long as one lives; nothing is applied twice or left out."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         for number in range(6):
             await world.settle(b"before %d" % number)
@@ -104,7 +104,7 @@ def test_an_observer_goes_on_with_another_voter() -> None:
 def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
     """A voter without a leader has no news."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         await world.settle(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
@@ -124,7 +124,7 @@ def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
 def test_an_observer_far_behind_gets_a_snapshot(snapshot_first: bool) -> None:
     """The log begins after what it has: a snapshot, then the log from there."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
@@ -149,7 +149,7 @@ def test_an_observer_that_does_not_read_costs_no_memory(monkeypatch: pytest.Monk
     """The stream is pulled from the log: a stopped observer has one buffer full, not a queue of its own."""
     monkeypatch.setattr(observer_feed, "STATUS_SECONDS", 3_600.0)
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
@@ -172,7 +172,7 @@ def test_an_observer_that_does_not_read_costs_no_memory(monkeypatch: pytest.Monk
 def test_a_stranger_observes_nothing(wrong: str) -> None:
     """Metadata goes to nodes of this cluster only."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.commit(b"private")
         for quorum in world.nodes.values():
             object.__setattr__(quorum.identity, "cluster_id", lambda: "ours")
@@ -189,7 +189,7 @@ def test_a_stranger_observes_nothing(wrong: str) -> None:
 def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: int, gives_up: bool) -> None:
     """It is told to start nowhere else by more than one impostor; the error names both clusters."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.commit(b"theirs")
         for node in range(1, foreign + 1):
             object.__setattr__(world.nodes[node].identity, "cluster_id", lambda: "theirs")
@@ -208,7 +208,7 @@ def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: 
 def test_the_leader_can_describe_its_observers() -> None:
     """DescribeQuorum lists who follows the voter that is asked, and how far it has come."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)
@@ -237,7 +237,7 @@ def test_the_leader_can_describe_its_observers() -> None:
 def test_a_voter_that_sends_nonsense_is_left_for_another(nonsense: Any) -> None:
     """A gap in the stream, or a snapshot that rotted on its way, ended the observer's node."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         watcher = ObserverNode(world)
         await world.commit(b"first")
         await world.until(lambda: watcher.has(b"first"), 3)

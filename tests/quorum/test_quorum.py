@@ -15,15 +15,15 @@ from raftlog.quorum import core, raft_links, wal
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog_chaos.scenarios.quorum_world import DIRECTORY, World
+from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, QuorumCluster
 from raftlog_chaos.simulator import SimLoop, hosts, simulate
 
 
-def run_scenario(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
+def run_scenario(script: Callable[[QuorumCluster], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
     """Run a script in a new world with seeded chance; virtual seconds cost nothing."""
 
     async def program(loop: SimLoop) -> Any:
-        world = World(loop, voters, **options)
+        world = QuorumCluster(loop, voters, **options)
         world.boot()
         result = await script(world)
         world.check()
@@ -32,7 +32,7 @@ def run_scenario(script: Callable[[World], Awaitable[Any]], voters: int = 3, **o
     return simulate(program, seed=voters).result
 
 
-async def seconds(world: World, waiting: Awaitable[Any]) -> float:
+async def seconds(world: QuorumCluster, waiting: Awaitable[Any]) -> float:
     started = world.loop.time()
     await waiting
     return world.loop.time() - started
@@ -42,7 +42,7 @@ async def seconds(world: World, waiting: Awaitable[Any]) -> float:
 def test_any_number_of_voters_elects_and_commits(voters: int) -> None:
     """One, three, five and seven work; so do even numbers, which are warned about."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         for number in range(20):
             await world.commit(b"batch %d" % number)
         await world.settle(b"end")
@@ -53,7 +53,7 @@ def test_any_number_of_voters_elects_and_commits(voters: int) -> None:
 def test_a_single_voter_leads_at_once() -> None:
     """There is nobody to wait for."""
 
-    async def script(world: World) -> float:
+    async def script(world: QuorumCluster) -> float:
         return await seconds(world, world.commit(b"first"))
 
     assert run_scenario(script, 1) < 0.05
@@ -62,7 +62,7 @@ def test_a_single_voter_leads_at_once() -> None:
 def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
     """Three nodes are ready in a moment: 15 to 80 ms, not a whole election timeout."""
 
-    async def script(world: World) -> float:
+    async def script(world: QuorumCluster) -> float:
         return await seconds(world, world.leader())
 
     assert run_scenario(script) < 0.3
@@ -71,7 +71,7 @@ def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
 def test_a_dead_leader_is_replaced_in_moments() -> None:
     """kill -9: its connections break and its port refuses, so nobody waits for the election timeout."""
 
-    async def script(world: World) -> list[float]:
+    async def script(world: QuorumCluster) -> list[float]:
         gaps = []
         for number in range(10):
             leader = await world.leader()
@@ -88,7 +88,7 @@ def test_a_dead_leader_is_replaced_in_moments() -> None:
 def test_voters_are_in_touch_with_the_leader_and_with_a_dead_one_no_more() -> None:
     """The link breaks with its process, long before anybody else leads: clients are not sent there meanwhile."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         await world.settle(b"linked")
         others = [node for node in world.nodes if node != leader]
@@ -106,7 +106,7 @@ def test_voters_are_in_touch_with_the_leader_and_with_a_dead_one_no_more() -> No
 def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
     """Power loss of a machine: no reset, no refusal; the election timeout decides."""
 
-    async def script(world: World) -> float:
+    async def script(world: QuorumCluster) -> float:
         leader = await world.leader()
         world.nodes.pop(leader)
         world.hosts[leader].crash(silent=True)
@@ -119,7 +119,7 @@ def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
 def test_a_minority_may_be_lost_and_a_lost_majority_stops_and_recovers(voters: int) -> None:
     """Without a majority nothing commits and the leader stands down; with it back, all goes on by itself."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         followers = [node for node in world.hosts if node != leader]
         minority, last = followers[: voters // 2], followers[voters // 2]
@@ -140,7 +140,7 @@ def test_a_minority_may_be_lost_and_a_lost_majority_stops_and_recovers(voters: i
 def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
     """Pre-vote (thesis §9.6): it asked in vain, so its term did not grow."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         term = world.nodes[leader].term
         outcast = next(node for node in world.hosts if node != leader)
@@ -158,7 +158,7 @@ def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
 def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> None:
     """A bridge topology (H23): the voter in the middle still hears the leader and says no."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         term = world.nodes[leader].term
         lonely = next(node for node in world.hosts if node != leader)
@@ -174,7 +174,7 @@ def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> N
 def test_a_paused_leader_is_replaced_and_learns_it() -> None:
     """SIGSTOP breaks no connection; on SIGCONT it hears of the higher term and its old proposals count for nothing."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         old = await world.leader()
         world.hosts[old].pause()
         others = [node for node in world.hosts if node != old]
@@ -191,7 +191,7 @@ def test_a_paused_leader_is_replaced_and_learns_it() -> None:
 def test_a_paused_follower_does_not_depose_the_leader() -> None:
     """A stall of one's own is pushed behind: what the leader said lies unread in the socket."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         term = world.nodes[leader].term
         sleeper = next(node for node in world.hosts if node != leader)
@@ -207,7 +207,7 @@ def test_a_paused_follower_does_not_depose_the_leader() -> None:
 def test_power_loss_of_all_at_once_again_and_again_loses_nothing() -> None:
     """The whole cluster is killed 50 times with batches under way (#201 lost data in 1 of 20 such restarts)."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         for number in range(50):
             await world.leader()
             for burst in range(5):
@@ -223,7 +223,7 @@ def test_power_loss_of_all_at_once_again_and_again_loses_nothing() -> None:
 def test_a_voter_far_behind_gets_a_snapshot_and_restarts_from_it() -> None:
     """The log was cut below what it has; the installed snapshot and the log after it are durable."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         late = next(node for node in world.hosts if node != leader)
         world.crash(late)
@@ -243,7 +243,7 @@ def test_a_voter_far_behind_gets_a_snapshot_and_restarts_from_it() -> None:
 def test_a_snapshot_of_many_chunks_arrives_whole() -> None:
     """Larger than one frame may be: chunks, each a heartbeat too."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         late = next(node for node in world.hosts if node != leader)
         world.crash(late)
@@ -259,7 +259,7 @@ def test_a_snapshot_of_many_chunks_arrives_whole() -> None:
 def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
     """Its uncommitted tail goes, its loss is told first, and no proposal of it comes back."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         old = await world.leader()
         others = [node for node in world.hosts if node != old]
         for other in others:
@@ -279,7 +279,7 @@ def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -
     """Syncs of 20 to 60 ms run beside the loop; messages queue meanwhile."""
     monkeypatch.setattr(hosts, "OFFLOAD_S", (0.02, 0.06))
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         term = world.nodes[leader].term
         for number in range(30):
@@ -297,7 +297,7 @@ def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.
     monkeypatch.setattr(raft_links, "UNSENT_BYTES_LIMIT", 512 * 1024)
     monkeypatch.setattr(core, "ROUND_BYTES", 128 * 1024)
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         away = next(node for node in world.hosts if node != leader)
         others = [node for node in world.hosts if node != away]
@@ -317,7 +317,7 @@ def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.
 def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None:
     """A node that was ending was elected and led for 43 s, while its broker let nobody in."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         ending = leader if leads else next(node for node in world.hosts if node != leader)
         await world.hosts[ending].start(world.nodes[ending].hand_over())
@@ -339,7 +339,7 @@ def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None
 def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
     """Nobody has all it has, so nobody can be asked to take over: the others elect when they have caught up."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         for other in world.hosts:
             if other != leader:
@@ -357,7 +357,7 @@ def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
 def test_the_only_voter_leads_to_its_end() -> None:
     """There is nobody to hand over to, and its broker may need a controller to the last."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.commit(b"first")
         await world.hosts[1].start(world.nodes[1].hand_over())
         await world.commit(b"last")
@@ -368,7 +368,7 @@ def test_the_only_voter_leads_to_its_end() -> None:
 def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
     """ENOSPC on the leader: it falls silent, another leads, and it rejoins within seconds of space returning (H18)."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         poor = await world.leader()
         world.hosts[poor].disk.fail("write", error=errno.ENOSPC)
         world.append(b"does not fit", poor)
@@ -390,7 +390,7 @@ def test_a_process_out_of_files_gives_the_lead_away_and_comes_back_by_itself(
 ) -> None:
     """A rewrite of the journal needs a descriptor: clients took the last one, which ended the voter for good."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         poor = await world.leader()
         under = f"{DIRECTORY}/{wal.NAME}" if operation == "open" else DIRECTORY
         world.hosts[poor].disk.fail(operation, under=under, error=error)
@@ -410,7 +410,7 @@ def test_a_process_out_of_files_gives_the_lead_away_and_comes_back_by_itself(
 def test_a_broken_disk_stops_the_voter_for_good(operation: str) -> None:
     """EIO, or a failed sync, which must not be retried (H17): the voter is silent and the others go on."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         broken = await world.leader()
         world.may_fail = True
         world.hosts[broken].disk.fail(operation)
@@ -429,7 +429,7 @@ def test_a_broken_disk_stops_the_voter_for_good(operation: str) -> None:
 def test_a_state_machine_that_raises_stops_its_voter_only() -> None:
     """PySyncObj would try the entry again for ever, on every node."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         sick, well = [node for node in world.hosts if node != leader]
         world.machines[sick].broken = world.may_fail = True
@@ -444,7 +444,7 @@ def test_a_state_machine_that_raises_stops_its_voter_only() -> None:
 def test_a_transfer_hands_over_without_an_election_timeout() -> None:
     """Controlled shutdown: the lead moves within milliseconds and nothing is lost."""
 
-    async def script(world: World) -> float:
+    async def script(world: QuorumCluster) -> float:
         await world.commit(b"before")
         old = await world.leader()
         started = world.loop.time()
@@ -461,7 +461,7 @@ def test_a_transfer_hands_over_without_an_election_timeout() -> None:
 def test_what_may_be_proposed_is_bounded() -> None:
     """Not leading, too large, too much uncommitted: refused with errors a client may retry, or must not."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         quorum, follower = (
             world.nodes[leader],
@@ -496,7 +496,7 @@ def test_what_may_be_proposed_is_bounded() -> None:
 def test_all_that_was_committed_is_applied_before_one_leads() -> None:
     """The state machine of a new leader decides on everything (its no-op is applied first)."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         for number in range(8):
             leader = await world.leader()
             for burst in range(10):
@@ -513,7 +513,7 @@ def test_all_that_was_committed_is_applied_before_one_leads() -> None:
 def test_the_quorum_describes_itself() -> None:
     """Leader, term, commit index, and each voter's position, as DescribeQuorum wants them (KIP-836)."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.commit(b"something")
         leader = await world.leader()
         await asyncio.sleep(0.3)
@@ -532,7 +532,7 @@ def test_the_quorum_describes_itself() -> None:
 def test_an_idle_quorum_hardly_wakes() -> None:
     """It ticks on input and at deadlines: some 30 rounds a second on a leader of three, 10 on a follower, 0 alone."""
 
-    async def script(world: World) -> dict[int, int]:
+    async def script(world: QuorumCluster) -> dict[int, int]:
         leader = await world.leader()
         await world.settle(b"busy")
         rounds = dict.fromkeys(world.hosts, 0)
@@ -556,7 +556,7 @@ def test_an_idle_quorum_hardly_wakes() -> None:
 def test_nobody_but_the_voters_joins_the_quorum() -> None:
     """A node that is not listed, or that claims an id already here, is turned away with the reason."""
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         await world.leader()
         links = world.nodes[2]._links
         assert links is not None

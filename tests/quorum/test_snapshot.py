@@ -11,7 +11,7 @@ from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, encode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from tests.quorum.test_quorum import run_scenario
 
 TINY = Snapshot((b"", 1, 1), (b"", 2, 1), b"")
@@ -31,7 +31,7 @@ def test_a_state_that_has_outgrown_the_limit_stays_in_the_log(monkeypatch: pytes
     """The log grows, which is said, and a voter that restarts or was away still has all of it."""
     monkeypatch.setattr(snapshot, "MAX_IMAGE_BYTES", 100)
 
-    async def script(world: World) -> None:
+    async def script(world: QuorumCluster) -> None:
         leader = await world.leader()
         away = next(node for node in world.hosts if node != leader)
         others = [node for node in world.hosts if node != away]

@@ -14,7 +14,7 @@ from raftlog.testing import progress
 from raftlog.testing.progress import (
     HELD_UP_S,
     LIFE_S,
-    LONGEST_PAUSE_S,
+    MAX_PAUSE_S,
     STALL_S,
     VARIABLE,
     Signs,
@@ -137,9 +137,9 @@ def test_looking_leaves_the_machine_to_those_who_are_waited_for(
     used_s = [0.0, 0.0, 0.1, 5.0]
     monkeypatch.setattr(progress.time, "thread_time", lambda: used_s.pop(0))
     wait = world.wait()
-    assert wait.pause() == progress.SHORTEST_PAUSE_S
+    assert wait.pause() == progress.MIN_PAUSE_S
     assert wait.pause() == pytest.approx(0.3)
-    assert wait.pause() == LONGEST_PAUSE_S
+    assert wait.pause() == MAX_PAUSE_S
 
 
 async def test_both_kinds_of_waiting_return_once_it_holds() -> None:

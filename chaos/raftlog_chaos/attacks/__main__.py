@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog_chaos.attacks.book import read_book
+from raftlog_chaos.attacks.registry import load_attacks
 from raftlog_chaos.attacks.target import ClaimBroken, Target
 
 MEMORY_BYTES: Final = 1 << 30
@@ -47,7 +47,7 @@ def main() -> None:
     """Attack once."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     restrain()
-    attack = read_book()[order.attack]
+    attack = load_attacks()[order.attack]
     signal.setitimer(signal.ITIMER_REAL, attack.within_s + START_S)  # it ends even if nobody waits for it
     try:
         report = Report(attack.run(order.target))

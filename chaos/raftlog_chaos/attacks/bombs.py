@@ -11,9 +11,9 @@ from typing import Final
 
 from raftlog.records.compression import XERIAL_HEADER
 from raftlog.records.varint import write_varint
-from raftlog_chaos.attacks.book import attack
 from raftlog_chaos.attacks.produces import record, with_payload
 from raftlog_chaos.attacks.readers import produce
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ELSEWHERE,
     Target,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Line,
     Target,

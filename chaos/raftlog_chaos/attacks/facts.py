@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from raftlog_chaos.attacks.target import Doors, Target
+from raftlog_chaos.attacks.target import NodePorts, Target
 
 ASK_S: Final = 20.0
 """A node that does not answer within this is silent."""
@@ -22,7 +22,7 @@ Buckets = dict[float, int]
 """Cumulative counts by upper bound, seconds."""
 
 
-def ask(doors: Doors, path: str, within_s: float = ASK_S) -> bytes:
+def ask(doors: NodePorts, path: str, within_s: float = ASK_S) -> bytes:
     """Return what a node answers. Raises OSError."""
     url = f"http://{doors.host}:{doors.http}{path}"
     with urllib.request.urlopen(url, timeout=within_s) as answer:
@@ -35,7 +35,7 @@ def buckets_in(metrics: str) -> Buckets:
     return {float(bound): int(float(count)) for bound, count in _BUCKET.findall(metrics)}
 
 
-def own_lags(doors: Doors) -> Buckets:
+def own_lags(doors: NodePorts) -> Buckets:
     """Return how late a node's loop was by its own computing, since it started. Raises OSError."""
     return buckets_in(ask(doors, "/metrics").decode())
 
@@ -91,7 +91,7 @@ def longest_s(before: Buckets, now: Buckets) -> float:
     return min((bound for bound, count in grown.items() if count == total), default=0.0) if total else 0.0
 
 
-def metadata_offset(nodes: Mapping[int, Doors]) -> int:
+def metadata_offset(nodes: Mapping[int, NodePorts]) -> int:
     """Return the offset after the newest metadata that a node knows; 0 if none answers."""
     found = 0
     for doors in nodes.values():
@@ -102,7 +102,7 @@ def metadata_offset(nodes: Mapping[int, Doors]) -> int:
     return found
 
 
-def fencings(nodes: Mapping[int, Doors], since_offset: int) -> list[str]:
+def fencings(nodes: Mapping[int, NodePorts], since_offset: int) -> list[str]:
     """Return what nodes say of brokers fenced at this metadata offset or later; one may not have heard of it yet."""
     found: dict[str, None] = {}
     answered = False

@@ -6,8 +6,8 @@ import struct
 from typing import Final, NamedTuple
 
 from raftlog.protocol.codec import decode_response
-from raftlog_chaos.attacks.book import attack
 from raftlog_chaos.attacks.readers import fetch_all
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ATTACKER,
     Line,

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from raftlog.protocol.apis import APIS, ApiKey
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     LENGTH,
     Target,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ELSEWHERE,
     Target,

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Final
 
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import Line, Target, counted, expect, for_seconds, never_read, told
 
 HOST: Final = "Host: localhost\r\n"

@@ -8,8 +8,8 @@ import time
 import zlib
 from typing import Final
 
-from raftlog_chaos.attacks.book import attack
 from raftlog_chaos.attacks.http import request, statuses
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import Target, counted, delete_topics, for_seconds, topics_made
 
 JSON: Final = "Content-Type: application/json\r\n"

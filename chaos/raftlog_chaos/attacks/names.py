@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
     all_told,

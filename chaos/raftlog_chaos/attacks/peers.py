@@ -6,8 +6,8 @@ import random
 import struct
 from typing import Final
 
-from raftlog_chaos.attacks.book import attack
 from raftlog_chaos.attacks.fetches import Part, fetch
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
     all_told,

@@ -12,9 +12,9 @@ from raftlog.protocol.codec import decode_response
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES
 from raftlog.records.varint import write_varint
-from raftlog_chaos.attacks.book import attack
 from raftlog_chaos.attacks.facts import counter
 from raftlog_chaos.attacks.readers import one_record, produce
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
     all_told,

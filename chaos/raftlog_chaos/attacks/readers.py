@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from raftlog.records.batch import build_batch, new_record
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
     all_told,

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, get_args
 
-from raftlog_chaos.attacks.book import Attack, Shape
-from raftlog_chaos.attacks.siege import Closing
+from raftlog_chaos.attacks.registry import Attack, Shape
+from raftlog_chaos.attacks.session import Closing
 from raftlog_chaos.attacks.verdict import Limits, Outcome, is_slow_only, keeps_only, takes_only
 
 ATTACKS_PER_SIEGE: Final = 12
 
 
 class Besieged(Protocol):
-    """A cluster under siege, as `Siege` is."""
+    """A cluster under siege, as `AttackSession` is."""
 
     def open(self, *, warm: bool) -> None: ...
 

@@ -50,7 +50,7 @@ def expect(holds: bool, otherwise: str) -> None:
         raise ClaimBroken(otherwise)
 
 
-class Doors(msgspec.Struct, frozen=True):
+class NodePorts(msgspec.Struct, frozen=True):
     """The ports of one node, and the folder of its logs."""
 
     host: str
@@ -63,7 +63,7 @@ class Doors(msgspec.Struct, frozen=True):
 class Target(msgspec.Struct, frozen=True):
     """The cluster under attack. Each topic has a partition for each node, which leads it: node 1 leads partition 0."""
 
-    nodes: dict[int, Doors]
+    nodes: dict[int, NodePorts]
     topic: str
     """Holds some megabytes of records."""
     compacted: str

@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 from raftlog.protocol.codec import decode_response
-from raftlog_chaos.attacks.book import attack
+from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
     all_told,

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from raftlog_chaos.attacks.book import Attack
+from raftlog_chaos.attacks.registry import Attack
 
 MIB: Final = 1 << 20
 Status = Literal["passed", "failed"]
@@ -54,7 +54,7 @@ def times_of(took_s: Sequence[float], still_open_s: Sequence[float] = ()) -> Tim
     return Times(len(ordered), ordered[max(0, ceil(len(ordered) * 0.99) - 1)], ordered[-1], len(still_open_s))
 
 
-class NodeSeen(msgspec.Struct, kw_only=True):
+class NodeObservation(msgspec.Struct, kw_only=True):
     """One node around an attack. Bytes are resident memory; `stall_s` None: it does not answer."""
 
     idle_bytes: int = 0
@@ -69,10 +69,10 @@ class NodeSeen(msgspec.Struct, kw_only=True):
     """The reason of its end; empty: it runs."""
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class ClusterObservation(msgspec.Struct, kw_only=True):
     """Everything seen around one attack."""
 
-    nodes: dict[int, NodeSeen]
+    nodes: dict[int, NodeObservation]
     sends: Times = Times(1)
     reads: Times = Times(1)
     calm_s: float = 0.0
@@ -104,7 +104,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     claim: str
     status: Status
     faults: list[str]
-    seen: Seen
+    seen: ClusterObservation
 
     @property
     def peak_above_idle(self) -> dict[int, int]:
@@ -112,7 +112,7 @@ class Outcome(msgspec.Struct, kw_only=True):
         return {node: max(0, each.peak_bytes - each.idle_bytes) for node, each in self.seen.nodes.items()}
 
 
-def conclude(attack: Attack, seen: Seen, limits: Limits) -> Outcome:
+def conclude(attack: Attack, seen: ClusterObservation, limits: Limits) -> Outcome:
     """Return the outcome: failed if anything is beyond the limits."""
     faults = list(judge(seen, limits))
     return Outcome(
@@ -125,7 +125,7 @@ def conclude(attack: Attack, seen: Seen, limits: Limits) -> Outcome:
     )
 
 
-def judge(seen: Seen, limits: Limits) -> Iterator[str]:
+def judge(seen: ClusterObservation, limits: Limits) -> Iterator[str]:
     """Yield one line for each fault."""
     if seen.guarded:
         yield f"cut off to save the machine: {seen.guarded}"
@@ -151,7 +151,7 @@ def judge(seen: Seen, limits: Limits) -> Iterator[str]:
             yield f"node {node}'s loop computed for up to {each.stall_s:g} s at a stretch"
 
 
-def _of_bystanders(seen: Seen, limits: Limits) -> Iterator[str]:
+def _of_bystanders(seen: ClusterObservation, limits: Limits) -> Iterator[str]:
     limit_s = max(limits.p99_s, limits.busy * seen.calm_s)
     for what, times in (("acknowledgements", seen.sends), ("reads", seen.reads)):
         if not times.count:
@@ -161,14 +161,14 @@ def _of_bystanders(seen: Seen, limits: Limits) -> Iterator[str]:
             yield f"bystanders: p99 of {what} {times.p99_s:.2f} s, longest {times.max_s:.2f} s{waits}"
 
 
-def _of_memory(nodes: Mapping[int, NodeSeen], limits: Limits) -> Iterator[str]:
+def _of_memory(nodes: Mapping[int, NodeObservation], limits: Limits) -> Iterator[str]:
     for node, each in nodes.items():
         above = each.peak_bytes - each.idle_bytes
         if above > limits.peak_bytes:
             yield f"node {node} took {above // MIB} MiB above its idle {each.idle_bytes // MIB} MiB"
 
 
-def faults_at_rest(nodes: Mapping[int, NodeSeen], limits: Limits) -> Iterator[str]:
+def faults_at_rest(nodes: Mapping[int, NodeObservation], limits: Limits) -> Iterator[str]:
     """Yield one line for each thing that a node holds and had not when idle."""
     after = f"{limits.settle_s:g} s later"
     for node, each in nodes.items():
@@ -181,25 +181,25 @@ def faults_at_rest(nodes: Mapping[int, NodeSeen], limits: Limits) -> Iterator[st
             yield f"node {node} holds {count} connections of the attacker at its {port} port {after}"
 
 
-def keeps_only(seen: Seen, limits: Limits) -> bool:
+def keeps_only(seen: ClusterObservation, limits: Limits) -> bool:
     """Return whether the only faults are memory, files or connections still held: earlier attacks may have a part."""
     return set(judge(seen, limits)) <= set(faults_at_rest(_running(seen.nodes), limits))
 
 
-def takes_only(seen: Seen, limits: Limits) -> bool:
+def takes_only(seen: ClusterObservation, limits: Limits) -> bool:
     """Return whether the only faults are peaks of memory: what a warm node still had may have a part."""
     return set(judge(seen, limits)) <= set(_of_memory(_running(seen.nodes), limits))
 
 
-def is_slow_only(seen: Seen, limits: Limits) -> bool:
+def is_slow_only(seen: ClusterObservation, limits: Limits) -> bool:
     """Return whether the only faults are waits of the bystanders: a busy machine may have a part."""
     return set(judge(seen, limits)) <= set(_of_bystanders(seen, limits))
 
 
-def is_settled(nodes: Mapping[int, NodeSeen], limits: Limits) -> bool:
+def is_settled(nodes: Mapping[int, NodeObservation], limits: Limits) -> bool:
     """Return whether memory, files and connections of all running nodes are back."""
     return not list(faults_at_rest(_running(nodes), limits))
 
 
-def _running(nodes: Mapping[int, NodeSeen]) -> dict[int, NodeSeen]:
+def _running(nodes: Mapping[int, NodeObservation]) -> dict[int, NodeObservation]:
     return {node: each for node, each in nodes.items() if not each.ended}

@@ -26,7 +26,7 @@ ELECT_AGAIN_S: Final = 0.25
 Strike = Literal["kill", "terminate", "pause"]
 
 
-class Scenario(NamedTuple):
+class FailoverFault(NamedTuple):
     """A fault and the node that it hits. `controller`: to the node that is the active controller, or to another."""
 
     name: str
@@ -34,13 +34,13 @@ class Scenario(NamedTuple):
     controller: bool
 
 
-SCENARIOS: Final = (
-    Scenario("kill -9", "kill", controller=False),
-    Scenario("kill -9, controller's node", "kill", controller=True),
-    Scenario("SIGTERM", "terminate", controller=False),
-    Scenario("SIGTERM, controller's node", "terminate", controller=True),
-    Scenario("pause", "pause", controller=False),
-    Scenario("pause, controller's node", "pause", controller=True),
+FAILOVER_FAULTS: Final = (
+    FailoverFault("kill -9", "kill", controller=False),
+    FailoverFault("kill -9, controller's node", "kill", controller=True),
+    FailoverFault("SIGTERM", "terminate", controller=False),
+    FailoverFault("SIGTERM, controller's node", "terminate", controller=True),
+    FailoverFault("pause", "pause", controller=False),
+    FailoverFault("pause, controller's node", "pause", controller=True),
 )
 
 AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
@@ -73,7 +73,7 @@ class Round:
 class Outcome:
     """All rounds of one scenario."""
 
-    scenario: Scenario
+    scenario: FailoverFault
     rounds: list[Round] = field(default_factory=list)
 
     @property
@@ -108,7 +108,7 @@ class FailoverRun:
         self._partitions = partitions
 
     def run(
-        self, scenario: Scenario, rounds: int, *, told: Callable[[Round], None] = lambda _: None
+        self, scenario: FailoverFault, rounds: int, *, told: Callable[[Round], None] = lambda _: None
     ) -> Outcome:
         """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from one."""
         outcome = Outcome(scenario)
@@ -122,7 +122,7 @@ class FailoverRun:
                 told(outcome.rounds[-1])
         return outcome
 
-    def _round(self, scenario: Scenario, meter: UnavailabilityMeter) -> Round:
+    def _round(self, scenario: FailoverFault, meter: UnavailabilityMeter) -> Round:
         self._make_well(meter)
         victim = self._victim(scenario)
         errors_before = len(meter.errors)
@@ -173,7 +173,7 @@ class FailoverRun:
                 continue
             return
 
-    def _victim(self, scenario: Scenario) -> int:
+    def _victim(self, scenario: FailoverFault) -> int:
         self._wait(lambda: self._cluster.controller_id() is not None, "there is a controller")
         controller = self._cluster.controller_id()
         assert controller is not None

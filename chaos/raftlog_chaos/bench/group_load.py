@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from raftlog.testing.progress import Wait, patient, signs_of_descendants
-from raftlog_chaos.workloads.wire import (
+from raftlog_chaos.workloads.raw_client import (
     AWAY,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -40,7 +40,7 @@ PATIENCE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class LoadOptions:
     """How all members of a load behave; `commit_s` 0: they commit nothing."""
 
     topic: str
@@ -52,7 +52,7 @@ class Habits:
 
 
 @dataclass(slots=True)
-class Book:
+class GroupLoadModel:
     """The observations of the members of all groups. Loop seconds."""
 
     errors: list[str] = field(default_factory=list)
@@ -64,7 +64,9 @@ class Book:
 class Member:
     """One member. `synced` is the generation whose assignment it has, -1 while it has none."""
 
-    def __init__(self, client: Client, group_id: str, *, habits: Habits, book: Book, partition: int) -> None:
+    def __init__(
+        self, client: Client, group_id: str, *, habits: LoadOptions, book: GroupLoadModel, partition: int
+    ) -> None:
         self.client = client
         self.group_id = group_id
         self.habits = habits
@@ -241,9 +243,9 @@ class Load:
     """Members as tasks of the running loop. `clients` None: each member has connections of its own."""
 
     def __init__(
-        self, bootstrap: Sequence[tuple[str, int]], habits: Habits, *, clients: int | None = None
+        self, bootstrap: Sequence[tuple[str, int]], habits: LoadOptions, *, clients: int | None = None
     ) -> None:
-        self.book = Book()
+        self.book = GroupLoadModel()
         self.habits = habits
         self.members: list[Member] = []
         self._bootstrap = bootstrap

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from raftlog.records.batch import iter_records
 from raftlog.records.header import iter_headers
 from raftlog.storage.log import Log
-from raftlog_chaos.workloads.history import History, TopicIndex
+from raftlog_chaos.workloads.observations import Observations, TopicIndex
 
 READ_BYTES = 1 << 20
 
@@ -44,7 +44,7 @@ def judge_replicas(where: TopicIndex, logs: Mapping[int, Sequence[bytes]], high_
     ]
 
 
-def judge_records(where: TopicIndex, history: History, values: Mapping[int, bytes]) -> list[str]:
+def judge_records(where: TopicIndex, history: Observations, values: Mapping[int, bytes]) -> list[str]:
     """One partition's records against everything that clients sent, were told, and read."""
     return [
         f"{where}: {fault}"
@@ -63,7 +63,7 @@ def _offsets(values: Mapping[int, bytes]) -> list[str]:
     return [] if list(values) == list(expected) else ["offsets are not 0, 1, 2, …"]
 
 
-def _lost(where: TopicIndex, history: History, values: Mapping[int, bytes]) -> list[str]:
+def _lost(where: TopicIndex, history: Observations, values: Mapping[int, bytes]) -> list[str]:
     faults = []
     for base_offset, batch in history.acked.get(where, ()):
         for delta, value in enumerate(batch):
@@ -73,7 +73,7 @@ def _lost(where: TopicIndex, history: History, values: Mapping[int, bytes]) -> l
     return faults[:5]
 
 
-def _doubled_or_foreign(where: TopicIndex, history: History, values: Mapping[int, bytes]) -> list[str]:
+def _doubled_or_foreign(where: TopicIndex, history: Observations, values: Mapping[int, bytes]) -> list[str]:
     faults, seen = [], set()
     attempted = history.attempted.get(where, set())
     for offset, value in values.items():
@@ -99,7 +99,7 @@ def _reordered(values: Mapping[int, bytes]) -> list[str]:
     return faults[:5]
 
 
-def _changed(where: TopicIndex, history: History, values: Mapping[int, bytes]) -> list[str]:
+def _changed(where: TopicIndex, history: Observations, values: Mapping[int, bytes]) -> list[str]:
     return [
         f"{value!r} was read at {offset}, where {values.get(offset)!r} is"
         for offset, value in history.seen.get(where, {}).items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
 class Blackout:
@@ -13,11 +13,11 @@ class Blackout:
     needs: ClassVar[frozenset[Ability]] = frozenset({Ability.POWER_CUT})
     destructive: ClassVar[bool] = False
 
-    async def inject(self, place: Place, chance: random.Random) -> str:
-        for node_id in place.nodes:
-            await place.power_cut(node_id)
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        for node_id in testbed.nodes:
+            await testbed.power_cut(node_id)
         return "all nodes"
 
-    async def heal(self, place: Place) -> None:
-        for node_id in place.nodes:
-            await place.start(node_id)
+    async def heal(self, testbed: Testbed) -> None:
+        for node_id in testbed.nodes:
+            await testbed.start(node_id)

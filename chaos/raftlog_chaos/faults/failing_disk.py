@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 
 from raftlog.faults.troubled_disk import DiskTrouble
-from raftlog_chaos.faults.fault import OfOneNode
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.faults.fault import OneNodeFault
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
-class FailingDisk(OfOneNode):
+class FailingDisk(OneNodeFault):
     name = "failing-disk"
     needs = frozenset({Ability.FAILING_DISK, Ability.KILL})
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.trouble_disk(node_id, DiskTrouble(failing=chance.choice(("read", "write", "sync"))))
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.trouble_disk(node_id, DiskTrouble(failing=chance.choice(("read", "write", "sync"))))
 
-    async def cure(self, place: Place, node_id: int) -> None:
-        await place.trouble_disk(node_id, DiskTrouble())
-        await place.kill(
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.trouble_disk(node_id, DiskTrouble())
+        await testbed.kill(
             node_id
         )  # a node that gave its folder up runs on without it, and looks again when it starts
-        await place.start(node_id)
+        await testbed.start(node_id)

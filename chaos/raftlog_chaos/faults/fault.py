@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-from raftlog_chaos.testbeds.testbed import Ability, PartitionView, Place, View
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView, Testbed
 
 
 class Fault(Protocol):
@@ -18,14 +18,14 @@ class Fault(Protocol):
     destructive: ClassVar[bool]
     """Destroys what a node was trusted to keep: one node at a time, only while all others have everything."""
 
-    async def inject(self, place: Place, chance: random.Random) -> str:
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
         """Do it, to whom chance picks, and say in a few words to whom; "" if there was nobody to do it to."""
 
-    async def heal(self, place: Place) -> None:
+    async def heal(self, testbed: Testbed) -> None:
         """Undo it. Its effects on others in the meantime stay; healing twice is healing once."""
 
 
-class OfOneNode:
+class OneNodeFault:
     """A fault that befalls one node: say whom it picks, what strikes and what cures."""
 
     name: ClassVar[str]
@@ -35,29 +35,29 @@ class OfOneNode:
     def __init__(self) -> None:
         self.node_id: int | None = None
 
-    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
         """Return a node to strike: one that runs, unless a fault knows better; None if there is none."""
         return any_of(view.running - view.paused, chance)
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
         raise NotImplementedError
 
-    async def cure(self, place: Place, node_id: int) -> None:
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
         """Start the node; nothing happens if it runs."""
-        await place.start(node_id)
+        await testbed.start(node_id)
 
-    async def inject(self, place: Place, chance: random.Random) -> str:
-        node_id = self.pick(await place.view(), place, chance)
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        node_id = self.pick(await testbed.view(), testbed, chance)
         if node_id is None:
             return ""
         self.node_id = node_id
-        await self.strike(place, node_id, chance)
+        await self.strike(testbed, node_id, chance)
         return f"node {node_id}"
 
-    async def heal(self, place: Place) -> None:
+    async def heal(self, testbed: Testbed) -> None:
         node_id, self.node_id = self.node_id, None
         if node_id is not None:
-            await self.cure(place, node_id)
+            await self.cure(testbed, node_id)
 
 
 def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
@@ -65,12 +65,12 @@ def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
     return chance.choice(sorted(nodes)) if nodes else None
 
 
-def a_leader(view: View, chance: random.Random) -> int | None:
+def a_leader(view: ClusterState, chance: random.Random) -> int | None:
     """Return the leader of some partition, the likelier the more it leads."""
     return _one_of_the_leaders(view.partitions, view, chance)
 
 
-def a_coordinator(view: View, chance: random.Random) -> int | None:
+def a_coordinator(view: ClusterState, chance: random.Random) -> int | None:
     """Return the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
 
     Before there is any transaction or group nobody coordinates: None.
@@ -84,19 +84,19 @@ def a_coordinator(view: View, chance: random.Random) -> int | None:
 
 
 def _one_of_the_leaders(
-    partitions: Mapping[str, PartitionView], view: View, chance: random.Random
+    partitions: Mapping[str, PartitionView], view: ClusterState, chance: random.Random
 ) -> int | None:
     leaders = [each.leader for _, each in sorted(partitions.items())]
     running = [each for each in leaders if each is not None and each in view.running - view.paused]
     return chance.choice(running) if running else None
 
 
-def the_controller(view: View) -> int | None:
+def the_controller(view: ClusterState) -> int | None:
     """Return the active controller, if it runs."""
     return view.controller if view.controller in view.running - view.paused else None
 
 
-def a_follower(view: View, chance: random.Random) -> int | None:
+def a_follower(view: ClusterState, chance: random.Random) -> int | None:
     """Return a running member of some ISR that does not lead there."""
     found = {
         node_id for each in view.partitions.values() for node_id in each.isr if node_id != each.leader

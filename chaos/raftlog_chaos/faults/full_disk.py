@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 
 from raftlog.faults.troubled_disk import DiskTrouble
-from raftlog_chaos.faults.fault import OfOneNode
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.faults.fault import OneNodeFault
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
-class FullDisk(OfOneNode):
+class FullDisk(OneNodeFault):
     name = "full-disk"
     needs = frozenset({Ability.FULL_DISK})
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.trouble_disk(node_id, DiskTrouble(full=True))
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.trouble_disk(node_id, DiskTrouble(full=True))
 
-    async def cure(self, place: Place, node_id: int) -> None:
-        await place.trouble_disk(node_id, DiskTrouble())
-        await place.start(node_id)
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.trouble_disk(node_id, DiskTrouble())
+        await testbed.start(node_id)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from raftlog_chaos.faults.fault import OfOneNode
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.faults.fault import OneNodeFault
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
-class Kill(OfOneNode):
+class Kill(OneNodeFault):
     name = "kill"
     needs = frozenset({Ability.KILL})
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.kill(node_id)
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.kill(node_id)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from raftlog_chaos.faults.fault import OfOneNode, a_coordinator
-from raftlog_chaos.testbeds.testbed import Ability, Place, View
+from raftlog_chaos.faults.fault import OneNodeFault, a_coordinator
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 
-class KillCoordinator(OfOneNode):
+class KillCoordinator(OneNodeFault):
     name = "kill-coordinator"
     needs = frozenset({Ability.KILL})
 
-    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
         return a_coordinator(view, chance)
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.kill(node_id)
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.kill(node_id)

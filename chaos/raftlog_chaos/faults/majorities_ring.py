@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from raftlog_chaos.faults.links import Link, OfLinks, all_links
-from raftlog_chaos.testbeds.testbed import Place, View
+from raftlog_chaos.faults.links import Link, LinkFault, all_links
+from raftlog_chaos.testbeds.testbed import ClusterState, Testbed
 
 
-class MajoritiesRing(OfLinks):
+class MajoritiesRing(LinkFault):
     name = "majorities-ring"
 
-    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
-        ring = chance.sample(place.nodes, len(place.nodes))
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        ring = chance.sample(testbed.nodes, len(testbed.nodes))
         reach = (len(ring) // 2 + 1) // 2  # to both sides: with itself a majority
         near = {
             (ring[at], ring[(at + step) % len(ring)])
@@ -22,4 +22,4 @@ class MajoritiesRing(OfLinks):
         }
         if len(ring) == 3:  # everybody is everybody's neighbour: break the ring once
             near -= {(ring[0], ring[2]), (ring[2], ring[0])}
-        return f"the ring {ring}", [each for each in all_links(place) if each not in near]
+        return f"the ring {ring}", [each for each in all_links(testbed) if each not in near]

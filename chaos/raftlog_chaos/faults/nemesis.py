@@ -17,7 +17,7 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.faults.fault import Fault
 from raftlog_chaos.faults.flip_bit import FlipBit
-from raftlog_chaos.testbeds.testbed import Ability, Place, View
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 Event = Literal["inject", "heal", "not run"]
 
@@ -34,7 +34,7 @@ HEAL_RATE: Final = 0.7
 DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.FAILING_DISK})
 
 
-class Moment(NamedTuple):
+class NemesisEvent(NamedTuple):
     """The deeds of the nemesis. `at_s` is loop seconds; of "not run", `target` says why."""
 
     at_s: float
@@ -71,10 +71,10 @@ Plan = Steps | RotatingMix
 class Nemesis:
     """Injects faults into a place by a plan. `timeline` and `counts` say what happened."""
 
-    def __init__(self, place: Place, chance: random.Random, plan: Plan) -> None:
-        self.place = place
+    def __init__(self, testbed: Testbed, chance: random.Random, plan: Plan) -> None:
+        self.place = testbed
         self.plan = plan
-        self.timeline: list[Moment] = []
+        self.timeline: list[NemesisEvent] = []
         self.counts: Counter[str] = Counter()
         """How often each fault befell somebody."""
         self.active: list[tuple[Fault, str]] = []
@@ -97,17 +97,17 @@ class Nemesis:
 
     async def calm(self) -> None:
         """Heal everything, whoever did it, and start every node. Does not wait until the cluster is well."""
-        place = self.place
+        testbed = self.place
         for fault, _ in tuple(self.active):
             await self.heal(fault)
-        await place.heal_links()
-        for node_id in place.nodes:
-            await place.resume(node_id)
-            if place.abilities & DISK_TROUBLES:
-                await place.trouble_disk(node_id, DiskTrouble())
-            if Ability.CLOCK in place.abilities:
-                await place.set_clock(node_id, 0)
-            await place.start(node_id)
+        await testbed.heal_links()
+        for node_id in testbed.nodes:
+            await testbed.resume(node_id)
+            if testbed.abilities & DISK_TROUBLES:
+                await testbed.trouble_disk(node_id, DiskTrouble())
+            if Ability.CLOCK in testbed.abilities:
+                await testbed.set_clock(node_id, 0)
+            await testbed.start(node_id)
 
     # --- one fault
 
@@ -151,7 +151,7 @@ class Nemesis:
         return not self._wounded
 
     def _note(self, event: Event, fault: str, target: str) -> None:
-        self.timeline.append(Moment(self._loop.time(), event, fault, target))
+        self.timeline.append(NemesisEvent(self._loop.time(), event, fault, target))
 
     # --- plans
 
@@ -219,9 +219,9 @@ class Nemesis:
             )
 
 
-def is_whole(view: View, place: Place) -> bool:
+def is_whole(view: ClusterState, testbed: Testbed) -> bool:
     """Every node is ready, and every partition has a leader and all its replicas in sync."""
-    return view.ready == frozenset(place.nodes) and all(
+    return view.ready == frozenset(testbed.nodes) and all(
         each.leader is not None and each.isr == each.replicas
         for each in (*view.partitions.values(), *view.internal.values())
     )

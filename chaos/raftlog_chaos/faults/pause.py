@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from raftlog_chaos.faults.fault import OfOneNode
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.faults.fault import OneNodeFault
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
-class Pause(OfOneNode):
+class Pause(OneNodeFault):
     name = "pause"
     needs = frozenset({Ability.PAUSE})
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.pause(node_id)
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.pause(node_id)
 
-    async def cure(self, place: Place, node_id: int) -> None:
-        await place.resume(node_id)
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.resume(node_id)

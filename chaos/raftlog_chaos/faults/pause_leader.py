@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 
-from raftlog_chaos.faults.fault import OfOneNode, a_leader
-from raftlog_chaos.testbeds.testbed import Ability, Place, View
+from raftlog_chaos.faults.fault import OneNodeFault, a_leader
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 
-class PauseLeader(OfOneNode):
+class PauseLeader(OneNodeFault):
     name = "pause-leader"
     needs = frozenset({Ability.PAUSE})
 
-    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
         return a_leader(view, chance)
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.pause(node_id)
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.pause(node_id)
 
-    async def cure(self, place: Place, node_id: int) -> None:
-        await place.resume(node_id)
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.resume(node_id)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from raftlog_chaos.faults.fault import OfOneNode
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.faults.fault import OneNodeFault
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
-class PowerCut(OfOneNode):
+class PowerCut(OneNodeFault):
     name = "power-cut"
     needs = frozenset({Ability.POWER_CUT})
 
-    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
-        await place.power_cut(node_id)
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.power_cut(node_id)

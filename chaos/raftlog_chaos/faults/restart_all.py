@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from raftlog_chaos.testbeds.testbed import Ability, Place
+from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
 class RestartAll:
@@ -13,13 +13,13 @@ class RestartAll:
     needs: ClassVar[frozenset[Ability]] = frozenset({Ability.KILL})
     destructive: ClassVar[bool] = False
 
-    async def inject(self, place: Place, chance: random.Random) -> str:
-        for node_id in place.nodes:
-            await place.kill(node_id)
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        for node_id in testbed.nodes:
+            await testbed.kill(node_id)
         if chance.random() < 0.7:
-            await self.heal(place)
+            await self.heal(testbed)
         return "all nodes"
 
-    async def heal(self, place: Place) -> None:
-        for node_id in place.nodes:
-            await place.start(node_id)
+    async def heal(self, testbed: Testbed) -> None:
+        for node_id in testbed.nodes:
+            await testbed.start(node_id)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from raftlog_chaos.fuzz.decoding import try_decoding
-from raftlog_chaos.fuzz.draw import Known
+from raftlog_chaos.fuzz.draw import KnownValues
 from raftlog_chaos.fuzz.error_log import hear_errors
 from raftlog_chaos.fuzz.findings import Finding, Slow, Slowest
 from raftlog_chaos.fuzz.frames import Frame, Frames, mutants
@@ -142,7 +142,7 @@ def _play_all(seed: str, count: int, findings: list[Finding]) -> Tally:
     whole = Tally()
     number = 0
     while whole.frames < count and number < KEPT:
-        known = Known()
+        known = KnownValues()
         frames = Frames(f"{seed}/{number}", known)
         world_seed = random.Random(f"{seed}/{number}").randrange(1 << 30)
         plan = Plan(iter(frames.next, None), count - whole.frames, known)

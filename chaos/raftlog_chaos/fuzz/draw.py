@@ -194,7 +194,7 @@ LEARNED: Final = frozenset(
 """Fields of answers that later requests can name again."""
 
 
-class Known:
+class KnownValues:
     """Values that answers brought, by the name of their field: the last few of each."""
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class Draw:
 
     __slots__ = ("fixed", "known", "lie_in", "random", "rng", "size", "strings")
 
-    def __init__(self, rng: random.Random, known: Known, strings: Sequence[str] = STRINGS) -> None:
+    def __init__(self, rng: random.Random, known: KnownValues, strings: Sequence[str] = STRINGS) -> None:
         self.strings = strings
         self.rng = rng
         self.random = rng.random

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from raftlog.protocol.apis import APIS, SERVED_KEYS
-from raftlog_chaos.fuzz.draw import GROUPS, NO_LIE, STRINGS, TOPICS, TRANSACTIONS, Draw, Known
+from raftlog_chaos.fuzz.draw import GROUPS, NO_LIE, STRINGS, TOPICS, TRANSACTIONS, Draw, KnownValues
 from raftlog_chaos.fuzz.grammar import VERSIONS, draw_request
 
 PREFIX: Final = 4
@@ -33,7 +33,7 @@ class Frame(NamedTuple):
     kind: str
 
 
-class Dance(NamedTuple):
+class RequestSequence(NamedTuple):
     """A course: API keys in their order, and what fields are given in all of them."""
 
     name: str
@@ -67,12 +67,12 @@ def _session(chance: random.Random) -> Mapping[str, Any]:
 
 
 DANCES: Final = (
-    Dance("a classic group", (10, 11, 11, 14, 12, 8, 9, 12, 13, 42), _group),
-    Dance("a consumer group", (10, 68, 68, 8, 9, 68, 69, 68, 47), _group),
-    Dance("a transaction", (10, 22, 24, 0, 25, 28, 26, 65, 61, 66), _transaction),
-    Dance("a fetch session", (3, 1, 1, 1, 2, 1, 1, 23, 1), _session),
-    Dance("a compacted topic", (0,) * 10, _compacted),
-    Dance("a topic", (19, 3, 0, 1, 37, 44, 32, 45, 46, 43, 21, 20), _topic),
+    RequestSequence("a classic group", (10, 11, 11, 14, 12, 8, 9, 12, 13, 42), _group),
+    RequestSequence("a consumer group", (10, 68, 68, 8, 9, 68, 69, 68, 47), _group),
+    RequestSequence("a transaction", (10, 22, 24, 0, 25, 28, 26, 65, 61, 66), _transaction),
+    RequestSequence("a fetch session", (3, 1, 1, 1, 2, 1, 1, 23, 1), _session),
+    RequestSequence("a compacted topic", (0,) * 10, _compacted),
+    RequestSequence("a topic", (19, 3, 0, 1, 37, 44, 32, 45, 46, 43, 21, 20), _topic),
 )
 
 
@@ -115,17 +115,17 @@ class Frames:
     def __init__(
         self,
         seed: str,
-        known: Known | None = None,
+        known: KnownValues | None = None,
         *,
         without: frozenset[int] = frozenset(),
         strings: Sequence[str] = STRINGS,
     ) -> None:
         self._without = HARMFUL | without
-        self.known = known or Known()
+        self.known = known or KnownValues()
         self.rng = random.Random(seed)
         self._draw = Draw(self.rng, self.known, strings)
         self._number = 0
-        self._dance: Dance | None = None
+        self._dance: RequestSequence | None = None
         self._step = 0
         self._given: Mapping[str, Any] = {}
         self._last = b""

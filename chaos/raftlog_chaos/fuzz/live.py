@@ -1,7 +1,7 @@
 """Frames to real nodes over loopback, from a process of its own: `python -m raftlog_chaos.fuzz.live`, told by JSON.
 
 It judges answers only: each comes in its turn and decodes, or the connection is closed. The parent process judges nodes
-and bystanders (`raftlog_chaos.attacks.siege`).
+and bystanders (`raftlog_chaos.attacks.session`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog_chaos.attacks import facts
 from raftlog_chaos.attacks.__main__ import restrain
 from raftlog_chaos.attacks.target import ATTACKER, Target
 from raftlog_chaos.fuzz.decoding import decode
-from raftlog_chaos.fuzz.draw import STRINGS, Known
+from raftlog_chaos.fuzz.draw import STRINGS, KnownValues
 from raftlog_chaos.fuzz.frames import Frame, Frames
 from raftlog_chaos.fuzz.handshakes import draw_handshake
 from raftlog_chaos.fuzz.http_requests import HttpRequests
@@ -102,7 +102,7 @@ class Fuzzing:
         return time.monotonic() - self._alive_at > GONE_S
 
     async def _fuzz(self, node: int, number: int) -> None:
-        known = Known()
+        known = KnownValues()
         frames = Frames(f"{self._order.seed}/{node}/{number}", known, without=UNTOUCHED, strings=HARMLESS)
         wire: FuzzWire | None = None
         while not self._over():
@@ -122,7 +122,7 @@ class Fuzzing:
         if wire is not None:
             wire.abort()
 
-    async def _connect(self, node: int, known: Known) -> FuzzWire | None:
+    async def _connect(self, node: int, known: KnownValues) -> FuzzWire | None:
         loop = asyncio.get_running_loop()
         host, port = self._order.target.address("kafka", node)
         try:

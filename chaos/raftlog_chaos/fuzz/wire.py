@@ -13,7 +13,7 @@ from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import decode_header, decode_response
 from raftlog.protocol.frames import PREFIX_BYTES
 from raftlog.protocol.produce import decode_produce
-from raftlog_chaos.fuzz.draw import Known
+from raftlog_chaos.fuzz.draw import KnownValues
 from raftlog_chaos.fuzz.findings import Finding, Slowest
 from raftlog_chaos.fuzz.frames import HANDSHAKE, Frame
 
@@ -41,7 +41,7 @@ class Tally:
 class FuzzWire(asyncio.Protocol):
     """The client's end of a connection: it notes each question, and checks each answer against its question."""
 
-    def __init__(self, tally: Tally, known: Known) -> None:
+    def __init__(self, tally: Tally, known: KnownValues) -> None:
         self.closed = False
         self.sent: list[bytes] = []
         self.pending: deque[tuple[int, int, int]] = deque()

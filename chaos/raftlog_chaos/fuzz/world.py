@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from raftlog_chaos.fuzz.draw import TOPICS, Known
+from raftlog_chaos.fuzz.draw import TOPICS, KnownValues
 from raftlog_chaos.fuzz.error_log import LOG, last_of
 from raftlog_chaos.fuzz.findings import Finding, Port
 from raftlog_chaos.fuzz.frames import Frame
@@ -21,8 +21,8 @@ from raftlog_chaos.fuzz.wire import WAITING, FuzzWire, Tally, name_of
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, PORT, SimCluster, SimNode
 from raftlog_chaos.simulator.hosts import Process
+from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simple import SimpleClient
-from raftlog_chaos.workloads.wire import Client
 
 WORLDS: Final = (1, 1, 3)
 """Nodes of a world, by its seed: where there is one, it leads and coordinates everything."""
@@ -64,7 +64,7 @@ class Plan:
 
     frames: Iterator[Frame] = field(default_factory=lambda: iter(()))
     count: int = 0
-    known: Known = field(default_factory=Known)
+    known: KnownValues = field(default_factory=KnownValues)
     hellos: Sequence[bytes] = ()
     alone: bool = False
     greeted: float = 0.1

@@ -61,7 +61,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CaseStep:
     """One fault for `for_s` seconds, then `rest_s` seconds of rest."""
 
     fault: str
@@ -77,7 +77,7 @@ class Faults:
     """Before the first fault."""
     seconds: float = bounded(20.0, 0, 24 * 3600)
     """How long there are faults."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[CaseStep, ...] = ()
     mix: tuple[str, ...] = ()
     period_s: float = bounded(5.0, 0.1, 3600)
     quiet_share: float = bounded(0.25, 0, 1)
@@ -209,7 +209,7 @@ class _Reader:
             return self._scalar(value, _SCALARS[hint], where, each)
         if hint == tuple[str, ...]:
             return self._words(value, where)
-        if hint == tuple[Step, ...]:
+        if hint == tuple[CaseStep, ...]:
             return self._steps(value, where)
         if not isinstance(value, Mapping):
             return self._wrong(where, "a table", value)
@@ -233,7 +233,7 @@ class _Reader:
     def _steps(self, value: Any, where: str) -> Any:
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
             return self._wrong(where, "tables", value)
-        return tuple(self.fill(Step, each, f"{where}[{at}].") for at, each in enumerate(value))
+        return tuple(self.fill(CaseStep, each, f"{where}[{at}].") for at, each in enumerate(value))
 
     def _mapping(self, value: Mapping[str, Any], hint: Any, where: str, each: Field[Any]) -> Any:
         if hint == Mapping[str, float]:

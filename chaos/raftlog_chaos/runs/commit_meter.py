@@ -140,8 +140,8 @@ class StockCommitMeter:
         def commit() -> None:
             nonlocal following
             following += 1
-            place = TopicPartition(self._topic, number, following)
-            (done,) = consumer.commit(offsets=[place], asynchronous=False)
+            testbed = TopicPartition(self._topic, number, following)
+            (done,) = consumer.commit(offsets=[testbed], asynchronous=False)
             if done.error is not None:
                 raise KafkaException(done.error)
             self._acked[number] = following

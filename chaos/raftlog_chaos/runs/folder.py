@@ -18,7 +18,7 @@ from raftlog_chaos.runs.case import Case
 from raftlog_chaos.runs.landmarks import KINDS, Event
 from raftlog_chaos.runs.meter import Beats
 from raftlog_chaos.runs.outcome import Outcome
-from raftlog_chaos.runs.picture import Mark, Scene, Silence
+from raftlog_chaos.runs.picture import ChartData, Mark, Silence
 from raftlog_chaos.runs.record import Record
 from raftlog_chaos.runs.report import Page, render
 from raftlog_chaos.runs.series import Bucket, Series
@@ -77,10 +77,10 @@ def new_folder(parent: Path, case: str, now: datetime) -> Path:
     raise FileExistsError(f"{parent} has a thousand runs of {stamp}-{case}")
 
 
-def write_config(folder: Path, case: Case, *, place: str, seed: int, version: str) -> None:
+def write_config(folder: Path, case: Case, *, testbed: str, seed: int, version: str) -> None:
     """Say what is run, before it is."""
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    _write(folder / CONFIG, Config(case=asdict(case), place=place, seed=seed, began=began, version=version))
+    _write(folder / CONFIG, Config(case=asdict(case), place=testbed, seed=seed, began=began, version=version))
 
 
 def write_outcome(folder: Path, outcome: Outcome, verdict: str) -> None:
@@ -163,7 +163,7 @@ def write_report(folder: Path) -> Path:
     config = msgspec.json.decode((folder / CONFIG).read_bytes(), type=Config)
     decoder = msgspec.json.Decoder(Entry)
     entries = [decoder.decode(line) for line in (folder / TIMELINE).read_bytes().splitlines()]
-    scene = Scene(
+    scene = ChartData(
         outcome=outcome,
         buckets=figures.buckets,
         marks=[Mark(each.at_s, each.kind, f"node {each.node} {each.text}") for each in entries if each.node],

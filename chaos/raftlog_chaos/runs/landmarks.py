@@ -104,7 +104,7 @@ def _seconds(entry: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def scandals(node_id: int, lines: Iterable[str], expected: Iterable[str]) -> Iterator[str]:
+def violations(node_id: int, lines: Iterable[str], expected: Iterable[str]) -> Iterator[str]:
     """Yield what no fault excuses: tracebacks and failed assertions, and error events that are not `expected`."""
     excused = frozenset(expected)
     for line in lines:

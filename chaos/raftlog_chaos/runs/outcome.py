@@ -103,7 +103,7 @@ def unrun(case: Case, reasons: Mapping[str, str], *, seed: int) -> Outcome:
         place="",
         seed=seed,
         status="not run",
-        reasons=[f"{place}: {why}" for place, why in reasons.items()],
+        reasons=[f"{testbed}: {why}" for testbed, why in reasons.items()],
     )
 
 
@@ -132,7 +132,7 @@ def conclude(
     outcome = Outcome(
         case=record.case.name,
         title=record.case.title,
-        place=record.place,
+        place=record.testbed,
         seed=record.seed,
         status="passed",
         not_run=record.not_run,

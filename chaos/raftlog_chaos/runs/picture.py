@@ -78,7 +78,7 @@ class Silence(NamedTuple):
     until_s: float
 
 
-class Scene(NamedTuple):
+class ChartData(NamedTuple):
     """All that is drawn."""
 
     outcome: Outcome
@@ -128,7 +128,7 @@ class Canvas:
         return f'<svg {size} role="img" aria-label="{escape(label)}">{"".join(self.parts)}</svg>'
 
 
-def draw(scene: Scene) -> str:
+def draw(scene: ChartData) -> str:
     """Return a run's drawing as SVG."""
     outcome = scene.outcome
     metered_s = max((each.at_s for each in scene.buckets), default=0.0)
@@ -298,7 +298,7 @@ def _caption(canvas: Canvas, text: str, keys: Sequence[tuple[str, str]]) -> None
 # --- lanes
 
 
-def _silences(canvas: Canvas, scene: Scene) -> None:
+def _silences(canvas: Canvas, scene: ChartData) -> None:
     """Draw a lane for each of the meter's partitions, broken where it acknowledged nothing."""
     if not scene.partitions:
         return

@@ -36,7 +36,7 @@ class Record:
     """One run of one case. `began_at` is on the loop's clock, `began_wall_s` the same moment on that of the logs."""
 
     case: Case
-    place: str
+    testbed: str
     seed: int
     began_at: float = 0.0
     began_wall_s: float = 0.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from raftlog_chaos.runs.outcome import Outcome, Stall
-from raftlog_chaos.runs.picture import Scene, draw, family, said_s
+from raftlog_chaos.runs.picture import ChartData, draw, family, said_s
 
 STYLE: Final = Path(__file__).with_name("page.css")
 MOST_STALLS: Final = 40
@@ -29,7 +29,7 @@ class Page(NamedTuple):
     began.
     """
 
-    scene: Scene
+    scene: ChartData
     verdict: str
     settings: str
     began: str

@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 from raftlog.testing.progress import Signs, no_signs
 from raftlog_chaos.runs.commit_meter import CommitMeter
 from raftlog_chaos.runs.meter import Meter
-from raftlog_chaos.testbeds.testbed import Place
-from raftlog_chaos.workloads.log import OpenPort
+from raftlog_chaos.testbeds.testbed import Testbed
+from raftlog_chaos.workloads.log_workload import OpenPort
 
 
-class OpenPlace(Place, Protocol):
+class OpenTestbed(Testbed, Protocol):
     """A place that was opened for one run."""
 
     bootstrap: str
@@ -25,7 +25,7 @@ class OpenPlace(Place, Protocol):
     def fallen(self) -> Mapping[int, str]:
         """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""
 
-    def scandals(self) -> Sequence[str]:
+    def violations(self) -> Sequence[str]:
         """Return what the place saw and no fault excuses: nodes that would not end, rot that nobody noticed.
 
         Ask once the place is closed, when all is said that the nodes have to say.
@@ -39,10 +39,10 @@ class Unavailable(RuntimeError):
     """A place that can't be had on this machine; the message says why, in one line."""
 
 
-class Ground(NamedTuple):
+class Rig(NamedTuple):
     """One run's place and clients."""
 
-    place: OpenPlace
+    testbed: OpenTestbed
     open_port: OpenPort
     """(process, kind) -> a client."""
     open_meter: Callable[[str, int], Meter]

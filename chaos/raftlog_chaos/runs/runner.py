@@ -23,8 +23,8 @@ from raftlog_chaos.runs.case import Case, Faults
 from raftlog_chaos.runs.commit_meter import CommitMeter
 from raftlog_chaos.runs.meter import Beats, Meter
 from raftlog_chaos.runs.record import Phase, Record, injections
-from raftlog_chaos.runs.rig import Ground
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.runs.rig import Rig
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 
 METER_TOPIC: Final = "heartbeats"
 METER_PARTITIONS: Final = 3
@@ -60,7 +60,7 @@ class Runner:
     def __init__(
         self,
         case: Case,
-        ground: Ground,
+        ground: Rig,
         *,
         seed: int,
         keep: Callable[[Op], object],
@@ -71,7 +71,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self.record = Record(
             case,
-            ground.place.name,
+            ground.testbed.name,
             seed,
             began_at=self._loop.time(),
             began_wall_s=ground.wall_s(),
@@ -79,7 +79,7 @@ class Runner:
         self._keep = keep
         self._recorder = Recorder(lambda: int((self._loop.time() - self.record.began_at) * 1e9), self._note)
         chance = random.Random(f"{seed}/{case.name}")
-        self._nemesis = Nemesis(ground.place, random.Random(chance.random()), plan_of(case.faults))
+        self._nemesis = Nemesis(ground.testbed, random.Random(chance.random()), plan_of(case.faults))
         self._workload = LogWorkload(
             self._recorder, ground.open_port, random.Random(chance.random()), options_of(case)
         )
@@ -207,9 +207,9 @@ class Runner:
         await asyncio.sleep(SETTLE_S)
 
     async def _lacks(self) -> list[str]:
-        place = self._ground.place
-        view = await place.view()
-        return view.lacks(place.nodes)
+        testbed = self._ground.testbed
+        view = await testbed.view()
+        return view.lacks(testbed.nodes)
 
     async def _read(self) -> None:
         for meter in (self._meter, self._commit_meter):
@@ -223,7 +223,7 @@ class Runner:
         ]
 
     def _see_fallen(self) -> None:
-        seen = [f"node {node}: {how}" for node, how in self._ground.place.fallen().items()]
+        seen = [f"node {node}: {how}" for node, how in self._ground.testbed.fallen().items()]
         self.record.fallen += [each for each in seen if each not in self.record.fallen]
 
     async def _end(self) -> None:
@@ -281,11 +281,11 @@ def options_of(case: Case) -> LogOptions:
     )
 
 
-def missing(names: tuple[str, ...], ground: Ground) -> dict[str, str]:
+def missing(names: tuple[str, ...], ground: Rig) -> dict[str, str]:
     """Return the faults that a place can't inject, and what it lacks."""
-    abilities = ground.place.abilities
+    abilities = ground.testbed.abilities
     return {
-        name: f"{ground.place.name} lacks {', '.join(sorted(FAULTS[name].needs - abilities))}"
+        name: f"{ground.testbed.name} lacks {', '.join(sorted(FAULTS[name].needs - abilities))}"
         for name in names
         if not FAULTS[name].needs <= abilities
     }

@@ -15,12 +15,12 @@ from raftlog_chaos.history import Op
 from raftlog_chaos.runs.case import Case
 from raftlog_chaos.runs.meter import Beats
 from raftlog_chaos.runs.record import Record
-from raftlog_chaos.runs.rig import Ground
+from raftlog_chaos.runs.rig import Rig
 from raftlog_chaos.runs.runner import Runner
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.simulator.testbed import SimPlace
-from raftlog_chaos.workloads.log import OpenPort
+from raftlog_chaos.simulator.testbed import SimTestbed
+from raftlog_chaos.workloads.log_workload import OpenPort
 from raftlog_chaos.workloads.port import Definite, Indefinite
 from raftlog_chaos.workloads.simulated import SimPorts
 
@@ -68,7 +68,7 @@ class PortMeter:
         await port.close()
 
 
-class OpenSimPlace(SimPlace):
+class OpenSimTestbed(SimTestbed):
     """A simulated cluster that was opened for one run."""
 
     bootstrap = ""
@@ -81,7 +81,7 @@ class OpenSimPlace(SimPlace):
         """Nobody: a node that ends for no reason is among the cluster's failures, which no case excuses."""
         return {}
 
-    def scandals(self) -> Sequence[str]:
+    def violations(self) -> Sequence[str]:
         """None: hanging nodes and rot that is not noticed are among the cluster's failures here."""
         return ()
 
@@ -101,14 +101,14 @@ async def run_simulated(case: Case, loop: SimLoop) -> Told:
     cluster = SimCluster(loop, case.nodes, settings=case.settings)
     cluster.start()
     await cluster.until_ready()
-    place = OpenSimPlace(cluster, loop.stream("place"))
+    testbed = OpenSimTestbed(cluster, loop.stream("place"))
     ports = SimPorts(loop, cluster.bootstrap)
 
     def open_meter(topic: str, partitions: int) -> PortMeter:
         return PortMeter(ports, topic, partitions)
 
     history: list[Op] = []
-    ground = Ground(place, ports, open_meter, loop.time)
+    ground = Rig(testbed, ports, open_meter, loop.time)
     runner = Runner(case, ground, seed=loop.seed, keep=history.append)
     record = await runner.run()
     try:

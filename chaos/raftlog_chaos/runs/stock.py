@@ -10,7 +10,7 @@ from typing import Final
 from raftlog.testing.progress import signs_of_descendants
 from raftlog_chaos.runs.commit_meter import StockCommitMeter
 from raftlog_chaos.runs.meter import PATIENCE, Beats, UnavailabilityMeter
-from raftlog_chaos.runs.rig import Ground, OpenPlace
+from raftlog_chaos.runs.rig import OpenTestbed, Rig
 
 PACE_S: Final = 0.005
 """Between an acknowledgement and the meter's next record of that partition: it shares the machine with the cluster."""
@@ -68,20 +68,20 @@ class LoopedCommitMeter:
             await asyncio.to_thread(self._meter.stop)
 
 
-def stock_ground(place: OpenPlace) -> Ground:
+def stock_rig(testbed: OpenTestbed) -> Rig:
     """Return a place with stock clients. Raises ImportError without confluent-kafka."""
     from raftlog_chaos.workloads.stock import StockPorts
 
-    ports = StockPorts(place.bootstrap)
+    ports = StockPorts(testbed.bootstrap)
 
     def open_meter(topic: str, partitions: int) -> StockMeter:
-        return StockMeter(place.bootstrap, topic, partitions)
+        return StockMeter(testbed.bootstrap, topic, partitions)
 
     def open_commit_meter(topic: str) -> LoopedCommitMeter:
-        return LoopedCommitMeter(place.bootstrap, topic)
+        return LoopedCommitMeter(testbed.bootstrap, topic)
 
-    return Ground(
-        place,
+    return Rig(
+        testbed,
         ports,
         open_meter,
         time.time,

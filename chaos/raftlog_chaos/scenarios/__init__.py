@@ -1,8 +1,8 @@
 """Scenarios of the simulator, different with every seed: a cluster, its clients, its faults, and what must hold
 afterwards.
 
-A story is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
-a file here and a line in `STORIES`.
+A scenario is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
+a file here and a line in `SCENARIOS`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from raftlog_chaos.scenarios.wiped import wiped
 from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
 
-Story = Callable[[SimLoop, float], Awaitable[Any]]
+Scenario = Callable[[SimLoop, float], Awaitable[Any]]
 """The returned value has figures named as those of `Report`, as far as they mean something to it."""
 
-STORIES: Final[dict[str, Story]] = {
+SCENARIOS: Final[dict[str, Scenario]] = {
     "endurance": endure,
     "blackouts": blackouts,
     "jepsen": jepsen,
@@ -97,4 +97,4 @@ STORIES: Final[dict[str, Story]] = {
     "wiped": wiped,
     "zombie": zombie,
 }
-"""By the name that `raftlog sim --story` takes."""
+"""By the name that `raftlog sim --scenario` takes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 CHECKPOINTS_MS = ("5", "50", "700")
@@ -15,7 +15,7 @@ CHECKPOINTS_MS = ("5", "50", "700")
 async def blackouts(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Cut the power of all nodes while they serve, for some virtual seconds. Raises AssertionError."""
     every_ms = loop.stream("blackouts").choice(CHECKPOINTS_MS)
-    scene = Scene(loop, settings={"log.flush.offset.checkpoint.interval.ms": every_ms})
+    scene = Choreography(loop, settings={"log.flush.offset.checkpoint.interval.ms": every_ms})
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:

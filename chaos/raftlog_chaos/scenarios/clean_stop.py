@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def clean_stop(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Stop one gently, then crash all, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -31,7 +31,7 @@ async def clean_stop(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-async def _stop(scene: Scene, node_id: int) -> None:
-    place = scene.cluster.nodes[node_id]
+async def _stop(scene: Choreography, node_id: int) -> None:
+    testbed = scene.cluster.nodes[node_id]
     scene.cluster.leave(node_id)
-    await scene.cluster.until(lambda: not place.running, 30, "a gentle stop")
+    await scene.cluster.until(lambda: not testbed.running, 30, "a gentle stop")

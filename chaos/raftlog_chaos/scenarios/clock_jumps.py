@@ -11,12 +11,18 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.commits import employ_committer
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.committer import BACKOFF_S, Committer
-from raftlog_chaos.workloads.wire import AWAY, FIND_COORDINATOR, INIT_PRODUCER_ID, Client, shapes
+from raftlog_chaos.workloads.raw_client import (
+    AWAY,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    Client,
+    shapes,
+)
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -37,7 +43,7 @@ FOR_TRANSACTIONS: Final = 1
 
 async def clock_jumps(loop: SimLoop, seconds: float = 3.0) -> Report:
     """For some virtual seconds, let one clock after the other jump. Raises AssertionError."""
-    scene = Scene(loop, settings=SETTINGS)
+    scene = Choreography(loop, settings=SETTINGS)
     await scene.begin()
     idle, busy = employ_committer(scene, "idle"), employ_committer(scene, "busy")
     await scene.cluster.until(lambda: min(idle.acked, busy.acked) > 0, SERVED_S, "committed")
@@ -106,6 +112,6 @@ async def _begin_id(client: Client) -> None:
         await asyncio.sleep(BACKOFF_S)
 
 
-def _knows_the_id(scene: Scene) -> bool:
-    brokers = [place.node.broker for place in scene.cluster.running() if place.node is not None]
+def _knows_the_id(scene: Choreography) -> bool:
+    brokers = [testbed.node.broker for testbed in scene.cluster.running() if testbed.node is not None]
     return any(len(each.transactions) for each in brokers if each is not None)

@@ -8,18 +8,18 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.committer import Committer
-from raftlog_chaos.workloads.wire import Client
+from raftlog_chaos.workloads.raw_client import Client
 
 GROUPS = 3
 
 
 async def commits(loop: SimLoop, seconds: float = 3.0) -> Report:
     """For some virtual seconds, kill the coordinator whenever there is one. Raises AssertionError."""
-    scene = Scene(loop, settings={"offsets.topic.num.partitions": "1"})
+    scene = Choreography(loop, settings={"offsets.topic.num.partitions": "1"})
     await scene.begin()
     committers = [employ_committer(scene, f"g{number}") for number in range(GROUPS)]
     end = loop.time() + seconds
@@ -37,12 +37,12 @@ async def commits(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-async def _progress(scene: Scene, committers: list[Committer]) -> None:
+async def _progress(scene: Choreography, committers: list[Committer]) -> None:
     wanted = sum(each.acked for each in committers) + 5
     await scene.cluster.until(lambda: sum(each.acked for each in committers) >= wanted, SERVED_S, "committed")
 
 
-def employ_committer(scene: Scene, name: str) -> Committer:
+def employ_committer(scene: Choreography, name: str) -> Committer:
     """Start a group of one that commits for the scene's partition."""
     chance = scene.loop.stream(f"client/{name}")
     client = Client(name, scene.cluster.bootstrap)

@@ -10,12 +10,12 @@ import asyncio
 from dataclasses import replace
 
 from raftlog.replication.partition import Partition
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.keyed import KeyedWriter
 from raftlog_chaos.workloads.made_up import impossible_batch
-from raftlog_chaos.workloads.wire import Client, create_topic
+from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 TABLE = "table"
 HOSTILE = "hostile"
@@ -26,7 +26,7 @@ CLEANED_S = 60.0
 
 async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Overwrite and delete keys for some virtual seconds, with crashes; clean all; judge. Raises AssertionError."""
-    scene = Scene(loop, settings=SETTINGS)
+    scene = Choreography(loop, settings=SETTINGS)
     await scene.begin()
     configs = {
         **CONFIGS,
@@ -57,7 +57,7 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     return replace(report, faults={**report.faults, **seen})
 
 
-async def write_impossible(scene: Scene) -> None:
+async def write_impossible(scene: Choreography) -> None:
     """Fill a few segments with batches that no compaction can make anew."""
 
     def fill(replica: Partition) -> None:
@@ -75,7 +75,7 @@ async def write_impossible(scene: Scene) -> None:
     scene.cluster.nodes[replica.host.broker_id].host.call(fill, replica)
 
 
-def write_to_table(scene: Scene, writer: KeyedWriter) -> None:
+def write_to_table(scene: Choreography, writer: KeyedWriter) -> None:
     """Have the leader, if there is one, take a batch or a marker."""
     state = scene.cluster.state(TABLE, 0)
     replica = (
@@ -85,7 +85,7 @@ def write_to_table(scene: Scene, writer: KeyedWriter) -> None:
         scene.cluster.nodes[state.leader].host.call(writer.step, replica)
 
 
-def _crash_one(scene: Scene) -> None:
+def _crash_one(scene: Choreography) -> None:
     """A leader for a moment, or a follower for so long that the others go on and clean without it."""
     running = [each.node_id for each in scene.cluster.running()]
     if len(running) < len(scene.cluster.nodes):
@@ -95,7 +95,7 @@ def _crash_one(scene: Scene) -> None:
     scene.loop.call_later(scene.a_while(0.0, 0.3, 1.5), scene.cluster.start, chosen)
 
 
-async def clean_all(scene: Scene, writer: KeyedWriter) -> None:
+async def clean_all(scene: Choreography, writer: KeyedWriter) -> None:
     """Write on until every replica cleaned once more, up to what was committed when all were there."""
     due = max(
         replica.log_end_offset
@@ -111,7 +111,7 @@ async def clean_all(scene: Scene, writer: KeyedWriter) -> None:
     await scene.cluster.until(all_cleaned, CLEANED_S + SERVED_S, "every replica cleaned")
 
 
-def cleanings(scene: Scene) -> int:
+def cleanings(scene: Choreography) -> int:
     """How many cleanings the nodes' present lives have finished."""
-    brokers = [place.node.broker for place in scene.cluster.running() if place.node is not None]
+    brokers = [testbed.node.broker for testbed in scene.cluster.running() if testbed.node is not None]
     return sum(each.housekeeping.compaction.cleanings for each in brokers if each is not None)

@@ -12,15 +12,15 @@ from functools import partial
 from typing import NamedTuple
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.classic_worker import ClassicWorker
-from raftlog_chaos.workloads.consumer_book import SESSION_S, ConsumerBook
+from raftlog_chaos.workloads.consumer_group_model import SESSION_S, ConsumerGroupModel
 from raftlog_chaos.workloads.consumer_worker import ConsumerWorker
 from raftlog_chaos.workloads.cooperative_worker import CooperativeWorker
+from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.visitor import Visitor
-from raftlog_chaos.workloads.wire import Client
 
 REBALANCED_S = 5.0
 """Within this somebody is given a partition, virtual seconds."""
@@ -38,7 +38,7 @@ INSTANCES = (None, None, None, "one", "one", "two")
 """The members' static ids: two processes believe that they are the same one."""
 
 
-class Company(NamedTuple):
+class GroupMembers(NamedTuple):
     """The static ids, or none, of a group's members, by what they are."""
 
     consumers: Sequence[str | None] = ()
@@ -46,9 +46,9 @@ class Company(NamedTuple):
     visitors: Sequence[str | None] = ()
 
 
-CONSUMERS = Company(INSTANCES)
-HALF_CLASSIC = Company((None, "one"), (None, None))
-VISITED = Company(classic=(None, None, None), visitors=(None,))
+CONSUMERS = GroupMembers(INSTANCES)
+HALF_CLASSIC = GroupMembers((None, "one"), (None, None))
+VISITED = GroupMembers(classic=(None, None, None), visitors=(None,))
 
 
 async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
@@ -61,9 +61,9 @@ async def group_migration(loop: SimLoop, seconds: float = 6.0) -> Report:
     return await _churn(loop, seconds, loop.stream("company").choice((HALF_CLASSIC, VISITED)))
 
 
-async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
+async def _churn(loop: SimLoop, seconds: float, company: GroupMembers) -> Report:
     chance = loop.stream("consumer-churn")
-    scene = Scene(
+    scene = Choreography(
         loop,
         settings={
             "offsets.topic.num.partitions": "1",
@@ -77,7 +77,7 @@ async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
     )
     await scene.begin()
     scene.pace([2.0] * len(scene.producers))
-    book = ConsumerBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
+    book = ConsumerGroupModel("churn", scene.history, frozenset(filter(None, INSTANCES)))
     kind = chance.choice((ClassicWorker, CooperativeWorker))
     workers = [
         _employ(scene, book, f"{letter}{number}", each, kind=its)
@@ -105,7 +105,7 @@ async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
     return await scene.end()
 
 
-async def _calm_down(scene: Scene, book: ConsumerBook, workers: list[ConsumerWorker]) -> None:
+async def _calm_down(scene: Choreography, book: ConsumerGroupModel, workers: list[ConsumerWorker]) -> None:
     for each in workers:
         each.calm = True
     for _ in range(ROUNDS):
@@ -117,11 +117,11 @@ async def _calm_down(scene: Scene, book: ConsumerBook, workers: list[ConsumerWor
         each.stopping = True
 
 
-def _all_are_read(book: ConsumerBook, before: dict[int, int]) -> bool:
+def _all_are_read(book: ConsumerGroupModel, before: dict[int, int]) -> bool:
     return all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS))
 
 
-async def _moment(scene: Scene, book: ConsumerBook) -> None:
+async def _moment(scene: Choreography, book: ConsumerGroupModel) -> None:
     """Wait for a while, or until some member was just given something."""
     if scene.chance.random() < 0.5:
         await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
@@ -135,14 +135,14 @@ async def _moment(scene: Scene, book: ConsumerBook) -> None:
         pass
 
 
-async def _progress(scene: Scene, book: ConsumerBook, commits: int) -> None:
+async def _progress(scene: Choreography, book: ConsumerGroupModel, commits: int) -> None:
     wanted = book.commits + commits
     await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
 
 
 def _employ(
-    scene: Scene,
-    book: ConsumerBook,
+    scene: Choreography,
+    book: ConsumerGroupModel,
     name: str,
     instance: str | None,
     *,

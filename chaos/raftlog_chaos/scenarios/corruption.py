@@ -12,8 +12,8 @@ from raftlog.base.errors import CorruptMessage
 from raftlog.faults.harm import guarded_batches
 from raftlog.records.header import check_crc, iter_headers
 from raftlog.storage.log_directory import RECOVERY_POINTS
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.disk import SimDisk
 from raftlog_chaos.simulator.loop import SimLoop
 
@@ -22,7 +22,7 @@ SCRUBS_AT_MOST = 20
 
 async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Flip bits of one node at a time, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     scene.cluster.may_rot = True
     await scene.begin()
     end = loop.time() + seconds
@@ -47,11 +47,11 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-async def scrub(scene: Scene) -> None:
+async def scrub(scene: Choreography) -> None:
     """Have every rotten log read as a whole: what nobody has met yet must not meet the next rot elsewhere."""
     for _ in range(SCRUBS_AT_MOST):
         await scene.whole()
-        rotten = [each for each, place in scene.cluster.nodes.items() if _is_rotten(place.host.disk)]
+        rotten = [each for each, testbed in scene.cluster.nodes.items() if _is_rotten(testbed.host.disk)]
         damaged = [
             each for index in range(PARTITIONS) for each in scene.replicas(index).values() if each.log.damage
         ]
@@ -85,7 +85,7 @@ def _is_rotten(disk: SimDisk) -> bool:
     return False
 
 
-def _rot(scene: Scene, disk: SimDisk) -> None:
+def _rot(scene: Choreography, disk: SimDisk) -> None:
     """Flip a bit of a batch that others follow: of the very last nobody could tell that it was ever whole."""
     folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def disk_errors(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Fail one node's disk, then the power of all, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES = 5
@@ -18,7 +18,7 @@ NODES = 5
 
 async def double_failover(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Play it again and again, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop, nodes=NODES)
+    scene = Choreography(loop, nodes=NODES)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:

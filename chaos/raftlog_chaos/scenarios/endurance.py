@@ -1,4 +1,4 @@
-"""The story that every seed tells anew: a cluster serves clients through a storm, and afterwards nothing is missing.
+"""The scenario that every seed tells anew: a cluster serves clients through a storm, and afterwards nothing is missing.
 
 `endure(loop)` is the whole of it; `run(seed)` runs it in a world of its own. A failure is an AssertionError.
 """
@@ -13,16 +13,16 @@ from dataclasses import replace
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.replication.partition import Partition
 from raftlog_chaos.checkers.records import judge_records, judge_replicas, read_batches, values_of
-from raftlog_chaos.faults.weather import Weather
+from raftlog_chaos.faults.fault_swarm import FaultSwarm
 from raftlog_chaos.scenarios.extras import Extras
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.hosts import OFFLOAD_S
 from raftlog_chaos.simulator.loop import Run, SimLoop, simulate
 from raftlog_chaos.workloads.consumer import Consumer
-from raftlog_chaos.workloads.history import History
+from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import CarelessProducer, Producer
-from raftlog_chaos.workloads.wire import Client, create_topic
+from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 __all__ = ["PARTITIONS", "RECOVERY_S", "TOPIC", "Endurance", "Report", "endure", "run"]
 
@@ -51,9 +51,9 @@ class Endurance:
             },
             compaction=SnapshotPolicy(entries=self.chance.choice((20, 100, 5000))),
         )
-        self.history = History(self.cluster.failures, loop.chronicle)
+        self.history = Observations(self.cluster.failures, loop.chronicle)
         self._furnish_disks()
-        self.weather = Weather(loop, self.cluster)
+        self.weather = FaultSwarm(loop, self.cluster)
         self.producers: list[Producer] = []
         self.others: list[CarelessProducer | Consumer] = []
 
@@ -62,11 +62,11 @@ class Endurance:
         sync_s = self.chance.choice((0.0, 0.001, 0.004))
         offload_s = self.chance.choice((OFFLOAD_S, (0.001, 0.05)))
         cold = self.chance.choice((0.0, 0.2))
-        for place in self.cluster.nodes.values():
-            place.host.offload_s = offload_s
-            place.host.disk.cold_read_rate = cold
+        for testbed in self.cluster.nodes.values():
+            testbed.host.offload_s = offload_s
+            testbed.host.disk.cold_read_rate = cold
             if sync_s:
-                place.usual_sync = place.host.disk.on_sync = lambda: self.loop.spend(sync_s)
+                testbed.usual_sync = testbed.host.disk.on_sync = lambda: self.loop.spend(sync_s)
 
     async def begin(self) -> None:
         self.cluster.start()
@@ -180,23 +180,23 @@ async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
     Some seeds have five nodes, some the Jepsen workload beside the others, some topics that come and go, some moves.
     """
     chance = loop.stream("cast")
-    story = Endurance(loop, nodes=chance.choice((3, 3, 3, 3, 5)))
-    extras = Extras(loop, story.cluster, story.history)
-    await story.begin()
+    scenario = Endurance(loop, nodes=chance.choice((3, 3, 3, 3, 5)))
+    extras = Extras(loop, scenario.cluster, scenario.history)
+    await scenario.begin()
     if chance.random() < 0.5:
         extras.employ_log(chance)
     if chance.random() < 0.4:
         extras.employ_churn()
-    if len(story.cluster.nodes) > REPLICAS and chance.random() < 0.6:
+    if len(scenario.cluster.nodes) > REPLICAS and chance.random() < 0.6:
         extras.employ_mover(TOPIC, PARTITIONS)
     await asyncio.sleep(0.3)
-    await story.weather.storm(seconds)
+    await scenario.weather.storm(seconds)
     await extras.stop()
-    recovery_s = await story.finish()
+    recovery_s = await scenario.finish()
     await extras.finish(RECOVERY_S)
-    faults = story.judge() + extras.judge()
+    faults = scenario.judge() + extras.judge()
     assert not faults, "; ".join(faults[:10])
-    report = story.report(recovery_s)
+    report = scenario.report(recovery_s)
     return replace(report, acked=report.acked + extras.acked)
 
 

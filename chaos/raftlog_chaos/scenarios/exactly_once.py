@@ -11,13 +11,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.scenarios.zombie import hide
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.exactly_once import STEPS, Book, BookReader, ExactlyOnceWorker
+from raftlog_chaos.workloads.exactly_once import (
+    STEPS,
+    ExactlyOnceModel,
+    ExactlyOnceReader,
+    ExactlyOnceWorker,
+)
+from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
 from raftlog_chaos.workloads.successor import Successor
-from raftlog_chaos.workloads.wire import AWAY, Client, create_topic
 
 OUTCOMES = "outcomes"
 PARTITIONS = 3
@@ -42,7 +47,7 @@ class ExactlyOnce:
 
     def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
-        self.scene = Scene(
+        self.scene = Choreography(
             loop,
             settings={
                 "offsets.topic.num.partitions": "1",
@@ -52,9 +57,9 @@ class ExactlyOnce:
                 **settings,
             },
         )
-        self.book = Book(OUTCOMES, PARTITIONS, self.scene.history)
+        self.book = ExactlyOnceModel(OUTCOMES, PARTITIONS, self.scene.history)
         self.workers: list[ExactlyOnceWorker] = []
-        self.readers: list[BookReader] = []
+        self.readers: list[ExactlyOnceReader] = []
 
     async def tell(self, seconds: float) -> Report:
         """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
@@ -88,8 +93,8 @@ class ExactlyOnce:
         self.scene.loop.host(name).start(worker.run())
         return worker
 
-    def _reader(self, name: str, index: int) -> BookReader:
-        reader = BookReader(Client(name, self.scene.cluster.bootstrap), (OUTCOMES, index), self.book)
+    def _reader(self, name: str, index: int) -> ExactlyOnceReader:
+        reader = ExactlyOnceReader(Client(name, self.scene.cluster.bootstrap), (OUTCOMES, index), self.book)
         self.scene.loop.host(name).start(reader.run())
         return reader
 
@@ -120,8 +125,8 @@ class ExactlyOnce:
     def victims(self) -> list[int]:
         """Those who lead something that matters, or all."""
         cluster = self.scene.cluster
-        places = [*COORDINATORS, *((OUTCOMES, index) for index in range(PARTITIONS))]
-        chosen = self.chance.sample(places, self.chance.choice((1, 1, 2)))
+        testbeds = [*COORDINATORS, *((OUTCOMES, index) for index in range(PARTITIONS))]
+        chosen = self.chance.sample(testbeds, self.chance.choice((1, 1, 2)))
         states = [cluster.state(*each) for each in chosen]
         leaders = sorted({each.leader for each in states if each is not None and each.leader > 0})
         return leaders if leaders and self.chance.random() < 0.9 else list(cluster.nodes)
@@ -186,7 +191,7 @@ class ExactlyOnce:
         await self.scene.loop.host("auditor").start(look())
         return found[0]
 
-    async def _read_anew(self, before: BookReader) -> list[bytes]:
+    async def _read_anew(self, before: ExactlyOnceReader) -> list[bytes]:
         """Read a partition from its beginning to its end."""
         index = before.where[1]
         reader = self._reader(f"auditor{index}", index)

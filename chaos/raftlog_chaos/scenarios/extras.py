@@ -11,12 +11,12 @@ from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.churn import Churn
-from raftlog_chaos.workloads.history import History
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.mover import Mover
+from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.port import split_key
+from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simulated import SimPorts
-from raftlog_chaos.workloads.wire import Client
 
 STOPS_S = 10.0
 """Nobody waits longer for an answer, virtual seconds."""
@@ -25,7 +25,7 @@ STOPS_S = 10.0
 class Extras:
     """Employ any of them once the cluster serves; then `stop`, `finish` when all is calm, and `judge`."""
 
-    def __init__(self, loop: SimLoop, cluster: SimCluster, history: History) -> None:
+    def __init__(self, loop: SimLoop, cluster: SimCluster, history: Observations) -> None:
         self.loop = loop
         self.cluster = cluster
         self.history = history
@@ -116,9 +116,9 @@ class Extras:
         names = set(self.churn.names)
         return not any(
             each.topic in names
-            for place in self.cluster.running()
-            if place.node is not None and place.node.broker is not None
-            for each in place.node.broker.replicas.partitions
+            for testbed in self.cluster.running()
+            if testbed.node is not None and testbed.node.broker is not None
+            for each in testbed.node.broker.replicas.partitions
         )
 
     def judge(self) -> list[str]:

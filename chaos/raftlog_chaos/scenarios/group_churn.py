@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.group_book import GroupBook
+from raftlog_chaos.workloads.group_model import GroupModel
 from raftlog_chaos.workloads.group_worker import PATIENCE_S, GroupWorker
-from raftlog_chaos.workloads.wire import Client
+from raftlog_chaos.workloads.raw_client import Client
 
 REBALANCED_S = 5.0
 """Within this some rebalance is to be expected, virtual seconds."""
@@ -26,7 +26,7 @@ INSTANCES = (None, None, None, "one", "one", "two")
 async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
     chance = loop.stream("group-churn")
-    scene = Scene(
+    scene = Choreography(
         loop,
         settings={
             "offsets.topic.num.partitions": "1",
@@ -36,7 +36,7 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     )
     await scene.begin()
     scene.pace([2.0] * len(scene.producers))
-    book = GroupBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
+    book = GroupModel("churn", scene.history, frozenset(filter(None, INSTANCES)))
     workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(INSTANCES)]
     await _progress(scene, book, 1)
     end = loop.time() + seconds
@@ -65,7 +65,7 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     return await scene.end()
 
 
-async def _moment(scene: Scene, book: GroupBook) -> None:
+async def _moment(scene: Choreography, book: GroupModel) -> None:
     """Wait for a while, or until some member was just let into a generation and did not hear of its share yet."""
     if scene.chance.random() < 0.5:
         await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
@@ -79,12 +79,12 @@ async def _moment(scene: Scene, book: GroupBook) -> None:
         pass
 
 
-async def _progress(scene: Scene, book: GroupBook, commits: int) -> None:
+async def _progress(scene: Choreography, book: GroupModel, commits: int) -> None:
     wanted = book.commits + commits
     await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
 
 
-def _employ(scene: Scene, book: GroupBook, name: str, instance: str | None) -> GroupWorker:
+def _employ(scene: Choreography, book: GroupModel, name: str, instance: str | None) -> GroupWorker:
     client = Client(name, scene.cluster.bootstrap, timeout_s=PATIENCE_S)
     chance = scene.loop.stream(f"client/{name}")
     worker = GroupWorker(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)

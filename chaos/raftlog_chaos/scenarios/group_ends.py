@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.group_ender import LONG, MESSAGE_MAX_BYTES, GroupEnder
-from raftlog_chaos.workloads.wire import Client
+from raftlog_chaos.workloads.raw_client import Client
 
 ENDERS = 2
 
@@ -23,7 +23,7 @@ REPLACED_S = 2.0
 
 async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
     """For some virtual seconds, kill the coordinator now and then. Raises AssertionError."""
-    scene = Scene(
+    scene = Choreography(
         loop,
         settings={
             "offsets.topic.num.partitions": "1",
@@ -53,7 +53,7 @@ async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
     return await scene.end()
 
 
-async def _moment(scene: Scene, enders: list[GroupEnder]) -> None:
+async def _moment(scene: Choreography, enders: list[GroupEnder]) -> None:
     """Wait for a while, or until some topic is about to be replaced: with one replica nobody coordinates meanwhile."""
     if scene.chance.random() < 0.5:
         await asyncio.sleep(scene.a_while(0.01, 0.1, 0.5))
@@ -68,7 +68,7 @@ async def _moment(scene: Scene, enders: list[GroupEnder]) -> None:
         pass
 
 
-async def _progress(scene: Scene, enders: list[GroupEnder]) -> None:
+async def _progress(scene: Choreography, enders: list[GroupEnder]) -> None:
     wanted = [each.rounds + 1 for each in enders]
     await scene.cluster.until(
         lambda: all(each.rounds >= least for each, least in zip(enders, wanted, strict=True)),
@@ -77,7 +77,7 @@ async def _progress(scene: Scene, enders: list[GroupEnder]) -> None:
     )
 
 
-def _employ(scene: Scene, name: str) -> GroupEnder:
+def _employ(scene: Choreography, name: str) -> GroupEnder:
     client = Client(name, scene.cluster.bootstrap, timeout_s=8.0)
     chance = scene.loop.stream(f"client/{name}")
     ender = GroupEnder(client, LONG + name, history=scene.history, chance=chance)

@@ -16,10 +16,10 @@ from raftlog.base.types import TopicPartition
 from raftlog_chaos.scenarios.exactly_once import OUTCOMES, PARTITIONS, ExactlyOnce
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.exactly_once import BookReader, ExactlyOnceWorker
-from raftlog_chaos.workloads.history import TopicIndex
-from raftlog_chaos.workloads.straying_worker import StrayBook, StrayingWorker, StrayReader
-from raftlog_chaos.workloads.wire import AWAY, Client
+from raftlog_chaos.workloads.exactly_once import ExactlyOnceReader, ExactlyOnceWorker
+from raftlog_chaos.workloads.observations import TopicIndex
+from raftlog_chaos.workloads.raw_client import AWAY, Client
+from raftlog_chaos.workloads.straying_worker import StrayingWorker, StrayModel, StrayReader
 
 ROUND_S: Final = 1.5
 """An operator waits no longer for a node's answer: it may be dead."""
@@ -33,7 +33,7 @@ LOOKS_EVERY_S: Final = 0.05
 """About how long an operator waits until it looks again."""
 
 
-class Hanging(ExactlyOnce):
+class HangingTransactions(ExactlyOnce):
     """The stage with operators, and workers of whom each has an id to itself."""
 
     kind = StrayingWorker
@@ -42,7 +42,7 @@ class Hanging(ExactlyOnce):
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
-        self.book: StrayBook = StrayBook(OUTCOMES, PARTITIONS, self.scene.history)
+        self.book: StrayModel = StrayModel(OUTCOMES, PARTITIONS, self.scene.history)
 
     async def begin(self) -> None:
         await super().begin()
@@ -57,7 +57,7 @@ class Hanging(ExactlyOnce):
         worker.bumping &= transactional_id == self.ids[0]  # the others are classic: only those stray
         return worker
 
-    def _reader(self, name: str, index: int) -> BookReader:
+    def _reader(self, name: str, index: int) -> ExactlyOnceReader:
         reader = StrayReader(Client(name, self.scene.cluster.bootstrap), (OUTCOMES, index), self.book)
         self.scene.loop.host(name).start(reader.run())
         return reader
@@ -90,9 +90,9 @@ class Hanging(ExactlyOnce):
         try:
             for each in await survey.hanging(OUTCOMES, unused_ms=0):
                 await _linger(chance)
-                place = TopicPartition(each.topic, each.partition)
-                await survey.end_hanging(place, each.start_offset)
-                self.book.abort(place, each.start_offset)
+                testbed = TopicPartition(each.topic, each.partition)
+                await survey.end_hanging(testbed, each.start_offset)
+                self.book.abort(testbed, each.start_offset)
         except (KafkaError, *AWAY):
             pass  # there is trouble, or it has ended: the next round shows
 
@@ -117,7 +117,7 @@ async def _linger(chance: random.Random) -> None:
 
 async def hanging_transactions(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Writes come after their transactions, and an operator ends what that begins. Raises AssertionError."""
-    story = Hanging(loop)
-    report = await story.tell(seconds)
-    assert story.book.strays, "nothing ever hung"
+    scenario = HangingTransactions(loop)
+    report = await scenario.tell(seconds)
+    assert scenario.book.strays, "nothing ever hung"
     return report

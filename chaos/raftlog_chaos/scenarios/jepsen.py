@@ -10,12 +10,12 @@ import asyncio
 import random
 
 from raftlog_chaos.checkers import judge
-from raftlog_chaos.faults.weather import Weather
+from raftlog_chaos.faults.fault_swarm import FaultSwarm
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.port import split_key
 from raftlog_chaos.workloads.simulated import SimPorts
 
@@ -30,7 +30,7 @@ class Jepsen:
         self.loop = loop
         self.chance = random.Random(loop.stream("jepsen").random())
         self.cluster = SimCluster(loop, settings=self._settings())
-        self.weather = Weather(loop, self.cluster)
+        self.weather = FaultSwarm(loop, self.cluster)
         self.ops: list[Op] = []
         self.missing: dict[str, int] = {}
         """Acknowledged offsets by key that the final phase did not reach."""
@@ -90,13 +90,13 @@ class Jepsen:
 
 async def jepsen(loop: SimLoop, seconds: float = 15.0) -> Report:
     """Serve Jepsen's clients in a storm of some virtual seconds, read everything, judge. Raises AssertionError."""
-    story = Jepsen(loop)
-    story.cluster.start()
-    await story.cluster.until_ready()
-    story.load.start()
+    scenario = Jepsen(loop)
+    scenario.cluster.start()
+    await scenario.cluster.until_ready()
+    scenario.load.start()
     await asyncio.sleep(0.3)
-    await story.weather.storm(seconds)
-    recovery_s = await story.finish()
-    faults = story.judge()
+    await scenario.weather.storm(seconds)
+    recovery_s = await scenario.finish()
+    faults = scenario.judge()
     assert not faults, "; ".join(faults[:10])
-    return story.report(recovery_s)
+    return scenario.report(recovery_s)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def kip_101(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Play one of the scenarios after the other for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -24,7 +24,7 @@ async def kip_101(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-async def _restart_then_die(scene: Scene) -> None:
+async def _restart_then_die(scene: Choreography) -> None:
     leader = await scene.leader()
     follower = scene.followers(leader)[0]
     scene.cluster.restart(follower, power_loss=scene.power())
@@ -39,7 +39,7 @@ async def _restart_then_die(scene: Scene) -> None:
     scene.cluster.start()
 
 
-async def _all_at_once(scene: Scene) -> None:
+async def _all_at_once(scene: Choreography) -> None:
     everyone = list(scene.cluster.nodes)
     scene.chance.shuffle(everyone)
     scene.cluster.crash(*everyone)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES = 5
@@ -18,7 +18,7 @@ NODES = 5
 
 async def last_replica(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Leave one replica alone, take it away too, bring the others back first. Raises AssertionError."""
-    scene = Scene(loop, nodes=NODES)
+    scene = Choreography(loop, nodes=NODES)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -38,7 +38,7 @@ async def last_replica(loop: SimLoop, seconds: float = 4.0) -> Report:
     return await scene.end()
 
 
-async def _nothing_is_acknowledged(scene: Scene, leader: int, seconds: float) -> None:
+async def _nothing_is_acknowledged(scene: Choreography, leader: int, seconds: float) -> None:
     """For so long, while the ISR is known to be too small; what was appended before may have been in time."""
     await asyncio.sleep(0.1)
     replica = scene.cluster.replica(leader, TOPIC, scene.partition)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 REST_S = 4.0
@@ -19,7 +19,7 @@ IN_SYNC_S = 6.0
 
 async def late_bytes(loop: SimLoop, seconds: float = 12.0) -> Report:
     """For some virtual seconds, again and again. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     paces = [each.pause_s for each in scene.producers]
     end = loop.time() + seconds
@@ -36,9 +36,9 @@ async def late_bytes(loop: SimLoop, seconds: float = 12.0) -> Report:
     return await scene.end()
 
 
-async def _give_up(scene: Scene, follower: int, leader: int) -> None:
+async def _give_up(scene: Choreography, follower: int, leader: int) -> None:
     """Hold back what the follower asks, or what it is told too, until it tries on another connection."""
-    hosts = {each: place.host for each, place in scene.cluster.nodes.items()}
+    hosts = {each: testbed.host for each, testbed in scene.cluster.nodes.items()}
     scene.loop.clog(hosts[follower], hosts[leader])
     if scene.chance.random() < 0.3:
         scene.loop.clog(hosts[leader], hosts[follower])

@@ -9,15 +9,15 @@ Only a reader notices what it lacks below its recovery point, so all of it is re
 
 from __future__ import annotations
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.corruption import scrub
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def lying_disk(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Let one disk at a time lie and lose its power, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     scene.cluster.may_rot = (
         True  # a replica that lacks what it had checkpointed rightly takes itself for damaged
     )

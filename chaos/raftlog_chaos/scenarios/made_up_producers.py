@@ -16,8 +16,8 @@ from typing import Final
 from raftlog.base.errors import KafkaError
 from raftlog.replication.partition import Partition
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.made_up import MadeUpProducers
 
@@ -29,7 +29,7 @@ AT_ONCE: Final = 12
 async def made_up_producers(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Flood, hold the leader's answers back, then break its connections or it. Raises AssertionError."""
     with few_remembered():
-        scene = Scene(loop, settings={"log.flush.offset.checkpoint.interval.ms": "50"})
+        scene = Choreography(loop, settings={"log.flush.offset.checkpoint.interval.ms": "50"})
         await scene.begin()
         clients = [loop.host(each.client.name) for each in scene.producers]
         hostile = MadeUpProducers(scene.history)
@@ -66,7 +66,7 @@ def few_remembered() -> Iterator[None]:
         ProducerState.default_max_idle_producers = before
 
 
-async def _all_acknowledged(scene: Scene) -> None:
+async def _all_acknowledged(scene: Choreography) -> None:
     """Wait until each producer has something acknowledged that it sent after the last flood, or after the start."""
 
     def counts() -> Counter[str]:
@@ -83,7 +83,7 @@ async def _all_acknowledged(scene: Scene) -> None:
         )
 
 
-def _flood(scene: Scene, hostile: MadeUpProducers, index: int) -> None:
+def _flood(scene: Choreography, hostile: MadeUpProducers, index: int) -> None:
     state = scene.cluster.state(TOPIC, index)
     replica = (
         scene.cluster.replica(state.leader, TOPIC, index) if state is not None and state.leader >= 0 else None

@@ -10,10 +10,10 @@ import asyncio
 from dataclasses import replace
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.commits import employ_committer
 from raftlog_chaos.scenarios.compaction import cleanings
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.committer import Committer
 
@@ -32,7 +32,7 @@ SETTINGS = {
 
 async def offsets_cleaned(loop: SimLoop, seconds: float = 4.0) -> Report:
     """For some virtual seconds, kill the coordinator, or all. Raises AssertionError."""
-    scene = Scene(loop, settings=SETTINGS)
+    scene = Choreography(loop, settings=SETTINGS)
     await scene.begin()
     scene.pace([1.0] * len(scene.producers))
     committers = [employ_committer(scene, f"g{number}") for number in range(GROUPS)]
@@ -55,12 +55,12 @@ async def offsets_cleaned(loop: SimLoop, seconds: float = 4.0) -> Report:
     return replace(report, faults={**report.faults, "coordinator killed": died, "cleaning": cleanings(scene)})
 
 
-def _largest(scene: Scene) -> int:
+def _largest(scene: Choreography) -> int:
     replicas = [scene.cluster.replica(each, CONSUMER_OFFSETS_TOPIC, 0) for each in scene.cluster.nodes]
     sizes = [each.log.size_bytes for each in replicas if each is not None and each.log.cleaned_until > 0]
     return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MOST_BYTES
 
 
-async def _progress(scene: Scene, committers: list[Committer], commits: int) -> None:
+async def _progress(scene: Choreography, committers: list[Committer], commits: int) -> None:
     wanted = sum(each.acked for each in committers) + commits
     await scene.cluster.until(lambda: sum(each.acked for each in committers) >= wanted, SERVED_S, "committed")

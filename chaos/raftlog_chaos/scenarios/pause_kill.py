@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def pause_kill(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Hide one, kill another, swap, and heal, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -32,9 +32,9 @@ async def pause_kill(loop: SimLoop, seconds: float = 4.0) -> Report:
     return await scene.end()
 
 
-async def _hide(scene: Scene, stale: int, leader: int, other: int) -> None:
+async def _hide(scene: Choreography, stale: int, leader: int, other: int) -> None:
     """Pause it, or cut it off from its leader or from both, in silence or not."""
-    hosts = {each: place.host for each, place in scene.cluster.nodes.items()}
+    hosts = {each: testbed.host for each, testbed in scene.cluster.nodes.items()}
     how = scene.chance.choice(("pause", "leader", "deaf", "mute", "all"))
     if how == "pause":
         scene.cluster.pause(stale)
@@ -49,7 +49,7 @@ async def _hide(scene: Scene, stale: int, leader: int, other: int) -> None:
         scene.loop.cut(hosts[stale], hosts[other])
 
 
-async def _swap(scene: Scene, stale: int, fresh: list[int]) -> None:
+async def _swap(scene: Choreography, stale: int, fresh: list[int]) -> None:
     """The stale one comes out; one of the fresh comes back with it, the other one later."""
     scene.cluster.resume(stale)
     scene.loop.heal()

@@ -1,4 +1,4 @@
-"""The story of a bare quorum in a storm: nothing that was committed is lost or undone, and afterwards all are equal.
+"""The scenario of a bare quorum in a storm: nothing that was committed is lost or undone, and afterwards all are equal.
 
 Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed: what takes hours
 in production happens within seconds.
@@ -13,8 +13,8 @@ from itertools import cycle
 
 from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog_chaos.scenarios.quorum_storm import Storm
-from raftlog_chaos.scenarios.quorum_world import OBSERVER, World
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster
+from raftlog_chaos.scenarios.quorum_storm import QuorumFaultSwarm
 from raftlog_chaos.simulator.hosts import OFFLOAD_S
 from raftlog_chaos.simulator.loop import SimLoop
 
@@ -30,7 +30,7 @@ class Report:
     faults: dict[str, int]
 
 
-class Shape:
+class QuorumShape:
     """The draws of a seed before it begins: how big, how fast, and how much a batch weighs."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -48,9 +48,9 @@ class Shape:
         self.offloads_s = chance.choices(disks_s, k=1 if alike else self.voters)
         """How long a voter's disk takes: all of them the same, or each its own time."""
 
-    def world(self, loop: SimLoop) -> World:
+    def world(self, loop: SimLoop) -> QuorumCluster:
         """Return a world of this shape, not yet started."""
-        world = World(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
+        world = QuorumCluster(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
         for host, offload_s in zip(world.hosts.values(), cycle(self.offloads_s), strict=False):
             host.offload_s = offload_s
         return world
@@ -58,9 +58,9 @@ class Shape:
 
 async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal. Raises AssertionError."""
-    shape = Shape(loop)
+    shape = QuorumShape(loop)
     world = shape.world(loop)
-    storm = Storm(loop, world)
+    storm = QuorumFaultSwarm(loop, world)
     world.boot()
     world.boot_observer()
     await world.leader()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from raftlog.metadata.image import MetadataImage
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
-from raftlog_chaos.workloads.wire import (
+from raftlog_chaos.workloads.raw_client import (
     AWAY,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -75,8 +75,8 @@ class Admin:
         self._cluster = cluster
         self._chance = chance
         self._clients = {
-            node_id: Client(name, [(place.host.name, PORT)], timeout_s=chance.choice((0.3, 1.5)))
-            for node_id, place in cluster.nodes.items()
+            node_id: Client(name, [(testbed.host.name, PORT)], timeout_s=chance.choice((0.3, 1.5)))
+            for node_id, testbed in cluster.nodes.items()
         }
         self._mine: list[str] = []
         """Topics that are certainly there."""

@@ -1,4 +1,4 @@
-"""The story of a bare quorum that has a healthy majority all along: its leader stays, whoever else comes and goes.
+"""The scenario of a bare quorum that has a healthy majority all along: its leader stays, whoever else comes and goes.
 
 And the other way round: a leader that lost its majority knows it soon, and has a successor soon.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from raftlog_chaos.scenarios.quorum import Report
-from raftlog_chaos.scenarios.quorum_choreography import Stage
+from raftlog_chaos.scenarios.quorum_choreography import QuorumChoreography
 from raftlog_chaos.simulator.loop import SimLoop
 
 LOOK_S: Final = 0.01
@@ -21,7 +21,7 @@ COMMITS_WITHIN_S: Final = 1.0
 """With a leader and a majority in touch, a batch takes no longer than this."""
 
 
-async def _disturb(stage: Stage) -> None:
+async def _disturb(stage: QuorumChoreography) -> None:
     """A minority of followers is lost in some way, and comes back: the leader stays, and goes on committing."""
     world, chance = stage.world, stage.chance
     await world.until(world.all_answered)  # who was cut off a moment ago may be heard late
@@ -37,7 +37,7 @@ async def _disturb(stage: Stage) -> None:
     await _keeps(stage, leader, term, seconds=1.5, busy=True)
 
 
-def _lose(stage: Stage, node: int, leader: int) -> None:
+def _lose(stage: QuorumChoreography, node: int, leader: int) -> None:
     world, chance = stage.world, stage.chance
     others = stage.others(node)
     ways: list[Callable[[], object]] = [
@@ -52,7 +52,7 @@ def _lose(stage: Stage, node: int, leader: int) -> None:
     chance.choice(ways)()
 
 
-async def _keeps(stage: Stage, leader: int, term: int, *, seconds: float, busy: bool) -> None:
+async def _keeps(stage: QuorumChoreography, leader: int, term: int, *, seconds: float, busy: bool) -> None:
     """Demand that the leader leads its term all the time, and, if `busy`, commits what it is given."""
     world, loop = stage.world, stage.loop
     end = loop.time() + seconds
@@ -74,7 +74,7 @@ async def _keeps(stage: Stage, leader: int, term: int, *, seconds: float, busy: 
         await asyncio.sleep(LOOK_S)
 
 
-async def _isolate_the_leader(stage: Stage) -> None:
+async def _isolate_the_leader(stage: QuorumChoreography) -> None:
     """The leader loses touch with all others, or they with it: it steps down in time, and is succeeded in time."""
     world, chance, loop = stage.world, stage.chance, stage.loop
     leader = await world.leader()
@@ -93,10 +93,10 @@ async def _isolate_the_leader(stage: Stage) -> None:
     assert await stage.leader_among(others, limit + LOOK_S), f"nobody leads {SUCCEEDED_WITHIN_S} s later"
 
 
-async def _disturb_or_isolate(stage: Stage) -> None:
+async def _disturb_or_isolate(stage: QuorumChoreography) -> None:
     await (_disturb if stage.chance.random() < 0.7 else _isolate_the_leader)(stage)
 
 
 async def quorum_calm(loop: SimLoop, seconds: float = 15.0) -> Report:
     """A healthy majority keeps its leader, and no minority has one. Raises AssertionError."""
-    return await Stage(loop).play(_disturb_or_isolate, seconds)
+    return await QuorumChoreography(loop).play(_disturb_or_isolate, seconds)

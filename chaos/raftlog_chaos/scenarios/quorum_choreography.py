@@ -12,22 +12,22 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from raftlog_chaos.scenarios.quorum import Report, Shape
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios.quorum import QuorumShape, Report
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator.loop import SimLoop
 
-Plan = Callable[["Stage"], Coroutine[Any, Any, None]]
+Plan = Callable[["QuorumChoreography"], Coroutine[Any, Any, None]]
 
 
-class Stage:
+class QuorumChoreography:
     """A quorum, and the moves that plans are made of."""
 
     def __init__(self, loop: SimLoop, voters: int | None = None) -> None:
         self.loop = loop
         self.chance = random.Random(loop.stream("plan").random())
-        self.shape = Shape(loop)
+        self.shape = QuorumShape(loop)
         self.shape.voters = voters or self.shape.voters
-        self.world: World = self.shape.world(loop)
+        self.world: QuorumCluster = self.shape.world(loop)
         self._number = 0
 
     async def play(self, plan: Plan, seconds: float) -> Report:
@@ -115,7 +115,7 @@ class Stage:
                 self.world.boot(node)
 
 
-async def _hide_a_minority(stage: Stage) -> None:
+async def _hide_a_minority(stage: QuorumChoreography) -> None:
     """Hide a minority, lose the power of one who is up to date, and let the hidden ones and that one go on alone."""
     world, chance = stage.world, stage.chance
     leader = await world.leader()
@@ -152,7 +152,7 @@ async def _hide_a_minority(stage: Stage) -> None:
         await stage.watch(0.3)
 
 
-async def _let_rivals_take_turns(stage: Stage) -> None:
+async def _let_rivals_take_turns(stage: QuorumChoreography) -> None:
     """Two leaders whose tails differ take turns, and neither lives long: figure 8 of the Raft paper."""
     world, chance = stage.world, stage.chance
     first = await world.leader()
@@ -184,7 +184,7 @@ async def _let_rivals_take_turns(stage: Stage) -> None:
     await stage.watch(chance.choice((0.5, 1.0)))
 
 
-async def _silence_amid_its_tail(stage: Stage, leader: int, others: list[int]) -> None:
+async def _silence_amid_its_tail(stage: QuorumChoreography, leader: int, others: list[int]) -> None:
     """Hold back what a leader says once a part of its old tail has arrived; the answers reach it."""
 
     def ends() -> list[int]:
@@ -196,7 +196,7 @@ async def _silence_amid_its_tail(stage: Stage, leader: int, others: list[int]) -
     await stage.watch(stage.chance.choice((0.02, 0.1, 0.2)))
 
 
-async def _answer_late(stage: Stage) -> None:
+async def _answer_late(stage: QuorumChoreography) -> None:
     """The answers of a voter that was cut off come when its leader has lost the lead and won it again."""
     world, chance = stage.world, stage.chance
     first = await world.leader()
@@ -228,14 +228,14 @@ async def _answer_late(stage: Stage) -> None:
 
 async def quorum_hidden_minority(loop: SimLoop, seconds: float = 8.0) -> Report:
     """An acknowledged entry survives the power failure of one voter that is up to date. Raises AssertionError."""
-    return await Stage(loop).play(_hide_a_minority, seconds)
+    return await QuorumChoreography(loop).play(_hide_a_minority, seconds)
 
 
 async def quorum_rivals(loop: SimLoop, seconds: float = 12.0) -> Report:
     """Nothing is taken for committed that a rival may still replace. Raises AssertionError."""
-    return await Stage(loop).play(_let_rivals_take_turns, seconds)
+    return await QuorumChoreography(loop).play(_let_rivals_take_turns, seconds)
 
 
 async def quorum_late_answers(loop: SimLoop, seconds: float = 12.0) -> Report:
     """An acknowledgement of an earlier term commits nothing in this one. Raises AssertionError."""
-    return await Stage(loop, voters=5).play(_answer_late, seconds)
+    return await QuorumChoreography(loop, voters=5).play(_answer_late, seconds)

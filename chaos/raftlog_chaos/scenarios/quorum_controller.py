@@ -1,4 +1,5 @@
-"""The story of the controller: whatever happens to the nodes, each acknowledged change of the metadata is there, once.
+"""The scenario of the controller: whatever happens to the nodes, each acknowledged change of the metadata is there,
+once.
 
 Whole nodes, admin clients only, so that a seed costs little and most of what happens is the controller's.
 """
@@ -116,15 +117,15 @@ class Controllers:
         one = self._one()
         host = self.cluster.nodes[one].host
         how = self.chance.choice(("cut", "deaf", "mute"))
-        for other, place in self.cluster.nodes.items():
+        for other, testbed in self.cluster.nodes.items():
             if other == one:
                 continue
             if how == "cut":
-                self.loop.cut(host, place.host)
+                self.loop.cut(host, testbed.host)
             elif how == "deaf":
-                self.loop.clog(place.host, host)
+                self.loop.clog(testbed.host, host)
             else:
-                self.loop.clog(host, place.host)
+                self.loop.clog(host, testbed.host)
         if self.chance.random() < 0.7:
             self._later(self.loop.heal, host)
 
@@ -141,22 +142,22 @@ class Controllers:
     def hand_over(self) -> None:
         """The controller gives the lead to another voter."""
         leader = self.cluster.leader_id()
-        place = None if leader is None else self.cluster.nodes[leader]
-        if place is not None and place.node is not None and place.node.control.quorum is not None:
-            place.host.start(place.node.control.quorum.transfer_leadership())
+        testbed = None if leader is None else self.cluster.nodes[leader]
+        if testbed is not None and testbed.node is not None and testbed.node.control.quorum is not None:
+            testbed.host.start(testbed.node.control.quorum.transfer_leadership())
 
     async def depart(self) -> None:
         """A node takes long to end: it votes meanwhile, but leads no more, and is not elected whoever else is lost."""
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         one, leader = self._one(), None
-        place = self.cluster.nodes[one]
-        node = place.node
+        testbed = self.cluster.nodes[one]
+        node = testbed.node
         assert node is not None
         self.cluster.trouble_disk(one, DiskTrouble(slow_s=self.chance.choice(SLOW_SYNCS_S)))
         self.cluster.leave(one)
         ending_for_s = 0.0
-        while place.node is node and ending_for_s < WATCHED_S:
+        while testbed.node is node and ending_for_s < WATCHED_S:
             pause_s = self.chance.choice(PAUSES_S[1:])
             await asyncio.sleep(pause_s)
             ending_for_s += pause_s if node.ending else 0.0
@@ -167,7 +168,7 @@ class Controllers:
                 self.cluster.start(leader)
             self.cluster.check()
         self.cluster.trouble_disk(one, DiskTrouble())
-        if place.node is node:
+        if testbed.node is node:
             assert leader != one, f"node {one} has been ending for {ending_for_s:.1f} s, and leads"
             self.cluster.crash(one)
 
@@ -240,16 +241,16 @@ class Controllers:
 
 async def controller(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Change the metadata through a storm; then heal, and compare with what was promised. Raises AssertionError."""
-    story = Controllers(loop)
-    await story.begin()
-    await story.storm(seconds)
-    await story.finish()
-    image = story.cluster.newest_image()
+    scenario = Controllers(loop)
+    await scenario.begin()
+    await scenario.storm(seconds)
+    await scenario.finish()
+    image = scenario.cluster.newest_image()
     assert image is not None
     return Report(
-        voters=len(story.cluster.nodes),
+        voters=len(scenario.cluster.nodes),
         committed=image.offset,
-        acked=story.promises.answers,
+        acked=scenario.promises.answers,
         elections=image.controller_epoch,
-        faults=dict(story.counts),
+        faults=dict(scenario.counts),
     )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
 
@@ -28,10 +28,10 @@ WAVERS_S: Final = (0.0, 0.0, 0.002, 0.005, 0.01, 0.03)
 """How long a voter lives on that dies over its vote, and how long it is gone."""
 
 
-class Storm:
+class QuorumFaultSwarm:
     """Strikes a world until told to stop. `counts` says how often what happened."""
 
-    def __init__(self, loop: SimLoop, world: World) -> None:
+    def __init__(self, loop: SimLoop, world: QuorumCluster) -> None:
         self.loop = loop
         self.world = world
         self.chance = random.Random(loop.stream("storm").random())

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from raftlog.metadata.controller_api import BrokerDrain, DrainBroker
-from raftlog_chaos.faults.weather import BACK_AFTER_S, FAULTS, Weather
+from raftlog_chaos.faults.fault_swarm import BACK_AFTER_S, FAULTS, FaultSwarm
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.consumer import Consumer
 from raftlog_chaos.workloads.mover import Mover
 from raftlog_chaos.workloads.producer import Producer
-from raftlog_chaos.workloads.wire import Client
+from raftlog_chaos.workloads.raw_client import Client
 
 NODES = 5
 PACE_S = 0.1
@@ -27,14 +27,14 @@ TOO_MUCH = ("wipe-follower", "relay", "swizzle")
 """A partition may have one replica only here, whose disk none may take; and the calm must begin when the storm ends."""
 
 
-class Moves(Scene):
+class Moves(Choreography):
     """The stage, and whoever moves the partitions."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, nodes=NODES)
         faults = [name for name in FAULTS if name not in TOO_MUCH]
         names = self.chance.sample(faults, self.chance.randint(2, len(faults)))
-        self.weather = Weather(loop, self.cluster, names)
+        self.weather = FaultSwarm(loop, self.cluster, names)
         self.host = loop.host("mover")
         self.mover = Mover(
             Client("mover", self.cluster.bootstrap),
@@ -125,14 +125,14 @@ class Moves(Scene):
 
     async def submit(self, request: Any) -> Any:
         """Ask the controller through any node, as its HTTP interface does."""
-        place = self.cluster.nodes[self.chance.choice(tuple(self.cluster.nodes))]
-        assert place.node is not None
-        return await place.host.start(place.node.control.submit(request))
+        testbed = self.cluster.nodes[self.chance.choice(tuple(self.cluster.nodes))]
+        assert testbed.node is not None
+        return await testbed.host.start(testbed.node.control.submit(request))
 
     def check_folders(self) -> None:
         """Nobody holds a live log of what it is no replica of."""
-        for node_id, place in self.cluster.nodes.items():
-            disk = place.host.disk
+        for node_id, testbed in self.cluster.nodes.items():
+            disk = testbed.host.disk
             with disk.undisturbed():
                 folders = set(disk.listdir("/data"))
             for index in range(PARTITIONS):

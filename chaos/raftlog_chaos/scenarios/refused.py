@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from raftlog.faults.harm import guarded_batches
 from raftlog.records.header import STAMP_BYTES
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.consumer import Consumer
 
@@ -18,7 +18,7 @@ EPOCH = range(12, STAMP_BYTES)
 
 async def refused(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Flip bits in what a follower that is away has yet to fetch, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     scene.cluster.may_rot = True
     await scene.begin()
     end = loop.time() + seconds
@@ -44,12 +44,12 @@ async def refused(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-def _consumers(scene: Scene) -> list[Consumer]:
+def _consumers(scene: Choreography) -> list[Consumer]:
     where = (TOPIC, scene.partition)
     return [each for each in scene.others if isinstance(each, Consumer) and each.where == where]
 
 
-def _rot(scene: Scene, behind: int) -> None:
+def _rot(scene: Choreography, behind: int) -> None:
     """Flip a bit of a batch that everybody else has, and that no client will read before all is well."""
     leader = scene.state().leader
     replica = scene.cluster.replica(leader, TOPIC, scene.partition)

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from raftlog.faults.harm import guarded_batches
 from raftlog.replication.partition import Partition
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.compaction import SETTINGS, TABLE, clean_all, cleanings, write_to_table
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.keyed import KeyedWriter
-from raftlog_chaos.workloads.wire import Client, create_topic
+from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 BASE_OFFSET_BYTES = 8
 CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "segment.bytes": "3000"}
@@ -23,7 +23,7 @@ CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "seg
 
 async def refused_holes(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Flip bits of base offsets that a follower has yet to fetch, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop, settings=SETTINGS)
+    scene = Choreography(loop, settings=SETTINGS)
     scene.cluster.may_rot = True
     await scene.begin()
     await loop.host("admin").start(
@@ -56,26 +56,26 @@ async def refused_holes(loop: SimLoop, seconds: float = 3.0) -> Report:
     return replace(report, faults={**report.faults, "offset flipped": flipped, "cleaning": cleanings(scene)})
 
 
-def _replica(scene: Scene, node_id: int) -> Partition | None:
+def _replica(scene: Choreography, node_id: int) -> Partition | None:
     return scene.cluster.replica(node_id, TABLE, 0)
 
 
-def _end_of(scene: Scene, node_id: int) -> int:
+def _end_of(scene: Choreography, node_id: int) -> int:
     replica = _replica(scene, node_id)
     return 0 if replica is None else replica.log_end_offset
 
 
-def _committed_on(scene: Scene, node_id: int) -> int:
+def _committed_on(scene: Choreography, node_id: int) -> int:
     replica = _replica(scene, node_id)
     return 0 if replica is None else replica.high_watermark
 
 
-def _is_whole(scene: Scene) -> bool:
+def _is_whole(scene: Choreography) -> bool:
     state = scene.cluster.state(TABLE, 0)
     return state is not None and state.leader >= 0 and sorted(state.isr) == sorted(state.replicas)
 
 
-def _rot(scene: Scene, offsets: range) -> bool:
+def _rot(scene: Choreography, offsets: range) -> bool:
     """Flip a bit of a base offset that the others have; False if there is none in the leader's newest segment."""
     state = scene.cluster.state(TABLE, 0)
     replica = None if state is None else _replica(scene, state.leader)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def relay(loop: SimLoop, seconds: float = 3.0) -> Report:
     """For some virtual seconds, kill the leader of one partition whenever there is one. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     await scene.served(5)
     end = loop.time() + seconds

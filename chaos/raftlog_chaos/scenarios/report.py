@@ -21,7 +21,7 @@ class Report:
 
 
 def report_of(told: object) -> Report:
-    """Return what a story told as a Report; figures that it has not are 0."""
+    """Return what a scenario told as a Report; figures that it has not are 0."""
     if isinstance(told, Report):
         return told
     return Report(

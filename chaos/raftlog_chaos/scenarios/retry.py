@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def retry(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Now and then, hold the leader's answers back, then break its connections. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     clients = [loop.host(each.client.name) for each in scene.producers]
     end = loop.time() + seconds

@@ -1,4 +1,4 @@
-"""The story of machines that are only slow: each node runs for a tenth of the time, in a rhythm of its own.
+"""The scenario of machines that are only slow: each node runs for a tenth of the time, in a rhythm of its own.
 
 Nothing is lost and nobody is dead, so nobody is taken for dead: of a quiet cluster the controller stays, no broker is
 fenced, and no leader epoch moves. The lead may move away from nodes that are slower than others first.
@@ -16,8 +16,8 @@ from raftlog.metadata.image import MetadataImage
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simple import SimpleClient
-from raftlog_chaos.workloads.wire import Client
 
 TOPICS: Final = 3
 RHYTHMS_S: Final = ((0.02, 0.18), (0.05, 0.45), (0.1, 0.9))
@@ -148,33 +148,33 @@ def _told(before: dict[str, object], now: dict[str, object]) -> list[str]:
 
 async def slow_nodes(loop: SimLoop, seconds: float = 20.0) -> Report:
     """Slow nodes of a quiet cluster down for a while, and nothing moves once they have settled; or stop some once."""
-    story = SlowNodes(loop)
-    await story.begin()
+    scenario = SlowNodes(loop)
+    await scenario.begin()
     slow = 0
     stops = loop.stream("stops")
     if stops.random() < 0.2:
-        await story.stop_once(again=stops.random() < 0.5)
+        await scenario.stop_once(again=stops.random() < 0.5)
     else:
-        slow = await _slow_for_a_while(story, seconds)
-    await story.cluster.until_ready(seconds=READY_S)
-    story.cluster.check()
+        slow = await _slow_for_a_while(scenario, seconds)
+    await scenario.cluster.until_ready(seconds=READY_S)
+    scenario.cluster.check()
     return Report(
-        elections=story.image().controller_epoch, faults={"pauses": story.pauses, "slow nodes": slow}
+        elections=scenario.image().controller_epoch, faults={"pauses": scenario.pauses, "slow nodes": slow}
     )
 
 
-async def _slow_for_a_while(story: SlowNodes, seconds: float) -> int:
+async def _slow_for_a_while(scenario: SlowNodes, seconds: float) -> int:
     """Return how many nodes were slow."""
-    nodes = sorted(story.cluster.nodes)
-    if story.chance.random() < 0.6:
-        rhythms_s = dict.fromkeys(nodes, story.chance.choice(RHYTHMS_S))
-        story.slow_down(rhythms_s)
+    nodes = sorted(scenario.cluster.nodes)
+    if scenario.chance.random() < 0.6:
+        rhythms_s = dict.fromkeys(nodes, scenario.chance.choice(RHYTHMS_S))
+        scenario.slow_down(rhythms_s)
     else:
-        slow = story.chance.sample(nodes, story.chance.randint(1, len(nodes)))
-        rhythms_s = {each: story.chance.choice(RHYTHMS_S) for each in slow}
-        story.slow_down(rhythms_s)
+        slow = scenario.chance.sample(nodes, scenario.chance.randint(1, len(nodes)))
+        rhythms_s = {each: scenario.chance.choice(RHYTHMS_S) for each in slow}
+        scenario.slow_down(rhythms_s)
         await asyncio.sleep(SETTLES_S)
-    await story.stays(seconds)
-    await story.speed_up()
-    await story.stays(seconds / 4)
+    await scenario.stays(seconds)
+    await scenario.speed_up()
+    await scenario.stays(seconds / 4)
     return len(rhythms_s)

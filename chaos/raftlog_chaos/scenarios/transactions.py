@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
-from raftlog_chaos.workloads.wire import Client, create_topic
+from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 LEDGER = "ledger"
 SETTINGS = {"log.flush.offset.checkpoint.interval.ms": "100"}
@@ -17,7 +17,7 @@ SETTINGS = {"log.flush.offset.checkpoint.interval.ms": "100"}
 
 async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Write transactions for some virtual seconds, and kill the leader now and then. Raises AssertionError."""
-    scene = Scene(loop, settings=SETTINGS)
+    scene = Choreography(loop, settings=SETTINGS)
     await scene.begin()
     await loop.host("admin").start(
         create_topic(Client("books", scene.cluster.bootstrap), LEDGER, partitions=1)
@@ -49,7 +49,7 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-async def _read_anew(scene: Scene, ledger: Ledger) -> None:
+async def _read_anew(scene: Choreography, ledger: Ledger) -> None:
     """The last leader, when all have died, still knows of every transaction how it ended."""
     due = max(
         replica.last_stable_offset
@@ -63,7 +63,7 @@ async def _read_anew(scene: Scene, ledger: Ledger) -> None:
     reader.stopping = True
 
 
-def _employ(scene: Scene, ledger: Ledger, name: str) -> LedgerReader:
+def _employ(scene: Choreography, ledger: Ledger, name: str) -> LedgerReader:
     reader = LedgerReader(Client(name, scene.cluster.bootstrap), (LEDGER, 0), ledger, history=scene.history)
     scene.loop.host(name).start(reader.run())
     return reader

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.compaction import cleanings
 from raftlog_chaos.scenarios.exactly_once import ExactlyOnce
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.scenarios.scene import SERVED_S, Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 SEGMENT_BYTES = 1000
@@ -34,30 +34,30 @@ SETTINGS = {
 
 async def transactions_cleaned(loop: SimLoop, seconds: float = 3.0) -> Report:
     """For some virtual seconds, trouble as in `exactly_once`, and cleanings all the time. Raises AssertionError."""
-    story = ExactlyOnce(loop, settings=SETTINGS)
-    await story.begin()
+    scenario = ExactlyOnce(loop, settings=SETTINGS)
+    await scenario.begin()
     begun_at = loop.time()
     while loop.time() < begun_at + seconds:
         if loop.time() > begun_at + seconds / 3:
-            story.rest(story.ids[0])
-        await story.moment()
-        await story.trouble()
-        await story.progress(story.chance.randrange(10))
-    await story.scene.whole()
-    await story.progress(COMMITS_AFTER)
+            scenario.rest(scenario.ids[0])
+        await scenario.moment()
+        await scenario.trouble()
+        await scenario.progress(scenario.chance.randrange(10))
+    await scenario.scene.whole()
+    await scenario.progress(COMMITS_AFTER)
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-        await story.scene.cluster.until(
-            lambda topic=topic: _largest(story.scene, topic) < MOST_BYTES,  # type: ignore[misc]
+        await scenario.scene.cluster.until(
+            lambda topic=topic: _largest(scenario.scene, topic) < MOST_BYTES,  # type: ignore[misc]
             SERVED_S,
             f"every replica's log of {topic} is small",
         )
-    story.scene.cluster.crash(*story.scene.cluster.nodes, power_loss=story.scene.power())
-    story.scene.cluster.start()
-    report = await story.end()
-    return replace(report, faults={**report.faults, "cleaning": cleanings(story.scene)})
+    scenario.scene.cluster.crash(*scenario.scene.cluster.nodes, power_loss=scenario.scene.power())
+    scenario.scene.cluster.start()
+    report = await scenario.end()
+    return replace(report, faults={**report.faults, "cleaning": cleanings(scenario.scene)})
 
 
-def _largest(scene: Scene, topic: str) -> int:
+def _largest(scene: Choreography, topic: str) -> int:
     replicas = [scene.cluster.replica(each, topic, 0) for each in scene.cluster.nodes]
     sizes = [each.log.size_bytes for each in replicas if each is not None and each.log.cleaned_until > 0]
     return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MOST_BYTES

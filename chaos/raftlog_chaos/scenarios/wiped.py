@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 METADATA_FOLDER = "raftlog-metadata"
@@ -16,7 +16,7 @@ METADATA_FOLDER = "raftlog-metadata"
 
 async def wiped(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Wipe one node at a time, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -37,9 +37,9 @@ async def wiped(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-async def _with_delayed_news(scene: Scene, leader: int, victim: int) -> None:
+async def _with_delayed_news(scene: Choreography, leader: int, victim: int) -> None:
     """It restarts and is about to be in sync; what its leader tells the controller of that arrives after the wipe."""
-    hosts = {each: place.host for each, place in scene.cluster.nodes.items()}
+    hosts = {each: testbed.host for each, testbed in scene.cluster.nodes.items()}
     controller = scene.cluster.leader_id()
     scene.cluster.restart(victim)
     await asyncio.sleep(scene.a_while(0.0, 0.02, 0.1))
@@ -53,11 +53,11 @@ async def _with_delayed_news(scene: Scene, leader: int, victim: int) -> None:
     await asyncio.sleep(scene.a_while(0.02, 0.1))
 
 
-def _wipe(scene: Scene, victim: int) -> None:
+def _wipe(scene: Choreography, victim: int) -> None:
     """Everything but its vote goes; it starts anew at once."""
-    place = scene.cluster.nodes[victim]
+    testbed = scene.cluster.nodes[victim]
     scene.cluster.crash(victim)
-    disk = place.host.disk
+    disk = testbed.host.disk
     for name in disk.listdir("/data"):
         if name.startswith(f"{TOPIC}-"):
             disk.rmtree(f"/data/{name}")

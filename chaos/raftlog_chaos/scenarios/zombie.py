@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 
+from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.scenarios.scene import Scene
 from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Hide leaders from the other nodes, for some virtual seconds. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -30,11 +30,11 @@ async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-def hide(scene: Scene, leader: int) -> None:
+def hide(scene: Choreography, leader: int) -> None:
     """Hide a node from the others, not from clients: it stands still, hears nobody, is heard by nobody, or both."""
     nodes = scene.cluster.nodes
     host = nodes[leader].host
-    others = [place.host for each, place in nodes.items() if each != leader]
+    others = [testbed.host for each, testbed in nodes.items() if each != leader]
     how = scene.chance.choice(("pause", "cut", "deaf", "mute"))
     if how == "pause":
         scene.cluster.pause(leader)

@@ -14,7 +14,7 @@ from raftlog.replication.isr import PendingShrink
 from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.disk import Extent, SimDisk
-from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 
 METADATA: Final = "/data/raftlog-metadata"
 """The files that a voter must not lose: its vote and its journal."""
@@ -24,7 +24,7 @@ DRIFTS: Final = (0.0, 0.0, -0.05, 0.05, 10.0)
 """How much too fast a clock goes that jumped, as a share of time."""
 
 
-class SimPlace:
+class SimTestbed:
     """Hurts a `SimCluster`. `topics`: those whose partitions a view shows; all, unless given."""
 
     name = "simulator"
@@ -38,9 +38,9 @@ class SimPlace:
         self.topics = topics
         self._chance = chance
 
-    async def view(self) -> View:
+    async def view(self) -> ClusterState:
         nodes = self.cluster.nodes
-        return View(
+        return ClusterState(
             running=frozenset(each.node_id for each in self.cluster.running()),
             paused=frozenset(node_id for node_id, each in nodes.items() if each.host.process.paused),
             ready=frozenset(node_id for node_id, each in nodes.items() if each.running and each.ready),

@@ -20,7 +20,7 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.progress import patient, wait_until_async
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.testbeds import processes
-from raftlog_chaos.testbeds.testbed import Ability, View
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState
 
 ABILITIES: Final = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
@@ -50,7 +50,7 @@ class _Container(NamedTuple):
     """"starting", "healthy", "unhealthy"; "" without a check."""
 
 
-class ComposePlace:
+class ComposeTestbed:
     """The three containers of one project."""
 
     name = "compose"
@@ -111,20 +111,20 @@ class ComposePlace:
     def fallen(self) -> Mapping[int, str]:
         return dict(self._fallen)
 
-    def scandals(self) -> Sequence[str]:
+    def violations(self) -> Sequence[str]:
         """None: no bit is flipped here, and whether a container hangs after SIGTERM is not watched."""
         return ()
 
     # --- what it is like
 
-    async def view(self) -> View:
+    async def view(self) -> ClusterState:
         containers = await self._inspect()
         running = {each for each, container in containers.items() if container.state in ("running", "paused")}
         for node_id in set(self.nodes) - running - self._down:
             code = containers[node_id].exit_code
             self._fallen.setdefault(node_id, f"ended by itself with exit code {code}")
         paused = frozenset(each for each in running if containers[each].state == "paused")
-        view: View = await processes.look(
+        view: ClusterState = await processes.look(
             {node_id: ("127.0.0.1", HOST_PORT + node_id) for node_id in running}, paused=paused
         )
         return view
@@ -274,7 +274,9 @@ def _write_overrides(directory: Path, settings: Mapping[str, str]) -> Path:
     return path
 
 
-async def open_place(directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int) -> ComposePlace:
+async def open_testbed(
+    directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
+) -> ComposeTestbed:
     """Build what is not built, start the cluster and return it once every node is healthy. Raises Unavailable."""
     if nodes != NODES:
         raise Unavailable(f"docker-compose.yml has {NODES} nodes, not {nodes}")
@@ -292,10 +294,10 @@ async def open_place(directory: Path, *, nodes: int, settings: Mapping[str, str]
         "--file",
         str(more),
     )
-    place = ComposePlace(directory, compose)
+    testbed = ComposeTestbed(directory, compose)
     try:
-        await place.open()
+        await testbed.open()
     except BaseException:
-        await place.close()
+        await testbed.close()
         raise
-    return place
+    return testbed

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final
 
 from raftlog_chaos.faults import FAULTS
-from raftlog_chaos.runs.rig import OpenPlace
+from raftlog_chaos.runs.rig import OpenTestbed
 from raftlog_chaos.testbeds.testbed import Ability
 
 SUITES: Final = Path(__file__).parents[1] / "suites"
@@ -27,7 +27,7 @@ def find_suites(folder: Path | None) -> Path:
     return suites
 
 
-class PlaceFile:
+class TestbedKind:
     """One kind of testbed: what it can do, and how to open one."""
 
     def __init__(self, name: str, module: ModuleType) -> None:
@@ -43,10 +43,14 @@ class PlaceFile:
         """Return those of the faults that can't be injected here."""
         return [each for each in faults if not FAULTS[each].needs <= self.abilities]
 
-    async def open(self, directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int) -> OpenPlace:
+    async def open(
+        self, directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
+    ) -> OpenTestbed:
         """Start a cluster with its files in that folder. Raises Unavailable, or what starting it raises."""
-        place: OpenPlace = await self._module.open_place(directory, nodes=nodes, settings=settings, seed=seed)
-        return place
+        testbed: OpenTestbed = await self._module.open_testbed(
+            directory, nodes=nodes, settings=settings, seed=seed
+        )
+        return testbed
 
 
 def _load(path: Path) -> ModuleType:
@@ -59,15 +63,15 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-def read_places(folder: Path | None = None) -> dict[str, PlaceFile]:
+def find_testbeds(folder: Path | None = None) -> dict[str, TestbedKind]:
     """Return this package's testbeds by name, in the order of NAMES, then those in `testbeds` of the given folder."""
     modules = {name: importlib.import_module(f"raftlog_chaos.testbeds.{name}") for name in NAMES}
     own = sorted((folder / "testbeds").glob("[!_]*.py")) if folder is not None else []
     modules |= {path.stem: _load(path) for path in own}
-    return {name: PlaceFile(name, module) for name, module in modules.items()}
+    return {name: TestbedKind(name, module) for name, module in modules.items()}
 
 
-def fitting(places: Mapping[str, PlaceFile], faults: Iterable[str]) -> list[PlaceFile]:
+def fitting(testbeds: Mapping[str, TestbedKind], faults: Iterable[str]) -> list[TestbedKind]:
     """Return the testbeds in the order in which to try them: first those that can inject most of the faults."""
     names = tuple(faults)
-    return sorted(places.values(), key=lambda each: len(each.lacks(names)))
+    return sorted(testbeds.values(), key=lambda each: len(each.lacks(names)))

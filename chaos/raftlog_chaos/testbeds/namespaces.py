@@ -36,7 +36,7 @@ class NamespaceCluster(Cluster):
         return self.network
 
 
-class NamespacePlace(processes.ProcessPlace):
+class NamespaceTestbed(processes.ProcessTestbed):
     """The faults that processes can bear, and links that are cut or bad."""
 
     name = "namespaces"
@@ -81,17 +81,17 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-async def open_place(
+async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
-) -> NamespacePlace:
+) -> NamespaceTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises Unavailable, ClusterError."""
     cluster = NamespaceCluster(nodes, settings=settings, directory=directory, faults=True)
-    place = NamespacePlace(cluster, random.Random(seed))
+    testbed = NamespaceTestbed(cluster, random.Random(seed))
     try:
-        for node_id in place.nodes:
-            await place.start(node_id)
+        for node_id in testbed.nodes:
+            await testbed.start(node_id)
         await asyncio.to_thread(cluster.wait_ready)
     except BaseException:
-        await place.close()
+        await testbed.close()
         raise
-    return place
+    return testbed

@@ -17,12 +17,12 @@ from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
 from raftlog_chaos.runs.rot import RotWatch
-from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 
 ASK_TIMEOUT_S = 5.0
 
 
-class ProcessPlace:
+class ProcessTestbed:
     """A cluster of processes. The nodes themselves do the faults of the disk and the clock, on request."""
 
     name = "processes"
@@ -50,7 +50,7 @@ class ProcessPlace:
             self._see(node_id)
         return dict(self._fallen)
 
-    def scandals(self) -> Sequence[str]:
+    def violations(self) -> Sequence[str]:
         return (*self._hung, *self._rot.unnoticed())
 
     def _see(self, node_id: int) -> None:
@@ -71,7 +71,7 @@ class ProcessPlace:
         host, _, port = self.cluster.nodes[node_id].address.rpartition(":")
         return host, int(port)
 
-    async def view(self) -> View:
+    async def view(self) -> ClusterState:
         running = self.running()
         paused = frozenset(node_id for node_id in running if self.cluster.nodes[node_id].paused)
         return await look({node_id: self.address(node_id) for node_id in running}, paused=paused)
@@ -171,7 +171,7 @@ ABILITIES = frozenset(
 )
 
 
-async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> View:
+async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> ClusterState:
     """Ask every node that runs, at its (host, port), unless it is paused; of what they say, the newest counts."""
     awake = sorted(addresses.keys() - paused)
     asked = (asyncio.to_thread(_ask, *addresses[each]) for each in awake)
@@ -179,7 +179,7 @@ async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[in
     newest = max((quorum for quorum, _ in answers.values()), key=lambda each: each.term, default=NO_QUORUM)
     known = {node_id: topics for node_id, (_, topics) in answers.items() if topics is not None}
     alive = _alive(known, newest.leader_id)
-    return View(
+    return ClusterState(
         running=frozenset(addresses),
         paused=paused,
         ready=frozenset(known) & alive,
@@ -221,15 +221,17 @@ def _newest(known: Mapping[int, Topics], controller: int, *, internal: bool) -> 
     return {f"{topic}-{index}": view for (topic, index), (_, view) in sorted(ranked.items())}
 
 
-async def open_place(directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int) -> ProcessPlace:
+async def open_testbed(
+    directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
+) -> ProcessTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises ClusterError."""
     cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
-    place = ProcessPlace(cluster, random.Random(seed))
+    testbed = ProcessTestbed(cluster, random.Random(seed))
     try:
-        for node_id in place.nodes:
-            await place.start(node_id)
+        for node_id in testbed.nodes:
+            await testbed.start(node_id)
         await asyncio.to_thread(cluster.wait_ready)
     except BaseException:
-        await place.close()
+        await testbed.close()
         raise
-    return place
+    return testbed

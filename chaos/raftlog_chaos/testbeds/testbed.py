@@ -55,7 +55,7 @@ class PartitionView(NamedTuple):
     replicas: frozenset[int]
 
 
-class View(NamedTuple):
+class ClusterState(NamedTuple):
     """The cluster as it looks from outside."""
 
     running: frozenset[int]
@@ -91,14 +91,14 @@ class View(NamedTuple):
         )
 
 
-class Place(Protocol):
+class Testbed(Protocol):
     """A cluster that can be hurt. Nodes are named by their ids."""
 
     name: str
     nodes: tuple[int, ...]
     abilities: frozenset[Ability]
 
-    async def view(self) -> View: ...
+    async def view(self) -> ClusterState: ...
 
     async def start(self, node_id: int) -> None:
         """Start a node that does not run; nothing happens if it does."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from raftlog.records.batch import build_batch, new_record
-from raftlog_chaos.workloads.history import History
+from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import RETRIABLE, produce_request
-from raftlog_chaos.workloads.wire import AWAY, CREATE_TOPICS, DELETE_TOPICS, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, DELETE_TOPICS, Client, shapes
 
 PRODUCE: Final = 0
 NAMES: Final = 3
@@ -26,7 +26,7 @@ class Churn:
     Until it is `over` it goes on to delete, since a creation that was given up may still be carried out.
     """
 
-    def __init__(self, client: Client, *, history: History, chance: random.Random) -> None:
+    def __init__(self, client: Client, *, history: Observations, chance: random.Random) -> None:
         self.client = client
         self.history = history
         self.stopping = False

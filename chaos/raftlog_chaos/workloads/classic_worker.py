@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, Final
 
 from raftlog_chaos.workloads.consumer_worker import JOINING, ConsumerWorker
-from raftlog_chaos.workloads.wire import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
+from raftlog_chaos.workloads.raw_client import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
 
 ILLEGAL_GENERATION: Final = 22
 REBALANCE_IN_PROGRESS: Final = 27

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from raftlog.records.batch import iter_records, read_end_marker
 from raftlog.records.header import iter_headers
-from raftlog_chaos.workloads.history import TopicIndex
-from raftlog_chaos.workloads.wire import AWAY, Client, shapes
+from raftlog_chaos.workloads.observations import TopicIndex
+from raftlog_chaos.workloads.raw_client import AWAY, Client, shapes
 
 FETCH: Final = 1
 READ_COMMITTED: Final = 1

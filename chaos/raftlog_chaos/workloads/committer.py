@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import Any, Final
 
-from raftlog_chaos.workloads.history import History
-from raftlog_chaos.workloads.wire import (
+from raftlog_chaos.workloads.observations import Observations
+from raftlog_chaos.workloads.raw_client import (
     AWAY,
     FIND_COORDINATOR,
     OFFSET_COMMIT,
@@ -25,7 +25,7 @@ class Committer:
     """Alone in its group, without membership. It commits 1, 2, 3, … for one partition."""
 
     def __init__(
-        self, client: Client, topic: str, index: int, *, history: History, chance: random.Random
+        self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random
     ) -> None:
         self.client = client
         self.where = (topic, index)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from raftlog.records.batch import iter_records
 from raftlog.records.header import check_crc, iter_headers
-from raftlog_chaos.workloads.history import History
 from raftlog_chaos.workloads.last_read import LastRead
+from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import RETRIABLE
-from raftlog_chaos.workloads.wire import AWAY, LIST_OFFSETS, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, LIST_OFFSETS, Client, shapes
 
 FETCH: Final = 1
 BACKOFF_S: Final = 0.05
@@ -24,7 +24,7 @@ class Consumer:
     """Blames the broker for gaps, changes, an end that goes back, and for losing the place it had reached."""
 
     def __init__(
-        self, client: Client, topic: str, index: int, *, history: History, chance: random.Random
+        self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random
     ) -> None:
         self.client = client
         self.where = (topic, index)

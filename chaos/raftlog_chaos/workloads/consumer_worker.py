@@ -11,8 +11,8 @@ import asyncio
 import random
 from typing import Any, Final
 
-from raftlog_chaos.workloads.consumer_book import ConsumerBook
-from raftlog_chaos.workloads.wire import CONSUMER_GROUP_HEARTBEAT, OFFSET_FETCH, Client, shapes
+from raftlog_chaos.workloads.consumer_group_model import ConsumerGroupModel
+from raftlog_chaos.workloads.raw_client import CONSUMER_GROUP_HEARTBEAT, OFFSET_FETCH, Client, shapes
 from raftlog_chaos.workloads.worker import BACKOFF_S, NOT_NOW, Worker
 
 UNKNOWN_MEMBER_ID: Final = 25
@@ -46,7 +46,7 @@ class ConsumerWorker(Worker):
         client: Client,
         reads: tuple[str, int],
         *,
-        book: ConsumerBook,
+        book: ConsumerGroupModel,
         instance: str | None,
         chance: random.Random,
     ) -> None:

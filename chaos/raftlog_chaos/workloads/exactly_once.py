@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from raftlog_chaos.workloads.committed_reader import CommittedReader
-from raftlog_chaos.workloads.history import History, TopicIndex
+from raftlog_chaos.workloads.observations import Observations, TopicIndex
+from raftlog_chaos.workloads.raw_client import AWAY, Client
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
-from raftlog_chaos.workloads.wire import AWAY, Client
 
 STEPS: Final = ("init", "add", "write", "offsets", "end")
 SLEEP_RATE: Final = 0.03
@@ -46,10 +46,10 @@ class Attempt(NamedTuple):
         return cls(transactional_id, int(number), int(attempt))
 
 
-class Book:
+class ExactlyOnceModel:
     """The deeds and observations of workers, and what readers saw."""
 
-    def __init__(self, topic: str, partitions: int, history: History) -> None:
+    def __init__(self, topic: str, partitions: int, history: Observations) -> None:
         self.topic = topic
         self.partitions = partitions
         self.history = history
@@ -141,10 +141,10 @@ class Book:
         self.history.blame(text)
 
 
-class BookReader(CommittedReader):
+class ExactlyOnceReader(CommittedReader):
     """Reads one partition while things happen, and once more when all is over."""
 
-    def __init__(self, client: Client, where: TopicIndex, book: Book) -> None:
+    def __init__(self, client: Client, where: TopicIndex, book: ExactlyOnceModel) -> None:
         super().__init__(client, where)
         self.values: list[bytes] = []
         self._book = book
@@ -161,7 +161,13 @@ class ExactlyOnceWorker:
     """Up to how long it waits before it takes the id again."""
 
     def __init__(
-        self, client: Client, transactional_id: str, *, book: Book, bumping: bool, chance: random.Random
+        self,
+        client: Client,
+        transactional_id: str,
+        *,
+        book: ExactlyOnceModel,
+        bumping: bool,
+        chance: random.Random,
     ) -> None:
         self.client = client
         self.transactional_id = transactional_id

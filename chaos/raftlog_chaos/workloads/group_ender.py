@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog_chaos.workloads.history import History
-from raftlog_chaos.workloads.wire import (
+from raftlog_chaos.workloads.observations import Observations
+from raftlog_chaos.workloads.raw_client import (
     AWAY,
     DELETE_GROUPS,
     DELETE_TOPICS,
@@ -54,7 +54,7 @@ class GroupEnder:
     `replaces` is set when it is about to replace a topic that it has offsets of.
     """
 
-    def __init__(self, client: Client, topic: str, *, history: History, chance: random.Random) -> None:
+    def __init__(self, client: Client, topic: str, *, history: Observations, chance: random.Random) -> None:
         self.client = client
         self.topic = topic
         self.history = history

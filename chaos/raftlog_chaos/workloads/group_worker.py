@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
-from raftlog_chaos.workloads.group_book import GroupBook
-from raftlog_chaos.workloads.wire import (
+from raftlog_chaos.workloads.group_model import GroupModel
+from raftlog_chaos.workloads.raw_client import (
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
@@ -46,7 +46,7 @@ class GroupWorker(Worker):
         client: Client,
         reads: tuple[str, int],
         *,
-        book: GroupBook,
+        book: GroupModel,
         instance: str | None,
         chance: random.Random,
     ) -> None:

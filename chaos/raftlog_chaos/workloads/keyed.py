@@ -33,7 +33,7 @@ class KeyedWriter:
         self._stamp = ProducerIdAndSequence(PRODUCER_ID, 0, 0)
         self._is_open = False
         self.transactions = 0
-        """How many came to their end: a story without any says nothing about them."""
+        """How many came to their end: a scenario without any says nothing about them."""
 
     def step(self, replica: Partition) -> None:
         """Write one batch or one marker, if this replica leads."""

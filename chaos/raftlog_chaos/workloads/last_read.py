@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from raftlog.base.types import NO_EPOCH
 from raftlog.records.header import BatchHeader
-from raftlog_chaos.workloads.wire import OFFSET_FOR_LEADER_EPOCH, Client, shapes
+from raftlog_chaos.workloads.raw_client import OFFSET_FOR_LEADER_EPOCH, Client, shapes
 
 
 class LastRead:

@@ -22,8 +22,8 @@ from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
 from raftlog.replication.replica_host import TxnMarker
 from raftlog_chaos.workloads.committed_reader import CommittedReader
-from raftlog_chaos.workloads.history import History, TopicIndex
-from raftlog_chaos.workloads.wire import Client
+from raftlog_chaos.workloads.observations import Observations, TopicIndex
+from raftlog_chaos.workloads.raw_client import Client
 
 FETCH: Final = 1
 PRODUCER_ID: Final = 7_000
@@ -128,7 +128,7 @@ class Ledger:
 class LedgerReader(CommittedReader):
     """Holds what it reads against the ledger, and blames what does not fit."""
 
-    def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: History) -> None:
+    def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: Observations) -> None:
         super().__init__(client, where)
         self.history = history
         self._ledger = ledger

@@ -10,7 +10,7 @@ from raftlog.records.raw_records import rebuild_batch
 from raftlog.records.varint import write_varint
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
-from raftlog_chaos.workloads.history import History
+from raftlog_chaos.workloads.observations import Observations
 
 FIRST_ID: Final = 1 << 40
 
@@ -18,7 +18,7 @@ FIRST_ID: Final = 1 << 40
 class MadeUpProducers:
     """Floods partitions with batches of producer ids that are used once. `flood` it where the leader is."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: Observations) -> None:
         self._history = history
         self.written = 0
         """Ids that a leader took a batch of."""

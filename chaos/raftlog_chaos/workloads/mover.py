@@ -7,8 +7,14 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from raftlog_chaos.workloads.history import History
-from raftlog_chaos.workloads.wire import ALTER_REASSIGNMENTS, AWAY, LIST_REASSIGNMENTS, Client, shapes
+from raftlog_chaos.workloads.observations import Observations
+from raftlog_chaos.workloads.raw_client import (
+    ALTER_REASSIGNMENTS,
+    AWAY,
+    LIST_REASSIGNMENTS,
+    Client,
+    shapes,
+)
 
 REQUEST_TIMED_OUT, INVALID_REPLICA_ASSIGNMENT, NOT_CONTROLLER, NO_REASSIGNMENT = 7, 39, 41, 85
 UNCERTAIN: Final = frozenset({REQUEST_TIMED_OUT, NOT_CONTROLLER})
@@ -29,7 +35,7 @@ class Mover:
         *,
         partitions: int,
         nodes: Sequence[int],
-        history: History,
+        history: Observations,
         chance: random.Random,
     ) -> None:
         self.client = client

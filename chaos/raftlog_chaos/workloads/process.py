@@ -15,7 +15,7 @@ from raftlog_chaos.workloads.port import Damaged, Definite, Indefinite, Kind, Un
 from raftlog_chaos.workloads.transactions import transform, write_and_poll
 
 if TYPE_CHECKING:
-    from raftlog_chaos.workloads.log import LogWorkload
+    from raftlog_chaos.workloads.log_workload import LogWorkload
 
 Reads = dict[str, list[tuple[int, int]]]
 

@@ -11,8 +11,8 @@ from collections import deque
 from typing import Any, Final
 
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
-from raftlog_chaos.workloads.history import History
-from raftlog_chaos.workloads.wire import AWAY, INIT_PRODUCER_ID, Client, Wire, shapes
+from raftlog_chaos.workloads.observations import Observations
+from raftlog_chaos.workloads.raw_client import AWAY, INIT_PRODUCER_ID, Client, RawConnection, shapes
 
 PRODUCE: Final = 0
 IN_FLIGHT: Final = 5
@@ -39,7 +39,7 @@ class Producer:
     """`run` produces until `stop`, then until all is acknowledged. `wall_clock_ms` stamps the records."""
 
     def __init__(
-        self, client: Client, topic: str, index: int, *, history: History, chance: random.Random
+        self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random
     ) -> None:
         self.client = client
         self.where = (topic, index)
@@ -122,7 +122,7 @@ class Producer:
         self.history.attempt(self.where, batch.values)
         return batch
 
-    def _send(self, wire: Wire, batch: _Batch) -> None:
+    def _send(self, wire: RawConnection, batch: _Batch) -> None:
         records = [new_record(None, value, timestamp=-1) for value in batch.values]
         stamp = self._stamp._replace(base_sequence=batch.sequence)
         batch.answer = wire.send(PRODUCE, produce_request(self.where, build_batch(records, producer=stamp)))
@@ -177,7 +177,7 @@ class CarelessProducer:
     """Writes with acks=1, once each: what it writes may be lost, but is there once at most, and makes logs diverge."""
 
     def __init__(
-        self, client: Client, topic: str, index: int, *, history: History, chance: random.Random
+        self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random
     ) -> None:
         self.client = client
         self.where = (topic, index)

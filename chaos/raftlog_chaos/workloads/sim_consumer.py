@@ -16,7 +16,7 @@ from raftlog.records.batch import iter_records
 from raftlog.records.header import check_crc, iter_headers
 from raftlog_chaos.workloads.last_read import LastRead
 from raftlog_chaos.workloads.port import POLL_S, Damaged, decode_value, split_key
-from raftlog_chaos.workloads.wire import AWAY, LIST_OFFSETS, Client, Wire, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, LIST_OFFSETS, Client, RawConnection, shapes
 
 FETCH_VERSION: Final = 13
 EARLIEST: Final = -2
@@ -116,7 +116,7 @@ class SimConsumer:
         except AWAY:
             return None
 
-    def _ask(self, wire: Wire, request: FetchRequest) -> asyncio.Future[Any]:
+    def _ask(self, wire: RawConnection, request: FetchRequest) -> asyncio.Future[Any]:
         return wire.ask(
             lambda number: encode_fetch_request(FETCH_VERSION, number, request, client_id=self.client.name),
             decode_fetch_response,

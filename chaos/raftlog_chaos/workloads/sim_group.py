@@ -20,7 +20,7 @@ from raftlog_chaos.workloads.port import (
     fate_of,
     split_key,
 )
-from raftlog_chaos.workloads.wire import (
+from raftlog_chaos.workloads.raw_client import (
     AWAY,
     FIND_COORDINATOR,
     HEARTBEAT,

@@ -13,7 +13,7 @@ from typing import Final
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog_chaos.workloads.port import DELIVERY_TIMEOUT_S, Definite, Fate, Indefinite, fate_of
 from raftlog_chaos.workloads.produce_frames import Answer, decode_produced, encode_produce
-from raftlog_chaos.workloads.wire import AWAY, INIT_PRODUCER_ID, Client, Wire, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, INIT_PRODUCER_ID, Client, RawConnection, shapes
 
 IN_FLIGHT: Final = 5
 """Unacknowledged batches per partition: as many as a broker remembers."""
@@ -124,7 +124,7 @@ class SimProducer:
                 raise LookupError(f"no producer id: error {int(response.error_code)}")
             self._stamp = ProducerIdAndSequence(response.producer_id, response.producer_epoch, 0)
 
-    def _send_unsent(self, lane: _Lane, wire: Wire) -> None:
+    def _send_unsent(self, lane: _Lane, wire: RawConnection) -> None:
         for number, record in enumerate(lane.records):
             if record.answer is not None or number >= lane.window:
                 continue
@@ -140,7 +140,7 @@ class SimProducer:
         return self._stamp._replace(base_sequence=lane.sequence - 1)
 
     def _ask(
-        self, where: Where, wire: Wire, value: bytes, stamp: ProducerIdAndSequence
+        self, where: Where, wire: RawConnection, value: bytes, stamp: ProducerIdAndSequence
     ) -> asyncio.Future[Answer]:
         batch = build_batch([new_record(None, value, timestamp=-1)], producer=stamp)
         return wire.ask(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from raftlog.records.batch import build_batch, iter_records, new_record
 from raftlog.records.header import iter_headers
 from raftlog_chaos.workloads.producer import RETRIABLE, produce_request
-from raftlog_chaos.workloads.wire import AWAY, CREATE_TOPICS, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, Client, shapes
 
 PRODUCE: Final = 0
 FETCH: Final = 1

@@ -21,10 +21,10 @@ from raftlog_chaos.workloads.port import (
     fate_of,
     split_key,
 )
+from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, Client, shapes
 from raftlog_chaos.workloads.sim_consumer import SimConsumer
 from raftlog_chaos.workloads.sim_group import GroupMember
 from raftlog_chaos.workloads.sim_producer import SimProducer
-from raftlog_chaos.workloads.wire import AWAY, CREATE_TOPICS, Client, shapes
 
 T = TypeVar("T")
 

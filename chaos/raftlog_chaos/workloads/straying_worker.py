@@ -10,8 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from raftlog_chaos.workloads.exactly_once import Book, BookReader, ExactlyOnceWorker
-from raftlog_chaos.workloads.history import TopicIndex
+from raftlog_chaos.workloads.exactly_once import (
+    ExactlyOnceModel,
+    ExactlyOnceReader,
+    ExactlyOnceWorker,
+)
+from raftlog_chaos.workloads.observations import TopicIndex
 from raftlog_chaos.workloads.txn_client import TransactionalProducer
 
 STRAYS_RATE: Final = 0.4
@@ -24,7 +28,7 @@ Believe = Callable[[TopicIndex, int, int], bool]
 """Have a partition's leader take a producer's (id, epoch) next write; False: it does not lead, or knows better."""
 
 
-class StrayBook(Book):
+class StrayModel(ExactlyOnceModel):
     """The fate of the writes that are part of no transaction. An operator's abort is final."""
 
     def __init__(self, topic: str, partitions: int, history: object) -> None:
@@ -49,12 +53,12 @@ class StrayBook(Book):
             self._blame(f"offset {offset} of {where} was read, and its transaction aborted by an operator")
 
 
-class StrayReader(BookReader):
+class StrayReader(ExactlyOnceReader):
     """Knows what is part of no number."""
 
     def took(self, offset: int, value: bytes) -> None:
         book = self._book
-        assert isinstance(book, StrayBook)
+        assert isinstance(book, StrayModel)
         book.saw(self.where, offset)
         if not value.startswith(STRAY):
             super().took(offset, value)
@@ -74,7 +78,7 @@ class StrayingWorker(ExactlyOnceWorker):
     async def _stray(self, producer: TransactionalProducer, number: int) -> None:
         """Write where the next transaction will write."""
         book = self.book
-        assert isinstance(book, StrayBook)
+        assert isinstance(book, StrayModel)
         where = self.chance.choice(book.places(self.transactional_id, number))
         if not self.believe(where, producer.producer_id, producer.epoch):
             return

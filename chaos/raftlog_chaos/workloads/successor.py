@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog_chaos.workloads.exactly_once import Attempt, ExactlyOnceWorker
+from raftlog_chaos.workloads.raw_client import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
 from raftlog_chaos.workloads.txn_client import GROUP, Refused, TransactionalProducer
-from raftlog_chaos.workloads.wire import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
 
 PROTOCOL_TYPE: Final = "sim"
 PROTOCOL: Final = "the leader reads"

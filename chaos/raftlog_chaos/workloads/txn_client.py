@@ -14,8 +14,8 @@ from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
-from raftlog_chaos.workloads.history import TopicIndex
-from raftlog_chaos.workloads.wire import AWAY, FIND_COORDINATOR, OFFSET_FETCH, Client, shapes
+from raftlog_chaos.workloads.observations import TopicIndex
+from raftlog_chaos.workloads.raw_client import AWAY, FIND_COORDINATOR, OFFSET_FETCH, Client, shapes
 
 PRODUCE, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 22, 24, 25, 26, 28
 CLASSIC: Final = {PRODUCE: 9, INIT: 4, ADD_PARTITIONS: 3, ADD_OFFSETS: 3, END: 3, COMMIT_OFFSETS: 3}

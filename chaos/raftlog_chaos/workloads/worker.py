@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any, Final
 
-from raftlog_chaos.workloads.wire import AWAY, FIND_COORDINATOR, OFFSET_COMMIT, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, FIND_COORDINATOR, OFFSET_COMMIT, Client, shapes
 
 NOT_NOW: Final = frozenset({14, 15, 16})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: look for it again."""

@@ -6,9 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raftlog_chaos.attacks.book import Attack, Shape
-from raftlog_chaos.attacks.siege import Closing
-from raftlog_chaos.attacks.verdict import MIB, Limits, NodeSeen, Outcome, Seen, Times, conclude
+from raftlog_chaos.attacks.registry import Attack, Shape
+from raftlog_chaos.attacks.session import Closing
+from raftlog_chaos.attacks.verdict import (
+    MIB,
+    ClusterObservation,
+    Limits,
+    NodeObservation,
+    Outcome,
+    Times,
+    conclude,
+)
 
 LIMITS = Limits()
 NODES = (1, 2, 3)
@@ -18,10 +26,10 @@ def an_attack(name: str = "one", shape: Shape = "usual") -> Attack:
     return Attack(name, "It does nothing.", "kafka", 1.0, lambda _: "", shape=shape)
 
 
-def calm(**changes: Any) -> Seen:
+def calm(**changes: Any) -> ClusterObservation:
     """Return an unharmed cluster with the changes of a test."""
     nodes = {
-        node: NodeSeen(
+        node: NodeObservation(
             idle_bytes=90 * MIB,
             peak_bytes=100 * MIB,
             rest_bytes=92 * MIB,
@@ -37,10 +45,10 @@ def calm(**changes: Any) -> Seen:
         "reads": Times(500, 0.03, 0.06),
         "answered": "closed",
     }
-    return Seen(**(given | changes))
+    return ClusterObservation(**(given | changes))
 
 
-def with_node(node: int, **changes: Any) -> Seen:
+def with_node(node: int, **changes: Any) -> ClusterObservation:
     """Return the same with changes to one node that has not settled in time."""
     seen = calm(settled_s=None)
     for name, value in changes.items():
@@ -52,7 +60,7 @@ def with_node(node: int, **changes: Any) -> Seen:
 class FakeSiege:
     """Strikes with outcomes from a test, by attack and by the attacks before it."""
 
-    seen_of: Callable[[Attack, list[str]], Seen]
+    seen_of: Callable[[Attack, list[str]], ClusterObservation]
     closing_of: Callable[[list[str]], Closing] = lambda _: Closing([], [])
     struck: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)

@@ -17,8 +17,8 @@ from raftlog_chaos.attacks.__main__ import Order, Report
 from raftlog_chaos.attacks.target import (
     ATTACKER,
     ClaimBroken,
-    Doors,
     Line,
+    NodePorts,
     Target,
     array,
     compact,
@@ -68,7 +68,10 @@ def door(behave: Behave) -> Iterator[int]:
 
 def target_at(port: int) -> Target:
     return Target(
-        {1: Doors("127.0.0.1", port, port, port, "/nowhere")}, "attacked", "attacked-compact", "bystanders"
+        {1: NodePorts("127.0.0.1", port, port, port, "/nowhere")},
+        "attacked",
+        "attacked-compact",
+        "bystanders",
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlog_chaos.attacks.book import Attack
+from raftlog_chaos.attacks.registry import Attack
 from raftlog_chaos.attacks.runner import ATTACKS_PER_SIEGE, Runner, groups_of
-from raftlog_chaos.attacks.siege import Closing
-from raftlog_chaos.attacks.verdict import MIB, Outcome, Seen, Times
+from raftlog_chaos.attacks.session import Closing
+from raftlog_chaos.attacks.verdict import MIB, ClusterObservation, Outcome, Times
 from tests.chaos.attacks.kit import LIMITS, FakeSiege, an_attack, calm, with_node
 
-SeenOf = Callable[[Attack, list[str]], Seen]
+SeenOf = Callable[[Attack, list[str]], ClusterObservation]
 ABC = [an_attack("a"), an_attack("b"), an_attack("c")]
 
 
@@ -147,7 +147,7 @@ def test_memory_at_the_end_that_no_attack_keeps_alone_names_all():
 def test_memory_is_judged_even_if_a_later_attack_ends_the_siege():
     """Otherwise an attack that leaves memory behind would hide behind the failure of the next."""
 
-    def seen_of(attack: Attack, _before: list[str]) -> Seen:
+    def seen_of(attack: Attack, _before: list[str]) -> ClusterObservation:
         return with_node(1, ended="killed") if attack.name == "b" else calm(is_warm=attack.name == "a")
 
     sieges = Sieges(seen_of, lambda struck: Closing([], KEPT if struck == ["a"] else []))
@@ -158,7 +158,7 @@ def test_memory_is_judged_even_if_a_later_attack_ends_the_siege():
 def test_a_peak_on_top_of_memory_that_was_left_is_run_again():
     """Alone it stays within the limit, and that counts."""
 
-    def seen_of(attack: Attack, before: list[str]) -> Seen:
+    def seen_of(attack: Attack, before: list[str]) -> ClusterObservation:
         if attack.name == "b" and before:
             seen = calm()
             seen.nodes[1].peak_bytes = 400 * MIB
@@ -187,7 +187,7 @@ def test_without_time_to_find_the_culprit_all_suspects_have_failed():
 def test_an_interruption_takes_the_cluster_down():
     """Ctrl-C may come at any moment; nobody is left waiting for a last reading."""
 
-    def interrupt(_attack: Attack, _before: list[str]) -> Seen:
+    def interrupt(_attack: Attack, _before: list[str]) -> ClusterObservation:
         raise KeyboardInterrupt
 
     sieges = Sieges(interrupt)

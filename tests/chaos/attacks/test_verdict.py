@@ -6,8 +6,8 @@ import pytest
 
 from raftlog_chaos.attacks.verdict import (
     MIB,
+    ClusterObservation,
     Limits,
-    Seen,
     Times,
     conclude,
     is_settled,
@@ -19,7 +19,7 @@ from raftlog_chaos.attacks.verdict import (
 from tests.chaos.attacks.kit import LIMITS, an_attack, calm, with_node
 
 
-def faults(seen: Seen, limits: Limits = LIMITS) -> list[str]:
+def faults(seen: ClusterObservation, limits: Limits = LIMITS) -> list[str]:
     return list(judge(seen, limits))
 
 

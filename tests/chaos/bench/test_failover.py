@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from raftlog_chaos.bench.failover import AIMS, SCENARIOS, Outcome, Round
+from raftlog_chaos.bench.failover import AIMS, FAILOVER_FAULTS, Outcome, Round
 from raftlog_chaos.runs.landmarks import count_events, moments
 from raftlog_chaos.runs.meter import longest_gap
 
@@ -57,7 +57,9 @@ def test_moments_are_the_first_of_each_landmark_after_the_strike():
 
 def test_an_outcome_is_over_all_partitions_of_all_rounds():
     """The median of partitions, the worst of rounds, and every error."""
-    outcome = Outcome(SCENARIOS[0], [a_round(0.1, 0.2, 0.9, fenced=0.3), a_round(0.1, 0.1, errors=("lost",))])
+    outcome = Outcome(
+        FAILOVER_FAULTS[0], [a_round(0.1, 0.2, 0.9, fenced=0.3), a_round(0.1, 0.1, errors=("lost",))]
+    )
     assert outcome.median_s == 0.1
     assert outcome.worst_s == 0.9
     assert outcome.errors == 1
@@ -67,4 +69,4 @@ def test_an_outcome_is_over_all_partitions_of_all_rounds():
 
 def test_every_scenario_has_an_aim():
     """A scenario without one could not be printed."""
-    assert {scenario.name for scenario in SCENARIOS} == AIMS.keys()
+    assert {scenario.name for scenario in FAILOVER_FAULTS} == AIMS.keys()

@@ -6,14 +6,14 @@ import random
 from array import array
 
 from raftlog_chaos.checkers.graph import Edges, Graph, components, shortest_circle
-from tests.chaos.checkers.tale import KEY, Tale, reading, sending
+from tests.chaos.checkers.told_history import KEY, ToldHistory, reading, sending
 
 OTHER = "t-1"
 
 
-def interleaved() -> Tale:
+def interleaved() -> ToldHistory:
     """Two transactions at a time that write two keys in opposite orders."""
-    tale = Tale()
+    tale = ToldHistory()
     for process in (1, 2):
         tale.line(process, "invoke", "txn", [["send", KEY, process], ["send", OTHER, process]])
     tale.line(1, "ok", "txn", [sending(0, 1), sending(1, 1, OTHER)])
@@ -21,7 +21,7 @@ def interleaved() -> Tale:
     return tale
 
 
-def read_all(tale: Tale) -> Tale:
+def read_all(tale: ToldHistory) -> ToldHistory:
     found = {KEY: [[0, 1], [1, 2]], OTHER: [[0, 2], [1, 1]]}
     tale.both(9, "ok", "poll", [["poll", found]])
     return tale
@@ -37,14 +37,16 @@ def test_writes_that_precede_each_other_in_two_keys_are_g0():
 
 def test_writes_in_one_order_are_no_cycle():
     """Both keys agree."""
-    tale = Tale().txn(1, sending(0, 1), sending(0, 1, OTHER)).txn(2, sending(1, 2), sending(1, 2, OTHER))
+    tale = (
+        ToldHistory().txn(1, sending(0, 1), sending(0, 1, OTHER)).txn(2, sending(1, 2), sending(1, 2, OTHER))
+    )
     tale.both(9, "ok", "poll", [["poll", {KEY: [[0, 1], [1, 2]], OTHER: [[0, 1], [1, 2]]}]])
     assert tale.found() == set()
 
 
 def test_a_reader_that_wrote_before_what_it_read_is_g1c():
     """t0 by ww before t1, t1 read by t0: normal where writes are not isolated."""
-    tale = Tale()
+    tale = ToldHistory()
     tale.line(1, "invoke", "txn", [["send", KEY, "a"], ["poll"]])
     tale.txn(2, sending(1, "b"), sending(0, "x", OTHER))
     tale.line(1, "ok", "txn", [sending(0, "a"), reading((0, "x"), key=OTHER)])
@@ -55,7 +57,7 @@ def test_a_reader_that_wrote_before_what_it_read_is_g1c():
 
 def test_two_transactions_that_read_each_other_are_a_cycle_of_reads_alone():
     """A G1c with --no-ww-deps is always invalid."""
-    tale = Tale()
+    tale = ToldHistory()
     for process, key in ((1, KEY), (2, OTHER)):
         tale.line(process, "invoke", "txn", [["send", key, process], ["poll"]])
     tale.line(1, "ok", "txn", [sending(0, 1), reading((0, 2), key=OTHER)])
@@ -67,7 +69,7 @@ def test_two_transactions_that_read_each_other_are_a_cycle_of_reads_alone():
 
 def test_who_reads_in_an_operation_that_failed_is_in_no_cycle():
     """The same, but one of them was aborted and nobody read what it wrote."""
-    tale = Tale()
+    tale = ToldHistory()
     for process, key in ((1, KEY), (2, OTHER)):
         tale.line(process, "invoke", "txn", [["send", key, process], ["poll"]])
     tale.line(1, "ok", "txn", [sending(0, 1)])
@@ -77,7 +79,7 @@ def test_who_reads_in_an_operation_that_failed_is_in_no_cycle():
 
 def test_a_transaction_that_read_another_is_no_cycle():
     """One direction only."""
-    tale = Tale().txn(1, sending(0, 1)).txn(2, sending(0, 2, OTHER), reading((0, 1)))
+    tale = ToldHistory().txn(1, sending(0, 1)).txn(2, sending(0, 2, OTHER), reading((0, 1)))
     assert tale.both(9, "ok", "poll", [reading((0, 2), key=OTHER)]).found() == set()
 
 
@@ -94,13 +96,13 @@ def test_an_unproven_transaction_is_in_no_cycle():
 
 def test_one_processes_order_against_the_logs_is_g0_process():
     """A process's later write lies before its earlier one."""
-    tale = Tale().send(1, "a", 1).send(1, "b", 0).poll(9, (0, "b"), (1, "a"))
+    tale = ToldHistory().send(1, "a", 1).send(1, "b", 0).poll(9, (0, "b"), (1, "a"))
     assert {"G0-process", "G0-realtime"} <= tale.found()
 
 
 def test_real_time_against_the_log_is_g0_realtime():
     """Across processes; shown with the invocations, since their order matters."""
-    tale = Tale().send(1, "a", 1).send(2, "b", 0).poll(9, (0, "b"), (1, "a"))
+    tale = ToldHistory().send(1, "a", 1).send(2, "b", 0).poll(9, (0, "b"), (1, "a"))
     verdict = tale.verdict()
     assert "G0-realtime" in verdict.anomalies
     assert not {"G0-process", "G1c-realtime", "G1c-process"} & set(verdict.anomalies)
@@ -109,7 +111,7 @@ def test_real_time_against_the_log_is_g0_realtime():
 
 def test_real_time_order_is_found_through_many_dependencies():
     """Writers in between overlap with both ends, so that only the whole chain shows it."""
-    tale = Tale()
+    tale = ToldHistory()
     for value in "bc":
         tale.line(ord(value), "invoke", "send", [["send", KEY, value]])
     tale.send(1, "d", 3).send(2, "a", 0)
@@ -122,7 +124,7 @@ def test_real_time_order_is_found_through_many_dependencies():
 
 def test_of_operations_that_follow_each_other_the_first_that_is_too_late_is_found():
     """Values behind it are late for the same reason."""
-    tale = Tale().send(1, "b", 1).send(1, "c", 2).send(1, "d", 3).send(2, "a", 0)
+    tale = ToldHistory().send(1, "b", 1).send(1, "c", 2).send(1, "d", 3).send(2, "a", 0)
     verdict = tale.poll(9, *enumerate("abcd")).verdict()
     assert verdict.cases["G0-realtime"] == 1
     assert [op.process for op in verdict.anomalies["G0-realtime"][0].ops] == [1, 1, 2, 2]
@@ -131,7 +133,7 @@ def test_of_operations_that_follow_each_other_the_first_that_is_too_late_is_foun
 def test_lateness_goes_round_a_circle():
     """late → one of the circle → … → the other → early: whichever of the two comes first."""
     for first, second in ((1, 2), (2, 1)):
-        tale, micros = Tale(), {1: [(KEY, 1, 1), (OTHER, 1, 1)], 2: [(KEY, 2, 2), (OTHER, 2, 0)]}
+        tale, micros = ToldHistory(), {1: [(KEY, 1, 1), (OTHER, 1, 1)], 2: [(KEY, 2, 2), (OTHER, 2, 0)]}
         micros[first].append(("in", first, 1))
         micros[second].append(("out", second, 0))
         for process in (1, 2):
@@ -145,7 +147,7 @@ def test_lateness_goes_round_a_circle():
 
 def test_reading_what_is_behind_a_write_of_the_future_is_g1c_realtime():
     """The poll ended before the first of two writes began, and yet it read the second."""
-    tale = Tale()
+    tale = ToldHistory()
     tale.send(4, "x", 0)
     tale.line(2, "invoke", "send", [["send", KEY, "b"]])
     tale.poll(3, (0, "x")).both(5, "ok", "poll", [reading((0, "x"), (2, "b"))], rebalanced=[KEY])
@@ -157,7 +159,7 @@ def test_reading_what_is_behind_a_write_of_the_future_is_g1c_realtime():
 
 def test_a_process_that_read_what_lies_behind_its_next_write_is_g1c_process():
     """wr, process and ww close the circle."""
-    tale = Tale()
+    tale = ToldHistory()
     tale.line(2, "invoke", "send", [["send", KEY, "b"]])
     tale.poll(1, (1, "b"))
     tale.send(1, "a", 0)

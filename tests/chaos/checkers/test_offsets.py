@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from tests.chaos.checkers.tale import Tale
+from tests.chaos.checkers.told_history import ToldHistory
 
 
 def test_one_value_at_one_offset_is_right():
     """Sender and every reader agree; gaps between offsets are control records."""
-    tale = Tale().send(1, "a", 0).send(1, "b", 5).poll(2, (0, "a"), (5, "b")).poll(3, (0, "a"), (5, "b"))
+    tale = (
+        ToldHistory().send(1, "a", 0).send(1, "b", 5).poll(2, (0, "a"), (5, "b")).poll(3, (0, "a"), (5, "b"))
+    )
     assert tale.found() == set()
 
 
 def test_two_readers_who_see_different_values_at_an_offset_are_inconsistent():
     """jepsen.tests.kafka: some log[k][o] has two values."""
-    tale = Tale().send(1, "a", 0).send(2, "b", None).poll(3, (0, "a")).poll(4, (0, "b"))
+    tale = ToldHistory().send(1, "a", 0).send(2, "b", None).poll(3, (0, "a")).poll(4, (0, "b"))
     assert tale.found() == {"inconsistent-offsets"}
 
 
 def test_the_smallest_history_of_two_values_at_an_offset_is_who_saw_them():
     """The finding carries the two readings, and nothing of the noise around them."""
-    tale = Tale().log("x", "y").send(1, "a", 7).send(2, "b", None)
+    tale = ToldHistory().log("x", "y").send(1, "a", 7).send(2, "b", None)
     tale.poll(3, (7, "a")).poll(4, (7, "b")).poll(5, (7, "a"))
     (finding,) = tale.verdict().anomalies["inconsistent-offsets"]
     assert [(op.process, op.type) for op in finding.ops] == [(1, "ok"), (4, "ok")]
@@ -28,34 +30,34 @@ def test_the_smallest_history_of_two_values_at_an_offset_is_who_saw_them():
 
 def test_the_offset_that_a_sender_was_told_counts_once_its_operation_committed():
     """jepsen.tests.kafka: sends of ok operations are part of the log."""
-    assert "inconsistent-offsets" in Tale().send(1, "a", 0).send(2, "b", 0).poll(3, (0, "a")).found()
+    assert "inconsistent-offsets" in ToldHistory().send(1, "a", 0).send(2, "b", 0).poll(3, (0, "a")).found()
 
 
 def test_the_offset_told_to_a_sender_of_unknown_fate_does_not_count():
     """It may have been told before a leader was lost; nobody read the value, so it never committed."""
-    assert Tale().send(1, "a", 0).send(2, "b", 0, "info").poll(3, (0, "a")).found() == set()
+    assert ToldHistory().send(1, "a", 0).send(2, "b", 0, "info").poll(3, (0, "a")).found() == set()
 
 
 def test_a_value_at_two_offsets_is_a_duplicate():
     """jepsen.tests.kafka, duplicate: seen by one reader."""
-    tale = Tale().send(1, "a", 0).poll(2, (0, "a")).poll(3, (3, "a"))
+    tale = ToldHistory().send(1, "a", 0).poll(2, (0, "a")).poll(3, (3, "a"))
     assert tale.found() == {"duplicate"}
 
 
 def test_a_value_read_where_its_sender_was_not_told_is_a_duplicate():
     """The sender's offset and the readers' are one log."""
-    assert Tale().send(1, "a", 0).poll(2, (3, "a")).found() == {"duplicate"}
+    assert ToldHistory().send(1, "a", 0).poll(2, (3, "a")).found() == {"duplicate"}
 
 
 def test_a_duplicate_and_two_values_at_an_offset_do_not_cancel_out():
     """As many places as values, and yet both are wrong."""
-    tale = Tale().send(1, "a", 0).poll(2, (3, "a")).send(3, "b", None).poll(4, (0, "b"))
+    tale = ToldHistory().send(1, "a", 0).poll(2, (3, "a")).send(3, "b", None).poll(4, (0, "b"))
     assert {"inconsistent-offsets", "duplicate"} <= tale.found()
 
 
 def test_the_same_value_in_two_keys_is_no_duplicate():
     """Values are unique within a key only."""
-    tale = Tale().send(1, 1, 0, key="t-0").send(1, 1, 0, key="t-1")
+    tale = ToldHistory().send(1, 1, 0, key="t-0").send(1, 1, 0, key="t-1")
     tale.line(2, "ok", "poll", [["poll", {"t-0": [[0, 1]], "t-1": [[0, 1]]}]])
     assert tale.found() == set()
 
@@ -63,11 +65,11 @@ def test_the_same_value_in_two_keys_is_no_duplicate():
 def test_polls_of_unknown_and_failed_operations_count_for_the_log():
     """jepsen.tests.kafka: a poll must return safe data even if its transaction aborts later."""
     for type in ("info", "fail"):
-        tale = Tale().send(1, "a", 0).send(2, "b", None).poll(3, (0, "a")).poll(4, (0, "b"), type=type)
+        tale = ToldHistory().send(1, "a", 0).send(2, "b", None).poll(3, (0, "a")).poll(4, (0, "b"), type=type)
         tale.poll(5, (1, "b"))
         assert {"inconsistent-offsets", "duplicate"} <= tale.found()
 
 
 def test_a_number_and_its_text_are_different_values():
     """1 and "1" may both be records of a key."""
-    assert Tale().send(1, 1, 0).send(1, "1", 1).poll(2, (0, 1), (1, "1")).found() == set()
+    assert ToldHistory().send(1, 1, 0).send(1, "1", 1).poll(2, (0, 1), (1, "1")).found() == set()

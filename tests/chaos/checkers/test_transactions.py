@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.checkers.tale import Tale, reading, sending
+from tests.chaos.checkers.told_history import ToldHistory, reading, sending
 
 GROUP = "copyists"
 
 
-def copied(*records: tuple[int, str], at: int, type: str = "ok", process: int = 1, tale: Tale) -> Tale:
+def copied(
+    *records: tuple[int, str], at: int, type: str = "ok", process: int = 1, tale: ToldHistory
+) -> ToldHistory:
     """Consume records of t-0 and write as many to out-0 from that offset on, in one transaction."""
     sends = [sending(at + each, f"{value}/{at}", key="out-0") for each, (_, value) in enumerate(records)]
     return tale.txn(process, reading(*records), *sends, type=type, group=GROUP)
 
 
-def output(tale: Tale, *records: tuple[int, str]) -> None:
+def output(tale: ToldHistory, *records: tuple[int, str]) -> None:
     """All of it is read at the end."""
     tale.both(99, "ok", "poll", [reading(*records, key="out-0")])
 
 
-def joined(tale: Tale, process: int, group: str) -> None:
+def joined(tale: ToldHistory, process: int, group: str) -> None:
     for type in ("invoke", "ok"):
         tale.line(process, type, "subscribe", ["t-0"], group=group)
 
 
-def found(tale: Tale) -> set[str]:
+def found(tale: ToldHistory) -> set[str]:
     return {name for name in tale.found() if not tale.verdict().anomalies[name][0].allowed}
 
 
 def test_each_value_in_one_committed_transaction_is_exactly_once():
     """Aborted tries count for nothing, nor do those without an answer of which nothing is ever seen."""
-    tale = Tale().log("a", "b", "c")
+    tale = ToldHistory().log("a", "b", "c")
     copied((0, "a"), at=0, tale=tale)
     copied((1, "b"), at=10, type="fail", tale=tale)
     copied((1, "b"), at=20, type="info", process=2, tale=tale)
@@ -43,7 +45,7 @@ def test_each_value_in_one_committed_transaction_is_exactly_once():
 @pytest.mark.parametrize("type", ["ok", "info"])
 def test_a_value_in_two_committed_transactions_of_a_group_was_processed_twice(type: str):
     """A transaction applied twice, or offsets that went back; it is enough that the second was seen."""
-    tale = Tale().log("a", "b")
+    tale = ToldHistory().log("a", "b")
     copied((0, "a"), at=0, tale=tale)
     copied((0, "a"), (1, "b"), at=10, type=type, process=2, tale=tale)
     output(tale, (0, "a/0"), (10, "a/10"), (11, "b/10"))
@@ -52,14 +54,14 @@ def test_a_value_in_two_committed_transactions_of_a_group_was_processed_twice(ty
 
 def test_a_value_that_one_transaction_consumed_twice_was_processed_twice():
     """It went back within it."""
-    tale = Tale().log("a")
+    tale = ToldHistory().log("a")
     tale.txn(1, reading((0, "a"), (0, "a")), group=GROUP)
     assert "processed-twice" in found(tale)
 
 
 def test_other_groups_consume_for_themselves():
     """Once for each group; polls without a group's offsets may be repeated."""
-    tale = Tale().log("a")
+    tale = ToldHistory().log("a")
     for group in ("one", "two", "", ""):
         tale.txn(3, reading((0, "a")), group=group)
     assert "processed-twice" not in found(tale)
@@ -67,7 +69,7 @@ def test_other_groups_consume_for_themselves():
 
 def test_a_value_that_a_group_passed_over_is_left_out():
     """The group's offset ran ahead of what was committed with it."""
-    tale = Tale().log("a", "b", "c")
+    tale = ToldHistory().log("a", "b", "c")
     copied((0, "a"), at=0, tale=tale)
     copied((2, "c"), at=1, process=2, tale=tale)
     output(tale, (0, "a/0"), (1, "c/1"))
@@ -76,7 +78,7 @@ def test_a_value_that_a_group_passed_over_is_left_out():
 
 def test_what_was_aborted_need_not_be_consumed():
     """A read_committed group passes over it."""
-    tale = Tale().send(90, "a", 0).txn(91, sending(1, "x"), type="fail").send(90, "b", 2)
+    tale = ToldHistory().send(90, "a", 0).txn(91, sending(1, "x"), type="fail").send(90, "b", 2)
     tale.poll(99, (0, "a"), (2, "b"))
     copied((0, "a"), (2, "b"), at=0, tale=tale)
     output(tale, (0, "a/0"), (1, "b/0"))
@@ -86,7 +88,7 @@ def test_what_was_aborted_need_not_be_consumed():
 @pytest.mark.parametrize("type", ["ok", "info"])
 def test_a_transaction_of_which_a_part_is_never_seen_is_torn(type: str):
     """All of it or nothing, also of one that had no answer."""
-    tale = Tale().log("a")
+    tale = ToldHistory().log("a")
     tale.txn(1, sending(1, "b"), sending(None, "c", key="t-1"), type=type)
     tale.poll(99, (1, "b"))
     assert "torn-transaction" in found(tale)
@@ -94,14 +96,14 @@ def test_a_transaction_of_which_a_part_is_never_seen_is_torn(type: str):
 
 def test_an_aborted_value_that_is_read_is_g1a():
     """Nobody ever asked to commit it."""
-    tale = Tale().log("a").txn(1, sending(1, "b"), type="fail").poll(99, (1, "b"))
+    tale = ToldHistory().log("a").txn(1, sending(1, "b"), type="fail").poll(99, (1, "b"))
     assert found(tale) == {"G1a"}
 
 
 @pytest.mark.parametrize(("group", "valid"), [(GROUP, False), ("", True)])
 def test_a_reader_beside_such_a_group_may_not_skip(group: str, valid: bool):
     """A rebalance excuses who subscribes; where all subscribers commit in transactions that excuse is not needed."""
-    tale = Tale().log("a", "b", "c")
+    tale = ToldHistory().log("a", "b", "c")
     joined(tale, 5, group)
     tale.poll(6, (0, "a")).poll(6, (2, "c"))
     assert tale.verdict().valid == valid
@@ -110,7 +112,7 @@ def test_a_reader_beside_such_a_group_may_not_skip(group: str, valid: bool):
 
 def test_members_of_such_a_group_may_skip_what_others_consumed():
     """A partition that one of them did not get was another's."""
-    tale = Tale().log("a", "b", "c")
+    tale = ToldHistory().log("a", "b", "c")
     joined(tale, 1, GROUP)
     copied((0, "a"), at=0, tale=tale)
     copied((1, "b"), at=1, process=2, tale=tale)

@@ -10,12 +10,12 @@ from raftlog_chaos.checkers import judge
 from raftlog_chaos.checkers.anomalies import ANOMALIES, Invalid
 from raftlog_chaos.checkers.findings import EXAMPLES, Findings
 from raftlog_chaos.history import Header, HistoryError
-from tests.chaos.checkers.tale import Tale
+from tests.chaos.checkers.told_history import ToldHistory
 
 
-def broken(cases: int = 1) -> Tale:
+def broken(cases: int = 1) -> ToldHistory:
     """Histories of several anomalies, each of them as often as asked for."""
-    tale = Tale()
+    tale = ToldHistory()
     for case in range(cases):
         key = f"t-{case}"
         tale.send(1, "lost", 0, key=key).send(1, "b", 1, key=key).send(1, "refused", None, "fail", key=key)
@@ -26,7 +26,7 @@ def broken(cases: int = 1) -> Tale:
 
 def test_what_the_header_allows_does_not_condemn():
     """acks=1 may lose writes: found, shown, and no fault."""
-    tale = Tale().send(1, "a", 0).send(1, "b", 1).poll(2, (1, "b"))
+    tale = ToldHistory().send(1, "a", 0).send(1, "b", 1).poll(2, (1, "b"))
     assert not tale.verdict(allowed=["lost-write"]).valid
     verdict = tale.verdict(allowed=["lost-write", "unseen"])
     assert verdict.valid and verdict.faults() == []
@@ -87,7 +87,7 @@ def test_the_page_says_what_was_checked_and_the_history_that_shows_what_is_wrong
 
 def test_of_a_long_poll_the_page_shows_what_matters():
     """The records around those concerned."""
-    tale = Tale().log(*range(100)).poll(1, *((at, at) for at in range(100) if at != 57))
+    tale = ToldHistory().log(*range(100)).poll(1, *((at, at) for at in range(100) if at != 57))
     text = tale.verdict().text()
     assert "t-0 → … 53:53 54:54 55:55 56:56 58:58 59:59 (99 records)" in text
 
@@ -103,7 +103,7 @@ def test_json_says_the_same_as_the_page():
 
 def test_two_operations_of_a_process_at_once_are_no_history():
     """The recorder is at fault."""
-    tale = Tale()
+    tale = ToldHistory()
     tale.line(1, "invoke", "poll", [["poll"]])
     tale.line(1, "invoke", "poll", [["poll"]])
     with pytest.raises(HistoryError, match="operation 1: process 1 had not completed its last one"):
@@ -113,7 +113,7 @@ def test_two_operations_of_a_process_at_once_are_no_history():
 def test_a_value_that_is_sent_twice_is_no_history():
     """Without unique values nothing can be told apart."""
     with pytest.raises(HistoryError, match="'a' was sent to t-0 before"):
-        Tale().send(1, "a", 0).send(2, "a", 1).verdict()
+        ToldHistory().send(1, "a", 0).send(2, "a", 1).verdict()
 
 
 def test_an_iterator_is_judged_as_a_list_is():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.faults.troubled_disk import DiskTrouble
-from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 
 EVERYTHING = frozenset(Ability)
 
 
-class ModelPlace:
+class ModelTestbed:
     """See `Place`. `deeds` is all that was done to it; three partitions, each led by another node.
 
     A node that is started is ready after `start_s` seconds of the loop.
@@ -32,7 +32,7 @@ class ModelPlace:
         self.out_of_sync: set[int] = set()
         self.deeds: list[tuple[str, int]] = []
 
-    async def view(self) -> View:
+    async def view(self) -> ClusterState:
         everybody = frozenset(self.nodes)
         leaders = sorted(self.running) or [None]
         partitions = {
@@ -46,7 +46,9 @@ class ModelPlace:
         starting = {node_id for node_id, ready_at in self._ready_at.items() if ready_at > now}
         ready = running - self.paused - starting
         internal = {f"__transaction_state-{key.rpartition('-')[2]}": each for key, each in partitions.items()}
-        return View(running, frozenset(self.paused), ready, min(running, default=None), partitions, internal)
+        return ClusterState(
+            running, frozenset(self.paused), ready, min(running, default=None), partitions, internal
+        )
 
     def is_well(self) -> bool:
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from raftlog_chaos.faults.fault import a_coordinator
-from raftlog_chaos.testbeds.testbed import PartitionView, View
+from raftlog_chaos.testbeds.testbed import ClusterState, PartitionView
 
 ALL = frozenset({1, 2, 3})
 
@@ -14,9 +14,9 @@ def led_by(leader: int | None) -> PartitionView:
     return PartitionView(leader, ALL, ALL)
 
 
-def view(paused: frozenset[int] = frozenset(), **internal: int | None) -> View:
+def view(paused: frozenset[int] = frozenset(), **internal: int | None) -> ClusterState:
     named = {f"__{name}": led_by(leader) for name, leader in internal.items()}
-    return View(ALL, paused, ALL - paused, 1, {"t-0": led_by(1)}, named)
+    return ClusterState(ALL, paused, ALL - paused, 1, {"t-0": led_by(1)}, named)
 
 
 def test_without_transactions_and_groups_nobody_coordinates():

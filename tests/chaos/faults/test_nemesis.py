@@ -14,33 +14,33 @@ from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.faults.nemesis import Nemesis, RotatingMix, Step, Steps
 from raftlog_chaos.simulator.loop import SimLoop, simulate
 from raftlog_chaos.testbeds.testbed import Ability
-from tests.chaos.faults.model import EVERYTHING, ModelPlace
+from tests.chaos.faults.model import EVERYTHING, ModelTestbed
 
 T = TypeVar("T")
 DESTROYING = [name for name, fault in FAULTS.items() if fault.destructive]
 
 
-def play(story: Callable[[SimLoop], Awaitable[T]], seed: int = 1) -> T:
-    """Tell a story in virtual time."""
-    return simulate(story, seed=seed, limit_s=4000).result  # type: ignore[arg-type]
+def play(scenario: Callable[[SimLoop], Awaitable[T]], seed: int = 1) -> T:
+    """Tell a scenario in virtual time."""
+    return simulate(scenario, seed=seed, limit_s=4000).result  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_a_fault_does_something_and_its_healing_undoes_it(name):
     """With the name that it is registered by; healing twice is healing once."""
 
-    async def story(_loop: SimLoop) -> None:
-        place, fault = ModelPlace(), FAULTS[name]()
+    async def scenario(_loop: SimLoop) -> None:
+        testbed, fault = ModelTestbed(), FAULTS[name]()
         assert fault.name == name
-        assert await fault.inject(place, random.Random(1))
-        assert place.deeds
-        await fault.heal(place)
-        assert place.is_well()
-        healed = list(place.deeds)
-        await fault.heal(place)
-        assert place.deeds == healed
+        assert await fault.inject(testbed, random.Random(1))
+        assert testbed.deeds
+        await fault.heal(testbed)
+        assert testbed.is_well()
+        healed = list(testbed.deeds)
+        await fault.heal(testbed)
+        assert testbed.deeds == healed
 
-    play(story)
+    play(scenario)
 
 
 def test_there_are_the_faults_that_suites_name():
@@ -52,18 +52,18 @@ def test_there_are_the_faults_that_suites_name():
 def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears_all():
     """From five nodes on no two hear the same; of three one hears everybody, or somebody would hear too few."""
 
-    async def story(_loop: SimLoop) -> None:
+    async def scenario(_loop: SimLoop) -> None:
         for nodes in (3, 5, 6, 7, 8, 9):
-            place = ModelPlace(nodes)
-            await FAULTS["majorities-ring"]().inject(place, random.Random(2))
+            testbed = ModelTestbed(nodes)
+            await FAULTS["majorities-ring"]().inject(testbed, random.Random(2))
             heard = [
-                frozenset(each for each in place.nodes if (each, node) not in place.cuts)
-                for node in place.nodes
+                frozenset(each for each in testbed.nodes if (each, node) not in testbed.cuts)
+                for node in testbed.nodes
             ]
             assert nodes // 2 + 1 <= min(map(len, heard)) <= nodes // 2 + 2
             assert len(set(heard)) == nodes
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -72,39 +72,39 @@ def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears
 def test_a_fault_of_links_that_finds_no_link_befell_nobody(name, nodes):
     """Else it would be counted as run, and passed."""
 
-    async def story(_loop: SimLoop) -> None:
-        place = ModelPlace(nodes)
-        assert await FAULTS[name]().inject(place, random.Random(1)) == ""
-        assert not place.deeds
+    async def scenario(_loop: SimLoop) -> None:
+        testbed = ModelTestbed(nodes)
+        assert await FAULTS[name]().inject(testbed, random.Random(1)) == ""
+        assert not testbed.deeds
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize("name", DESTROYING)
 def test_nothing_is_destroyed_while_another_replica_is_behind(name):
     """Data that only one node has is not taken from it."""
 
-    async def story(_loop: SimLoop) -> None:
+    async def scenario(_loop: SimLoop) -> None:
         for behind in (1, 2, 3):
-            place = ModelPlace()
-            place.out_of_sync = {behind}
+            testbed = ModelTestbed()
+            testbed.out_of_sync = {behind}
             for seed in range(20):
-                await FAULTS[name]().inject(place, random.Random(seed))
-            assert {node for _, node in place.deeds} <= {behind}
+                await FAULTS[name]().inject(testbed, random.Random(seed))
+            assert {node for _, node in testbed.deeds} <= {behind}
 
-    play(story)
+    play(scenario)
 
 
 def test_only_one_nodes_disk_rots_in_a_run():
     """Data that nobody reads is not repaired: rot on two disks could be the same record's."""
 
-    async def story(_loop: SimLoop) -> list[int]:
-        place = ModelPlace()
-        nemesis = Nemesis(place, random.Random(3), RotatingMix(5, 0.0, DESTROYING))
+    async def scenario(_loop: SimLoop) -> list[int]:
+        testbed = ModelTestbed()
+        nemesis = Nemesis(testbed, random.Random(3), RotatingMix(5, 0.0, DESTROYING))
         await nemesis.run(300)
-        return [node for deed, node in place.deeds if deed == "flip_bit"]
+        return [node for deed, node in testbed.deeds if deed == "flip_bit"]
 
-    flipped = play(story)
+    flipped = play(scenario)
     assert len(flipped) > 10
     assert len(set(flipped)) == 1
 
@@ -112,15 +112,15 @@ def test_only_one_nodes_disk_rots_in_a_run():
 def test_what_a_place_cannot_do_is_noted_as_not_run():
     """And the rest is run."""
 
-    async def story(_loop: SimLoop) -> Counter[tuple[str, str]]:
-        place = ModelPlace(abilities=EVERYTHING - {Ability.CUT, Ability.POWER_CUT})
+    async def scenario(_loop: SimLoop) -> Counter[tuple[str, str]]:
+        testbed = ModelTestbed(abilities=EVERYTHING - {Ability.CUT, Ability.POWER_CUT})
         steps = [Step("cut-pair", 1, 1), Step("kill", 1, 1), Step("blackout", 1, 1)]
-        nemesis = Nemesis(place, random.Random(1), Steps(steps))
+        nemesis = Nemesis(testbed, random.Random(1), Steps(steps))
         await nemesis.run(10)
         assert nemesis.timeline[0][1:] == ("not run", "cut-pair", "model lacks cut")
         return Counter((each.event, each.fault) for each in nemesis.timeline)
 
-    seen = play(story)
+    seen = play(scenario)
     assert seen["not run", "cut-pair"] == seen["not run", "blackout"] == 1
     assert seen["inject", "kill"] == seen["heal", "kill"] == 3
     assert len(seen) == 4
@@ -129,14 +129,14 @@ def test_what_a_place_cannot_do_is_noted_as_not_run():
 def test_steps_follow_one_another_and_begin_again():
     """Each for its time, healed before the next."""
 
-    async def story(loop: SimLoop) -> list[tuple[float, str, str]]:
+    async def scenario(loop: SimLoop) -> list[tuple[float, str, str]]:
         steps = Steps([Step("kill", 2, 1), Step("pause", 3, 0)])
-        nemesis = Nemesis(ModelPlace(), random.Random(1), steps)
+        nemesis = Nemesis(ModelTestbed(), random.Random(1), steps)
         began_at = loop.time()
         await nemesis.run(9)
         return [(round(each.at_s - began_at, 1), each.event, each.fault) for each in nemesis.timeline]
 
-    assert play(story) == [
+    assert play(scenario) == [
         (0, "inject", "kill"),
         (2, "heal", "kill"),
         (3, "inject", "pause"),
@@ -149,28 +149,28 @@ def test_steps_follow_one_another_and_begin_again():
 def test_a_step_waits_for_the_node_that_the_one_before_it_killed():
     """Else two of three are down on a slow machine, and the majority that is missing is blamed on the second fault."""
 
-    async def story(loop: SimLoop) -> list[tuple[float, str]]:
-        place = ModelPlace()
-        place.start_s = 5.0
-        nemesis = Nemesis(place, random.Random(1), Steps([Step("kill", 2, 1)]))
+    async def scenario(loop: SimLoop) -> list[tuple[float, str]]:
+        testbed = ModelTestbed()
+        testbed.start_s = 5.0
+        nemesis = Nemesis(testbed, random.Random(1), Steps([Step("kill", 2, 1)]))
         began_at = loop.time()
         await nemesis.run(12)
         return [(round(each.at_s - began_at), each.event) for each in nemesis.timeline]
 
-    assert play(story) == [(0, "inject"), (2, "heal"), (7, "inject"), (9, "heal")]
+    assert play(scenario) == [(0, "inject"), (2, "heal"), (7, "inject"), (9, "heal")]
 
 
 def test_a_rotating_mix_has_quiet_periods_and_changing_faults():
     """About the share it was told; over a long run every fault comes up."""
 
-    async def story(loop: SimLoop) -> tuple[float, set[str]]:
-        nemesis = Nemesis(ModelPlace(), random.Random(5), RotatingMix(10, 0.25, tuple(FAULTS)))
+    async def scenario(loop: SimLoop) -> tuple[float, set[str]]:
+        nemesis = Nemesis(ModelTestbed(), random.Random(5), RotatingMix(10, 0.25, tuple(FAULTS)))
         began_at = loop.time()
         await nemesis.run(2000)
         struck = {int((each.at_s - began_at) / 10) for each in nemesis.timeline if each.event == "inject"}
         return 1 - len(struck) / 200, {each.fault for each in nemesis.timeline}
 
-    quiet, seen = play(story)
+    quiet, seen = play(scenario)
     assert 0.15 < quiet < 0.35
     assert seen == set(FAULTS)
 
@@ -179,15 +179,15 @@ def test_a_rotating_mix_has_quiet_periods_and_changing_faults():
 def test_after_calm_everything_is_well_whenever_the_run_was_broken_off(seed):
     """Healed in order of injection, nodes that somebody else stopped are started as well."""
 
-    async def story(_loop: SimLoop) -> ModelPlace:
-        place = ModelPlace()
-        nemesis = Nemesis(place, random.Random(seed), RotatingMix(5, 0.1, tuple(FAULTS)))
+    async def scenario(_loop: SimLoop) -> ModelTestbed:
+        testbed = ModelTestbed()
+        nemesis = Nemesis(testbed, random.Random(seed), RotatingMix(5, 0.1, tuple(FAULTS)))
         try:
             async with asyncio.timeout(20 + seed):
                 await nemesis.run(1000)
         except TimeoutError:
-            place.running.discard(3)
+            testbed.running.discard(3)
             await nemesis.calm()
-        return place
+        return testbed
 
-    assert play(story, seed).is_well()
+    assert play(scenario, seed).is_well()

@@ -10,7 +10,7 @@ from uuid import UUID
 from raftlog.protocol.apis import APIS, SERVED_KEYS
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog_chaos.fuzz.decoding import decode
-from raftlog_chaos.fuzz.draw import Known
+from raftlog_chaos.fuzz.draw import KnownValues
 from raftlog_chaos.fuzz.frames import HARMFUL, SERVED, Frames, mutants
 
 FRAMES = 4_000
@@ -66,7 +66,7 @@ def test_mutants_differ_from_their_frame_and_mostly_keep_their_length_true():
 
 def test_values_from_answers_are_sent_again():
     """A group's member or a transaction's producer is reached only by the id that the broker gave out."""
-    known = Known()
+    known = KnownValues()
     known.learn(build_response(22, 4, error_code=0, producer_id=4_711, producer_epoch=3))
     assert known.of("producer_id") is not None
     frames = Frames("5", known)
@@ -76,7 +76,7 @@ def test_values_from_answers_are_sent_again():
 
 def test_other_peoples_topics_are_not_learned():
     """In a live run they are the bystanders', also where an assignment names them by their ids alone."""
-    known, ours, theirs = Known(), UUID(int=1), UUID(int=2)
+    known, ours, theirs = KnownValues(), UUID(int=1), UUID(int=2)
     topic = response_builders(3, 12).MetadataResponseTopic
     assigned = response_builders(68, 0)
 

@@ -10,7 +10,7 @@ from raftlog.broker.handlers import heartbeat, list_groups
 from raftlog.broker.network.server import BrokerServer
 from raftlog_chaos.attacks.target import framed, head, legacy, raw
 from raftlog_chaos.fuzz.campaign import Summary, reduced, run_chunk
-from raftlog_chaos.fuzz.draw import Known
+from raftlog_chaos.fuzz.draw import KnownValues
 from raftlog_chaos.fuzz.findings import Finding, read_regression, write_regression
 from raftlog_chaos.fuzz.frames import Frame, Frames
 from raftlog_chaos.fuzz.wire import Tally, answer_due, frame_end
@@ -115,7 +115,7 @@ def test_a_node_that_ends_is_found(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("seed", [ALONE, THREE])
 def test_a_sample_of_chance_finds_nothing(seed: int):
     """Some hundred frames, of which most reach a handler."""
-    known = Known()
+    known = KnownValues()
     frames = Frames("a sample", known)
     tally = play(Plan(iter(frames.next, None), 400, known, greeted=0.0), seed=seed)
     assert [each.text() for each in tally.findings] == []

@@ -85,7 +85,7 @@ def leave(folder: Path, judgement: Judgement = CLEAN, **expected: object) -> Out
     """Write the folder of that run, and its page."""
     made = record(**expected)
     outcome = conclude(made, judgement, events=events())
-    run_folder.write_config(folder, made.case, place="processes", seed=7, version="0")
+    run_folder.write_config(folder, made.case, testbed="processes", seed=7, version="0")
     run_folder.write_outcome(folder, outcome, judgement.text)
     run_folder.write_timeline(folder, made, events())
     run_folder.write_figures(folder, made)

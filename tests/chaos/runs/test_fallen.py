@@ -49,31 +49,31 @@ def a_place() -> tuple[Any, dict[int, FakeNode]]:
         nodes[node_id].running = False
 
     cluster = SimpleNamespace(nodes=nodes, bootstrap_servers="", kill=stop, power_cut=stop)
-    place = processes.ProcessPlace(cluster, random.Random(1))
+    testbed = processes.ProcessTestbed(cluster, random.Random(1))
     for node_id in nodes:
         stop(node_id)
-        asyncio.run(place.start(node_id))
-    return place, nodes
+        asyncio.run(testbed.start(node_id))
+    return testbed, nodes
 
 
 @pytest.mark.parametrize("fault", ["kill", "power_cut", "terminate", "start"])
 def test_a_node_that_ended_by_itself_is_told_whatever_befalls_it_next(fault: str) -> None:
     """A restart of all nodes would else wash away that one of them had died before."""
-    place, nodes = a_place()
+    testbed, nodes = a_place()
     nodes[2].running = False
-    asyncio.run(getattr(place, fault)(2))
-    asyncio.run(place.start(2))
-    assert place.fallen() == {2: "ended by itself: the last line"}
+    asyncio.run(getattr(testbed, fault)(2))
+    asyncio.run(testbed.start(2))
+    assert testbed.fallen() == {2: "ended by itself: the last line"}
 
 
 @pytest.mark.parametrize("fault", ["kill", "power_cut", "terminate"])
 def test_a_node_that_a_fault_stopped_has_not_fallen(fault: str) -> None:
     """Neither while it is down nor after it was started again."""
-    place, _ = a_place()
-    asyncio.run(getattr(place, fault)(2))
-    assert place.fallen() == {}
-    asyncio.run(place.start(2))
-    assert place.fallen() == {}
+    testbed, _ = a_place()
+    asyncio.run(getattr(testbed, fault)(2))
+    assert testbed.fallen() == {}
+    asyncio.run(testbed.start(2))
+    assert testbed.fallen() == {}
 
 
 class Deaf(FakeNode):
@@ -86,23 +86,23 @@ class Deaf(FakeNode):
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_node_that_does_not_end_when_it_is_told_to_is_a_scandal(paused: bool) -> None:
     """It is killed to go on, and that is told; of a paused one nobody can expect more."""
-    place, nodes = a_place()
+    testbed, nodes = a_place()
     nodes[2] = Deaf()
-    asyncio.run(place.terminate(2))
+    asyncio.run(testbed.terminate(2))
     nodes[2].paused = paused
-    asyncio.run(place.start(2))
+    asyncio.run(testbed.start(2))
     assert nodes[2].running
-    assert bool(place.scandals()) is not paused
-    assert all("node 2 ends: nothing moved" in each for each in place.scandals())
+    assert bool(testbed.violations()) is not paused
+    assert all("node 2 ends: nothing moved" in each for each in testbed.violations())
 
 
 def test_rot_on_a_node_is_watched_over_its_restart(tmp_path: Path) -> None:
     """The place knows what it flipped, and asks the node's log."""
-    place, nodes = a_place()
+    testbed, nodes = a_place()
     nodes[2].log_path = tmp_path / "node.log"
     (tmp_path / "t-0").mkdir()
     rot = Rot(str(tmp_path / "t-0" / "0.log"), is_due=True)
-    place.cluster.flip_bit = lambda *_: rot
-    assert asyncio.run(place.flip_bit(2, 0.5))
+    testbed.cluster.flip_bit = lambda *_: rot
+    assert asyncio.run(testbed.flip_bit(2, 0.5))
     assert nodes[2].running
-    assert place.scandals() == ("node 2: a bit flipped in t-0 was never noticed",)
+    assert testbed.violations() == ("node 2: a bit flipped in t-0 was never noticed",)

@@ -56,7 +56,7 @@ def test_no_process_is_left_when_the_harness_is_ended_in_the_middle(number, tmp_
     (folder / "suites" / "interrupted.toml").write_text(CASE)
     command = [sys.executable, "-m", "raftlog", "chaos", "interrupted", "--chaos-dir", str(folder)]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "runs"), "--place", "processes"],
+        [*command, "--out", str(tmp_path / "runs"), "--testbed", "processes"],
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from raftlog_chaos.runs.landmarks import read_events, scandals
+from raftlog_chaos.runs.landmarks import read_events, violations
 from raftlog_chaos.runs.outcome import Judgement, conclude, unrun
 from raftlog_chaos.runs.record import Injection, covered, injections
 from tests.chaos.runs.runs import CLEAN, beats, case, events, line, record
@@ -126,8 +126,8 @@ def test_a_log_may_hold_no_traceback_and_only_the_errors_that_the_faults_explain
         "Traceback (most recent call last):",
         "AssertionError: isr within replicas",
     ]
-    assert len(list(scandals(1, lines, ()))) == 3
-    assert list(scandals(1, lines, ["log_directory_failed"])) == [
+    assert len(list(violations(1, lines, ()))) == 3
+    assert list(violations(1, lines, ["log_directory_failed"])) == [
         "node 1: Traceback (most recent call last):",
         "node 1: AssertionError: isr within replicas",
     ]

@@ -52,7 +52,7 @@ def test_a_short_case_on_processes_is_judged_and_leaves_its_folder(tmp_path):
         "chaos",
         "--suite",
         "own",
-        "--place",
+        "--testbed",
         "processes",
         "--seed",
         "1",

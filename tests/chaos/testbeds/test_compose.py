@@ -20,10 +20,10 @@ def test_rule_that_a_living_container_does_not_take_is_no_cut(tmp_path: Path) ->
     """A fault that was not injected must not pass for injected; only of a container that has ended nothing is
     expected.
     """
-    place = compose.ComposePlace(tmp_path, ("docker", "compose"))
+    testbed = compose.ComposeTestbed(tmp_path, ("docker", "compose"))
     alive = compose._Container("running", os.getpid(), "", 0, "healthy")
     with pytest.raises(Unavailable):
-        asyncio.run(place._iptables(alive, "--no-such-option"))
+        asyncio.run(testbed._iptables(alive, "--no-such-option"))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    asyncio.run(place._iptables(alive._replace(pid=ended.pid), "--no-such-option"))
+    asyncio.run(testbed._iptables(alive._replace(pid=ended.pid), "--no-such-option"))

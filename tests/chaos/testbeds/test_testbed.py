@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from raftlog_chaos.testbeds.testbed import PartitionView, View
+from raftlog_chaos.testbeds.testbed import ClusterState, PartitionView
 
 ALL = frozenset({1, 2, 3})
 
 
-def view(ready: frozenset[int] = ALL, controller: int | None = 2, **partitions: PartitionView) -> View:
-    return View(ALL, frozenset(), ready, controller, partitions)
+def view(
+    ready: frozenset[int] = ALL, controller: int | None = 2, **partitions: PartitionView
+) -> ClusterState:
+    return ClusterState(ALL, frozenset(), ready, controller, partitions)
 
 
 def test_a_whole_cluster_lacks_nothing() -> None:

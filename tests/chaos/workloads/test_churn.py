@@ -9,8 +9,8 @@ from typing import Any
 from raftlog.protocol.message_builders import response_builders
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.workloads.churn import UNKNOWN_TOPIC, Churn
-from raftlog_chaos.workloads.history import History
-from raftlog_chaos.workloads.wire import DELETE_TOPICS, VERSIONS
+from raftlog_chaos.workloads.observations import Observations
+from raftlog_chaos.workloads.raw_client import DELETE_TOPICS, VERSIONS
 
 
 class Controller:
@@ -36,7 +36,7 @@ def test_a_topic_whose_creation_was_given_up_and_comes_late_is_deleted_too() -> 
 
     async def program(loop: SimLoop) -> None:
         controller = Controller()
-        churn = Churn(controller, history=History([]), chance=random.Random(1))  # type: ignore[arg-type]
+        churn = Churn(controller, history=Observations([]), chance=random.Random(1))  # type: ignore[arg-type]
         churn.stopping = True
         running = asyncio.create_task(churn.run())
         await asyncio.sleep(1)

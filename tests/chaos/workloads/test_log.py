@@ -12,7 +12,7 @@ from raftlog_chaos.checkers import Verdict, judge
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.loop import SimLoop, simulate
 from raftlog_chaos.workloads.generator import Poll, Send, Take
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.port import Unsupported
 from tests.chaos.workloads.memory import MemoryCluster
 

@@ -14,7 +14,7 @@ from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.loop import SimLoop, simulate
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.port import Definite, Indefinite
 from raftlog_chaos.workloads.simulated import SimPort, SimPorts
 

@@ -13,7 +13,7 @@ from raftlog.testing.cluster import Cluster
 from raftlog.testing.progress import STALL_S, signs_of_descendants, wait_until_async
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import Header, Op, Recorder
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.stock import StockPorts
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]

@@ -10,7 +10,7 @@ import pytest
 from raftlog_chaos.checkers import Verdict, judge
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.loop import SimLoop, simulate
-from raftlog_chaos.workloads.log import LogOptions, LogWorkload
+from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from tests.chaos.workloads.memory_transactions import Plant, TransactionalCluster
 
 WRITING = LogOptions(txn=True, writes_per_key=60, crash_every_s=3.0, rate=200)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftlog_chaos.workloads.wire import AWAY, Client
+from raftlog_chaos.workloads.raw_client import AWAY, Client
 
 
 async def test_many_who_ask_at_once_share_the_connection_that_is_being_made() -> None:

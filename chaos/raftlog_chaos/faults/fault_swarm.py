@@ -13,7 +13,7 @@ from raftlog_chaos.faults.nemesis import Nemesis, Steps
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, PORT, SimCluster
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.simulator.testbed import SimPlace
+from raftlog_chaos.simulator.testbed import SimTestbed
 
 PAUSES_S = (0.0, 0.005, 0.02, 0.1, 0.4, 1.0, 3.0)
 """Between two strokes of fate, virtual seconds, at the slowest pace."""
@@ -36,11 +36,12 @@ SHARP: Final = (
     "relay",
     "blackout_and_back",
 )
-"""The methods of `Weather` that are faults: choreographies too fine for other worlds."""
+"""The methods of `FaultSwarm` that are faults: choreographies too fine for other worlds."""
 
 LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate-coordinator")
-"""Rot has a story of its own, which also reads everything, since what nobody reads is not repaired. Most stories have
-no coordinator; in those that have, its partitions are among those whose leaders are struck."""
+"""Rot has a scenario of its own, which also reads everything, since what nobody reads is not repaired. Most scenarios
+have no coordinator; in those that have, its partitions are among those whose leaders are struck.
+"""
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))
 """The faults that may strike: these, and the faults of every world by their names."""
@@ -65,7 +66,7 @@ fault.
 """
 
 
-class Weather:
+class FaultSwarm:
     """Strikes until told to stop. `counts` says how often what happened."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster, faults: Sequence[str] | None = None) -> None:
@@ -75,7 +76,7 @@ class Weather:
         self.chance = random.Random(loop.stream("weather").random())
         self.counts: Counter[str] = Counter()
         names = self.chance.sample(FAULTS, self.chance.randint(2, len(FAULTS))) if faults is None else faults
-        self.nemesis = Nemesis(SimPlace(cluster, self.chance), self.chance, Steps(()))
+        self.nemesis = Nemesis(SimTestbed(cluster, self.chance), self.chance, Steps(()))
         self._faults = list(names)
         self._cures: list[Callable[[], Awaitable[None]]] = [
             self.restart,
@@ -127,7 +128,7 @@ class Weather:
     def _nobody_goes(self) -> bool:
         """A node that stops during the calm, or ends itself because of a disk that failed it, is started again."""
         self.cluster.start()
-        return not any(place.leaving for place in self.cluster.nodes.values())
+        return not any(testbed.leaving for testbed in self.cluster.nodes.values())
 
     # -- faults -------------------------------------------------------------------------------------------------
 
@@ -235,7 +236,7 @@ class Weather:
 
     async def calm(self) -> None:
         """Everything runs, everyone reaches everyone, every disk is well."""
-        for place in self.cluster.nodes.values():
-            place.host.disk.disarm()
+        for testbed in self.cluster.nodes.values():
+            testbed.host.disk.disarm()
         await self.nemesis.calm()
         self.loop.heal()

@@ -26,7 +26,7 @@ SERVED_S = 60.0
 """Within this somebody serves again once the trouble is over, virtual seconds."""
 
 
-class Scene(Endurance):
+class Choreography(Endurance):
     """Endurance without its weather. `partition` is the one that the play is about."""
 
     def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:

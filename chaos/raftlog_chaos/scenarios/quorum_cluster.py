@@ -15,7 +15,7 @@ from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import DamagedJournal
-from raftlog_chaos.scenarios.quorum_law import Held, Law, held_on_disk
+from raftlog_chaos.scenarios.raft_properties import HeldLog, RaftProperties, held_on_disk
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
@@ -48,7 +48,7 @@ class Oracle:
         assert self.leaders.setdefault(term, node) == node, f"{node} and {self.leaders[term]} lead {term}"
 
 
-class Watched:
+class WatchedNode:
     """One life's state machine, which tells the oracle everything."""
 
     def __init__(self, oracle: Oracle, node: int) -> None:
@@ -87,7 +87,7 @@ class Watched:
             self.led_terms.append(term)
 
 
-class World:
+class QuorumCluster:
     """Voters 1..n on hosts n1..nn."""
 
     def __init__(
@@ -95,20 +95,20 @@ class World:
     ) -> None:
         self.loop = loop
         self.oracle = Oracle()
-        self.law = Law(voters)
+        self.law = RaftProperties(voters)
         self.hosts: dict[int, Host] = {node: loop.host(f"n{node}") for node in range(1, voters + 1)}
         self.voters = {node: (host.name, PORT) for node, host in self.hosts.items()}
         self.compaction = compaction or SnapshotPolicy()
         self.options = options
         self.may_fail = False
         self.nodes: dict[int, Quorum] = {}
-        self.machines: dict[int, Watched] = {}
+        self.machines: dict[int, WatchedNode] = {}
         self.observers: dict[int, Observer] = {}
         self.on_new_leader: Callable[[int], None] = lambda _node: None
         """Called in no node's process when a voter speaks as leader of a term for the first time."""
         self.on_vote: Callable[[int], None] = lambda _node: None
         """The same when a voter is about to send its vote, or to tell one peer that it votes for itself."""
-        self._down: dict[int, Held] = {}
+        self._down: dict[int, HeldLog] = {}
 
     def boot(self, *nodes: int) -> None:
         """Start voters (default: all)."""
@@ -116,7 +116,7 @@ class World:
             self.hosts[node].start(self._run(node))
 
     async def _run(self, node: int) -> None:
-        machine = Watched(self.oracle, node)
+        machine = WatchedNode(self.oracle, node)
         quorum = Quorum(
             SimEnv(self.hosts[node]),
             node_id=node,
@@ -153,7 +153,7 @@ class World:
         self.loop.host(f"n{OBSERVER}").start(self._run_observer())
 
     async def _run_observer(self) -> None:
-        machine = self.machines[OBSERVER] = Watched(self.oracle, OBSERVER)
+        machine = self.machines[OBSERVER] = WatchedNode(self.oracle, OBSERVER)
         observer = self.observers[OBSERVER] = Observer(
             SimEnv(self.loop.host(f"n{OBSERVER}")),
             node_id=OBSERVER,

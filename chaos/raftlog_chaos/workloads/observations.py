@@ -19,7 +19,7 @@ class Acked(NamedTuple):
     values: tuple[bytes, ...]
 
 
-class History:
+class Observations:
     """`attempted` values may be there at most once; `acked` ones (acks=all) must be, at their offset.
 
     Violations at sight are added to `violations`.

@@ -1,4 +1,4 @@
-"""raftlog_chaos.scenarios.quorum_law: each of Raft's promises, kept and broken."""
+"""raftlog_chaos.scenarios.raft_properties: each of Raft's promises, kept and broken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog.quorum.messages import (
     VoteGranted,
 )
 from raftlog.quorum.wal import DamagedJournal, Entry
-from raftlog_chaos.scenarios.quorum_law import Held, Law, held_on_disk
+from raftlog_chaos.scenarios.raft_properties import HeldLog, RaftProperties, held_on_disk
 from raftlog_chaos.simulator.disk import SimDisk
 
 Log = list[tuple[int, str]]
@@ -52,7 +52,7 @@ AC: Log = [*A, (2, "c")]
 
 def test_a_voter_votes_once_a_term() -> None:
     """Raft §5.2; saying so twice to the same candidate is saying it once, and encouraging is no vote."""
-    law = Law(3)
+    law = RaftProperties(3)
     law.said(1, 2, VoteGranted(5))
     law.said(1, 2, VoteGranted(5))
     law.said(1, 3, PreVote(6, 1, 1))
@@ -63,7 +63,7 @@ def test_a_voter_votes_once_a_term() -> None:
 
 def test_a_candidate_votes_for_itself() -> None:
     """Raft §5.2."""
-    law = Law(3)
+    law = RaftProperties(3)
     law.said(1, 2, RequestVote(5, 1, 1))
     law.said(1, 3, VoteGranted(5))
     assert law.violations == ["node 1 voted for 1 and for 3 in term 5"]
@@ -71,7 +71,7 @@ def test_a_candidate_votes_for_itself() -> None:
 
 def test_a_term_is_never_taken_back() -> None:
     """Raft figure 2: currentTerm increases monotonically, over restarts too."""
-    law = Law(3)
+    law = RaftProperties(3)
     law.said(1, 2, AppendEntriesResponse(5, 9, False, True))
     law.said(2, 1, AppendEntriesResponse(4, 9, False, True))
     assert not law.violations
@@ -81,7 +81,7 @@ def test_a_term_is_never_taken_back() -> None:
 
 def test_a_term_has_one_leader() -> None:
     """Raft figure 3, election safety; the first word of a leader is told."""
-    law = Law(3)
+    law = RaftProperties(3)
     heartbeat = AppendEntries(2, 1, 1, 0, [])
     assert law.said(1, 2, heartbeat)
     assert not law.said(1, 3, heartbeat)
@@ -91,7 +91,7 @@ def test_a_term_has_one_leader() -> None:
 
 def test_logs_match() -> None:
     """Raft figure 3: an entry of one index and term is the same everywhere."""
-    law = Law(3)
+    law = RaftProperties(3)
     law.inspect({1: voter(AB, term=1), 2: voter(AB, term=1), 3: voter(A, term=1)}, {})
     assert not law.violations
     law.inspect({2: voter([*A, (1, "other")], term=2)}, {})
@@ -100,7 +100,7 @@ def test_logs_match() -> None:
 
 def test_what_is_committed_is_never_another() -> None:
     """Raft figure 3, state machine safety."""
-    law = Law(3)
+    law = RaftProperties(3)
     law.inspect({1: voter(AB, term=1, commit=3), 2: voter(AB, term=1), 3: voter(AB, term=1)}, {})
     assert not law.violations
     law.inspect({1: voter(AC, term=2, commit=3), 2: voter(AB, term=1), 3: voter(AB, term=1)}, {})
@@ -109,7 +109,7 @@ def test_what_is_committed_is_never_another() -> None:
 
 def test_a_leader_has_everything_committed_before_its_term() -> None:
     """Raft figure 3, leader completeness; who leads an older term need not have it."""
-    law = Law(3)
+    law = RaftProperties(3)
     majority = {1: voter(AB, term=2, commit=3), 2: voter(AB, term=2)}
     law.inspect({**majority, 3: voter(A, term=2, leads=True)}, {})
     assert not law.violations
@@ -119,18 +119,18 @@ def test_a_leader_has_everything_committed_before_its_term() -> None:
 
 @pytest.mark.parametrize(
     ("disk", "broken"),
-    [(Held(0, {1: 0, 2: 1, 3: 1}), False), (Held(3, {}), False), (Held(0, {1: 0, 2: 1}), True)],
+    [(HeldLog(0, {1: 0, 2: 1, 3: 1}), False), (HeldLog(3, {}), False), (HeldLog(0, {1: 0, 2: 1}), True)],
 )
-def test_a_majority_holds_what_is_committed(disk: Held, broken: bool) -> None:
+def test_a_majority_holds_what_is_committed(disk: HeldLog, broken: bool) -> None:
     """Disks of those that are down count, snapshots too; what a crash took away is missed."""
-    law = Law(3)
+    law = RaftProperties(3)
     law.inspect({1: voter(AB, term=1, commit=3), 3: voter(A, term=1)}, {2: disk})
     assert law.violations == (["entry 3 of term 1 is committed and no majority holds it"] if broken else [])
 
 
 def test_a_leader_is_right_about_what_its_followers_hold() -> None:
     """Raft figure 2, matchIndex; who has moved on to another term may have cut it since."""
-    law = Law(3)
+    law = RaftProperties(3)
     leader = voter(AB, term=1, leads=True, match={2: 3})
     law.inspect({1: leader, 2: voter(A, term=2)}, {})
     assert not law.violations
@@ -141,11 +141,11 @@ def test_a_leader_is_right_about_what_its_followers_hold() -> None:
 def test_a_disk_holds_what_a_restart_would_find() -> None:
     """Entries by index; nothing where no voter ever ran; and damage is no empty disk."""
     disk = SimDisk()
-    assert held_on_disk(disk, "/data/quorum") == Held(0, {})
+    assert held_on_disk(disk, "/data/quorum") == HeldLog(0, {})
     journal = Journal(disk, "/data/quorum", 1)
     journal.add(b"one", 1, 3)
     journal.take_staged()()
-    assert held_on_disk(disk, "/data/quorum") == Held(0, {1: 3})
+    assert held_on_disk(disk, "/data/quorum") == HeldLog(0, {1: 3})
     disk.flip_bit("/data/quorum/quorum.wal", 0)
     with pytest.raises(DamagedJournal):
         held_on_disk(disk, "/data/quorum")

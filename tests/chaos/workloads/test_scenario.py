@@ -1,4 +1,4 @@
-"""The story of Jepsen's workload: sound nodes pass it, and what clients saw is enough to convict others."""
+"""The scenario of Jepsen's workload: sound nodes pass it, and what clients saw is enough to convict others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from raftlog_chaos.invariants import Invariants
-from raftlog_chaos.scenarios import STORIES
+from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.scenarios.report import Report, report_of
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.loop import SimLoop, simulate
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 async def in_a_storm(loop: SimLoop) -> Report:
-    return report_of(await STORIES["jepsen"](loop, STORM_S))
+    return report_of(await SCENARIOS["jepsen"](loop, STORM_S))
 
 
 def test_sound_nodes_pass() -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog_chaos.workloads.history import History
+from raftlog_chaos.workloads.observations import Observations
 
 SILENCE_S = 8.0
 """A session, the time for a rebalance, and a coordinator's failover, with much to spare; virtual seconds."""
 
 
-class GroupBook:
+class GroupModel:
     """One group's. Owners are static ids, or member ids of those that have none."""
 
-    def __init__(self, name: str, history: History, instances: frozenset[str]) -> None:
+    def __init__(self, name: str, history: Observations, instances: frozenset[str]) -> None:
         self.name = name
         self.history = history
         self.acked: dict[int, int] = {}

@@ -26,15 +26,15 @@ from raftlog.protocol.schema import message_type
 from raftlog.records.batch import build_batch, new_record
 from raftlog_chaos.attacks import facts
 from raftlog_chaos.attacks.__main__ import START_S, Order, Report
-from raftlog_chaos.attacks.book import Attack
 from raftlog_chaos.attacks.bystanders import PARTITIONS, TOPIC, Bystanders
-from raftlog_chaos.attacks.target import Doors, Line, Port, Target, legacy, raw, told
+from raftlog_chaos.attacks.registry import Attack
+from raftlog_chaos.attacks.target import Line, NodePorts, Port, Target, legacy, raw, told
 from raftlog_chaos.attacks.verdict import (
     MIB,
+    ClusterObservation,
     Limits,
-    NodeSeen,
+    NodeObservation,
     Outcome,
-    Seen,
     conclude,
     faults_at_rest,
     is_settled,
@@ -81,11 +81,11 @@ COMPACTED_CONFIGS: Final = {
 WARM_PATHS: Final = ("/v1/health", "/v1/quorum", "/metrics", "/openapi.json", "/v3/clusters")
 
 
-class Ground(Protocol):
+class AttackedCluster(Protocol):
     """A cluster of processes that was started for one siege."""
 
     @property
-    def doors(self) -> Mapping[int, Doors]:
+    def doors(self) -> Mapping[int, NodePorts]:
         """The ports of each node."""
 
     @property
@@ -110,10 +110,10 @@ class Closing(NamedTuple):
     kept: list[str]
 
 
-class Siege:
+class AttackSession:
     """`open` once, `strike` as long as it holds, `close` once."""
 
-    def __init__(self, ground: Ground, limits: Limits) -> None:
+    def __init__(self, ground: AttackedCluster, limits: Limits) -> None:
         self.ground = ground
         self.limits = limits
         self.struck: list[str] = []
@@ -131,7 +131,7 @@ class Siege:
         """The end of the last attack, if memory was not back when it was judged (time.monotonic)."""
         self._attacker: subprocess.Popen[bytes] | None = None
         self._watch = Watch(self._pids, guard_bytes=GUARD_BYTES, on_excess=self._guard)
-        self._idle: dict[int, NodeSeen] = {}
+        self._idle: dict[int, NodeObservation] = {}
         self._logs = {node: facts.LogTail(ground.log(node)) for node in ground.doors}
 
     # --- before
@@ -152,14 +152,14 @@ class Siege:
         self._calm_s = max(sends.p99_s, reads.p99_s)
         self._idle = self._look()
 
-    def _look(self) -> dict[int, NodeSeen]:
+    def _look(self) -> dict[int, NodeObservation]:
         """Return memory, files and connections of the nodes now."""
         held = strangers(self._ports)
         found = {}
         for node, pid in self._pids.items():
             before = self._idle.get(node)
             resident, files = resident_bytes(pid), open_files(pid)
-            found[node] = NodeSeen(
+            found[node] = NodeObservation(
                 idle_bytes=before.idle_bytes if before else resident,
                 idle_files=before.idle_files if before else files,
                 rest_bytes=resident,
@@ -199,7 +199,7 @@ class Siege:
             nodes[node].peak_bytes = peak
             nodes[node].stall_s = self._stall(node, lags)
         sends, reads = self._bystanders.times(began, ended + TAIL_S)
-        seen = Seen(
+        seen = ClusterObservation(
             nodes=nodes,
             sends=sends,
             reads=reads,
@@ -247,7 +247,7 @@ class Siege:
             self._attacker.kill()
         self.ground.close()
 
-    def _settle(self, ended: float) -> tuple[float | None, dict[int, NodeSeen], bool]:
+    def _settle(self, ended: float) -> tuple[float | None, dict[int, NodeObservation], bool]:
         """Wait until all is back; return after how long, the last look, and whether only memory is not back yet."""
         warm = self.limits._replace(rest_bytes=self.limits.warm_bytes)
         while True:
@@ -277,7 +277,7 @@ class Siege:
         """Return the errors with a traceback that nodes have logged since the last call."""
         return [f"node {node}: {each}" for node, log in self._logs.items() for each in log.unforeseen()]
 
-    def _running(self, nodes: Mapping[int, NodeSeen]) -> dict[int, Doors]:
+    def _running(self, nodes: Mapping[int, NodeObservation]) -> dict[int, NodePorts]:
         return {node: doors for node, doors in self.ground.doors.items() if not nodes[node].ended}
 
     def _lags(self) -> dict[int, facts.Buckets]:
@@ -317,7 +317,7 @@ class Siege:
             self.ground.close()
 
 
-def _by_name(doors: Doors, held: Mapping[int, int]) -> dict[str, int]:
+def _by_name(doors: NodePorts, held: Mapping[int, int]) -> dict[str, int]:
     return {name: held[port] for name in get_args(Port) if (port := getattr(doors, name)) in held}
 
 

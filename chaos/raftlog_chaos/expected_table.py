@@ -23,7 +23,7 @@ class Row(NamedTuple):
     timestamp: int
 
 
-class TableTruth:
+class ExpectedTable:
     """Filled with every batch as it is first seen to be committed, in the order of offsets."""
 
     def __init__(self) -> None:

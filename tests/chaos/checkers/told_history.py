@@ -11,7 +11,7 @@ KEY = "t-0"
 MS = 1_000_000
 
 
-class Tale:
+class ToldHistory:
     """Writes operations of any process; each takes a millisecond. The key is t-0 where none is named."""
 
     def __init__(self) -> None:
@@ -24,30 +24,34 @@ class Tale:
             Op(index=number, time_ns=number * MS, process=process, type=type, f=f, value=value, **rest)
         )
 
-    def both(self, process: int, type: str, f: str, value: list[Any] | None, **rest: Any) -> Tale:
+    def both(self, process: int, type: str, f: str, value: list[Any] | None, **rest: Any) -> ToldHistory:
         """A beginning and an end; what the end tells is not known at the beginning."""
         self.line(process, "invoke", f, _before(value))
         self.line(process, type, f, value, **rest)
         return self
 
-    def send(self, process: int, value: Any, offset: int | None, type: str = "ok", key: str = KEY) -> Tale:
+    def send(
+        self, process: int, value: Any, offset: int | None, type: str = "ok", key: str = KEY
+    ) -> ToldHistory:
         return self.both(process, type, "send", [["send", key, [offset, value]]])
 
-    def poll(self, process: int, *records: tuple[int, Any], type: str = "ok", **rest: Any) -> Tale:
+    def poll(self, process: int, *records: tuple[int, Any], type: str = "ok", **rest: Any) -> ToldHistory:
         """Records are (offset, value)."""
         return self.both(process, type, "poll", [reading(*records)], **rest)
 
-    def txn(self, process: int, *micros: list[Any], type: str = "ok", **rest: Any) -> Tale:
+    def txn(self, process: int, *micros: list[Any], type: str = "ok", **rest: Any) -> ToldHistory:
         return self.both(process, type, "txn", list(micros), **rest)
 
-    def sends(self, process: int, *records: tuple[int | None, Any], type: str = "ok") -> Tale:
+    def sends(self, process: int, *records: tuple[int | None, Any], type: str = "ok") -> ToldHistory:
         """Several sends in one operation."""
         return self.both(process, type, "send", [sending(*record) for record in records])
 
-    def assign(self, process: int, *keys: str, f: str = "assign", type: str = "ok", **rest: Any) -> Tale:
+    def assign(
+        self, process: int, *keys: str, f: str = "assign", type: str = "ok", **rest: Any
+    ) -> ToldHistory:
         return self.both(process, type, f, list(keys), **rest)
 
-    def log(self, *values: Any, writer: int = 90, reader: int = 99) -> Tale:
+    def log(self, *values: Any, writer: int = 90, reader: int = 99) -> ToldHistory:
         """Values sent in a row from offset 0 on and read by somebody, so that their order is known."""
         for offset, value in enumerate(values):
             self.send(writer, value, offset)

@@ -52,7 +52,7 @@ _LENGTH_BYTES: Final = 4
 _CORRELATION = Struct(">i")
 
 
-class Wire(asyncio.Protocol):
+class RawConnection(asyncio.Protocol):
     """One connection. `closed` once it is lost; every open question then fails with ConnectionError."""
 
     def __init__(self, name: str) -> None:
@@ -136,13 +136,13 @@ class Client:
         self._bootstrap = list(bootstrap)
         self._turn = sum(name.encode())
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._wires: dict[tuple[str, int], Wire] = {}
-        self._dialled: dict[tuple[str, int], asyncio.Task[Wire]] = {}
+        self._wires: dict[tuple[str, int], RawConnection] = {}
+        self._dialled: dict[tuple[str, int], asyncio.Task[RawConnection]] = {}
         """Connections that are being made: however many ask meanwhile, one is made."""
         self.leaders: dict[tuple[str, int], Leader] = {}
         self.topic_ids: dict[str, UUID] = {}
 
-    async def _wire(self, address: tuple[str, int]) -> Wire:
+    async def _wire(self, address: tuple[str, int]) -> RawConnection:
         wire = self._wires.get(address)
         if wire is not None and not wire.closed:
             return wire
@@ -151,10 +151,12 @@ class Client:
             dialled = self._dialled[address] = asyncio.get_running_loop().create_task(self._dial(address))
         return await asyncio.shield(dialled)
 
-    async def _dial(self, address: tuple[str, int]) -> Wire:
+    async def _dial(self, address: tuple[str, int]) -> RawConnection:
         try:
             async with asyncio.timeout(self.timeout_s):
-                connect = asyncio.get_running_loop().create_connection(lambda: Wire(self.name), *address)
+                connect = asyncio.get_running_loop().create_connection(
+                    lambda: RawConnection(self.name), *address
+                )
                 _, self._wires[address] = await connect
             return self._wires[address]
         finally:
@@ -167,7 +169,7 @@ class Client:
         wire = await self._wire(address)
         return await self.answer(wire, wire.send(api_key, message, version))
 
-    async def answer(self, wire: Wire, asked: asyncio.Future[T]) -> T:
+    async def answer(self, wire: RawConnection, asked: asyncio.Future[T]) -> T:
         """Wait for an answer; the connection that does not bring it in time is given up. Raises what `AWAY` lists."""
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -213,7 +215,7 @@ class Client:
                 if known is None or partition.leader_epoch >= known.leader_epoch:
                     self.leaders[key] = Leader(partition.leader_id, partition.leader_epoch)
 
-    async def leader_wire(self, topic: str, index: int) -> tuple[Wire, Leader]:
+    async def leader_wire(self, topic: str, index: int) -> tuple[RawConnection, Leader]:
         """A connection to the leader. LookupError if nobody is known to lead."""
         leader = self.leaders.get((topic, index))
         if leader is None or leader.broker_id not in self._brokers:

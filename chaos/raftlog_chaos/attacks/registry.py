@@ -66,7 +66,7 @@ def attack(
     return register
 
 
-def read_book() -> dict[str, Attack]:
+def load_attacks() -> dict[str, Attack]:
     """Return all attacks by name, in the order of their running."""
     for family in FAMILIES:
         importlib.import_module(f"{__package__}.{family}")

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from raftlog_chaos.workloads.group_book import GroupBook
+from raftlog_chaos.workloads.group_model import GroupModel
 
 SESSION_S: Final = 1.0
 
 
-class ConsumerBook(GroupBook):
+class ConsumerGroupModel(GroupModel):
     """One group's. Times are loop seconds."""
 
     def __init__(self, *args: object) -> None:

@@ -14,7 +14,7 @@ import pytest
 from raftlog.cli.attack import ProcessGround
 from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.attacks import facts
-from raftlog_chaos.attacks.siege import Siege
+from raftlog_chaos.attacks.session import AttackSession
 from raftlog_chaos.attacks.target import ATTACKER, request
 from raftlog_chaos.attacks.verdict import Limits, Outcome
 from tests.chaos.attacks.kit import an_attack
@@ -27,9 +27,9 @@ QUICK = Limits(settle_s=3.0, still_s=6.0)
 
 
 @pytest.fixture(scope="module")
-def siege() -> Iterator[Siege]:
+def siege() -> Iterator[AttackSession]:
     """One siege for the harms of this module, in their order; the last one ends it."""
-    siege = Siege(ProcessGround("usual"), QUICK)
+    siege = AttackSession(ProcessGround("usual"), QUICK)
     siege.open()
     try:
         yield siege
@@ -37,7 +37,7 @@ def siege() -> Iterator[Siege]:
         siege.abandon()
 
 
-def struck(siege: Siege, harm: Callable[[], object]) -> Outcome:
+def struck(siege: AttackSession, harm: Callable[[], object]) -> Outcome:
     def run() -> str:
         harm()
         return ""
@@ -45,7 +45,7 @@ def struck(siege: Siege, harm: Callable[[], object]) -> Outcome:
     return siege.judge(an_attack(), run)
 
 
-def quorum_leader(siege: Siege) -> int:
+def quorum_leader(siege: AttackSession) -> int:
     """Return the node that decides who is fenced."""
     return int(json.loads(facts.ask(siege.target.nodes[1], "/v1/quorum"))["leader_id"])
 
@@ -54,7 +54,7 @@ def said(outcome: Outcome) -> str:
     return "\n".join(outcome.faults)
 
 
-def test_a_calm_cluster_passes(siege: Siege):
+def test_a_calm_cluster_passes(siege: AttackSession):
     """Bystanders have worked meanwhile, so that it means something."""
     began = time.monotonic()
     outcome = struck(
@@ -64,7 +64,7 @@ def test_a_calm_cluster_passes(siege: Siege):
     assert outcome.seen.sends.count > 50 and outcome.seen.reads.count > 50
 
 
-def test_connections_and_files_that_a_node_keeps_are_seen(siege: Siege):
+def test_connections_and_files_that_a_node_keeps_are_seen(siege: AttackSession):
     """They are still open when the attack is over; once closed, the same cluster passes."""
     kept: list[socket.socket] = []
 
@@ -81,7 +81,7 @@ def test_connections_and_files_that_a_node_keeps_are_seen(siege: Siege):
     assert said(struck(siege, lambda: None)) == ""
 
 
-def test_a_node_that_stands_still_is_seen(siege: Siege):
+def test_a_node_that_stands_still_is_seen(siege: AttackSession):
     """It is fenced, and bystanders wait for it. (The quorum's leader would be deposed instead.)"""
     node = min(siege.target.nodes.keys() - {quorum_leader(siege)})
     pid = siege.ground.pid(node)
@@ -105,7 +105,7 @@ def test_a_node_that_stands_still_is_seen(siege: Siege):
     assert "bystanders: p99 of acknowledgements" in said(outcome)
 
 
-def test_lost_records_and_a_node_that_ended_are_seen(siege: Siege):
+def test_lost_records_and_a_node_that_ended_are_seen(siege: AttackSession):
     """Acknowledged records are deleted by hand, then a node is killed; the records are missed at the end."""
 
     def harm() -> None:

@@ -11,16 +11,16 @@ import pytest
 
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.faults.fault_swarm import EFFECTS, FaultSwarm
+from raftlog_chaos.faults.fault_swarm import FAULTS as STORM
 from raftlog_chaos.faults.nemesis import Nemesis, Steps, is_whole
-from raftlog_chaos.faults.weather import EFFECTS, Weather
-from raftlog_chaos.faults.weather import FAULTS as STORM
 from raftlog_chaos.scenarios.endurance import Endurance
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, PORT, SimCluster
 from raftlog_chaos.simulator.hosts import Host
-from raftlog_chaos.simulator.testbed import SimPlace
+from raftlog_chaos.simulator.testbed import SimTestbed
+from raftlog_chaos.workloads.raw_client import AWAY, FIND_COORDINATOR, Client, create_topic, shapes
 from raftlog_chaos.workloads.simple import SimpleClient
-from raftlog_chaos.workloads.wire import AWAY, FIND_COORDINATOR, Client, create_topic, shapes
 from tests.kit.marks import nightly
 
 SETTINGS = {
@@ -36,7 +36,7 @@ class Scene:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.cluster = SimCluster(loop, settings=SETTINGS)
-        self.place = SimPlace(self.cluster, random.Random(loop.seed))
+        self.place = SimTestbed(self.cluster, random.Random(loop.seed))
         self.host = loop.host("client")
         self.client = SimpleClient(Client("client", self.cluster.bootstrap))
 
@@ -90,11 +90,11 @@ class Scene:
                 await asyncio.sleep(0.05)
 
 
-def play(story: Callable[[Scene], Awaitable[object]], seed: int = 1) -> None:
+def play(scenario: Callable[[Scene], Awaitable[object]], seed: int = 1) -> None:
     async def program(loop: SimLoop) -> None:
         scene = Scene(loop)
         await scene.begin()
-        await story(scene)
+        await scenario(scene)
         scene.cluster.check()
 
     simulate(program, seed=seed, limit_s=300)
@@ -105,7 +105,7 @@ def play(story: Callable[[Scene], Awaitable[object]], seed: int = 1) -> None:
 def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
     """Writes go on or resume, what was acknowledged is read, everybody is in sync, nobody ends without cause."""
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         nemesis = Nemesis(scene.place, random.Random(2), Steps(()))
         if name.endswith("-coordinator"):
             await scene.coordinate()
@@ -123,13 +123,13 @@ def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
         expected = {b"%d before %d" % (value, number) for value in range(5) for number in range(3)}
         assert expected | {b"after %d" % number for number in range(3)} <= await scene.read()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_full_disk_refuses_writes_and_serves_reads_and_recovers_without_a_restart() -> None:
     """Section 6.C of the figures: within 10 s after there is room again. The node never ends itself for it."""
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.until_whole()
         lives = [scene.cluster.nodes[each].host.process.number for each in scene.place.nodes]
         for node_id in scene.place.nodes:
@@ -144,7 +144,7 @@ def test_a_full_disk_refuses_writes_and_serves_reads_and_recovers_without_a_rest
         assert lives == [scene.cluster.nodes[each].host.process.number for each in scene.place.nodes]
         assert b"more" in await scene.read()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_node_ends_itself_when_its_metadata_disk_fails_and_comes_back_once_it_is_mended() -> None:
@@ -152,7 +152,7 @@ def test_a_node_ends_itself_when_its_metadata_disk_fails_and_comes_back_once_it_
     cluster's.
     """
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         controller = scene.cluster.leader_id()
         assert controller is not None
         scene.cluster.trouble_disk(controller, DiskTrouble(failing="sync"))
@@ -164,13 +164,13 @@ def test_a_node_ends_itself_when_its_metadata_disk_fails_and_comes_back_once_it_
         scene.cluster.trouble_disk(controller, DiskTrouble(full=True))
         assert not scene.cluster.nodes[controller].troubled, "a full disk is no reason to end"
 
-    play(story)
+    play(scenario)
 
 
 def test_records_may_stand_still_while_heartbeats_do_not() -> None:
     """A follower that only its leader's records don't reach leaves the ISR and is not fenced; it comes back."""
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.until_whole()
         leader = scene.leader()
         follower = next(each for each in scene.place.nodes if each != leader)
@@ -183,7 +183,7 @@ def test_records_may_stand_still_while_heartbeats_do_not() -> None:
         scene.loop.heal()
         await scene.until_whole()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_clog_of_ports_leaves_the_others_open() -> None:
@@ -251,7 +251,7 @@ def test_a_clock_jumps_and_drifts_and_is_set_right_again() -> None:
 def test_a_node_whose_power_goes_in_the_midst_of_a_callback_is_no_failure() -> None:
     """It comes back with a part of what that callback did, and the cluster is whole again."""
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         for changes in (0, 1, 2, 3, 5, 8):
             await scene.until_whole()
             leader = scene.leader()
@@ -262,13 +262,13 @@ def test_a_node_whose_power_goes_in_the_midst_of_a_callback_is_no_failure() -> N
         await scene.until_whole()
         assert {b"%d of 8" % number for number in range(10)} <= await scene.read()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_node_whose_power_goes_while_it_starts_is_no_failure() -> None:
     """A node may make anything of a disk that answers no more: even that it has none left and ends itself."""
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.until_whole()
         for changes in range(12):
             scene.cluster.restart(2)
@@ -278,13 +278,13 @@ def test_a_node_whose_power_goes_while_it_starts_is_no_failure() -> None:
             scene.cluster.start(2)
             await scene.until_whole()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_view_is_of_the_newest_metadata_though_who_had_it_is_down() -> None:
     """Nodes that restarted show the past for a while: what is destroyed by that view may be the only copy."""
 
-    async def story(scene: Scene) -> None:
+    async def scenario(scene: Scene) -> None:
         await scene.until_whole()
         leader = scene.leader()
         others = [each for each in scene.cluster.nodes if each != leader]
@@ -298,7 +298,7 @@ def test_a_view_is_of_the_newest_metadata_though_who_had_it_is_down() -> None:
         assert others[0] not in view.partitions["t-0"].isr
         assert not any(view.is_whole_without(each) for each in (leader, others[1]))
 
-    play(story)
+    play(scenario)
 
 
 LINK_EFFECTS = {"bytes late", "packet lost", "connection given up"}
@@ -320,13 +320,13 @@ def test_every_fault_of_a_storm_strikes_and_is_felt(faults: tuple[str, ...], wan
     """A fault class that never fires proves nothing; over these seeds each does, and breaks no promise."""
 
     async def storm(loop: SimLoop) -> Counter[str]:
-        story = Endurance(loop)
-        story.weather = Weather(loop, story.cluster, faults)
-        await story.begin()
-        await story.weather.storm(8.0)
-        await story.finish()
-        assert not story.judge()
-        return Counter(story.weather.told())
+        scenario = Endurance(loop)
+        scenario.weather = FaultSwarm(loop, scenario.cluster, faults)
+        await scenario.begin()
+        await scenario.weather.storm(8.0)
+        await scenario.finish()
+        assert not scenario.judge()
+        return Counter(scenario.weather.told())
 
     seen: Counter[str] = Counter()
     for seed in range(1, 31):

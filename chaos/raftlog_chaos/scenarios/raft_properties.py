@@ -27,7 +27,7 @@ _OWN_TERM = (AppendEntries, HigherTerm, AppendEntriesResponse, RequestVote, Snap
 """Messages whose term is that of who sends them; the others name a term to come."""
 
 
-class Held(NamedTuple):
+class HeldLog(NamedTuple):
     """One voter's log: everything up to `covered` by a snapshot, and the terms of the entries that it has."""
 
     covered: int
@@ -37,7 +37,7 @@ class Held(NamedTuple):
         return index <= self.covered or self.terms.get(index) == term
 
 
-class Law:
+class RaftProperties:
     """The promises so far, and `violations`, those that were broken."""
 
     def __init__(self, voters: int) -> None:
@@ -91,7 +91,7 @@ class Law:
 
     # -- what voters have --------------------------------------------------------------------------
 
-    def inspect(self, running: Mapping[int, Driver], down: Mapping[int, Held]) -> None:
+    def inspect(self, running: Mapping[int, Driver], down: Mapping[int, HeldLog]) -> None:
         """Judge all logs. `running`: voters that run; `down`: what the disks of the others hold."""
         logs = dict(down)
         changed = False
@@ -119,7 +119,7 @@ class Law:
                 self._broken(f"node {node} has another entry {index} of term {term}")
             before = term
 
-    def _take_commit(self, node: int, driver: Driver, log: Held) -> None:
+    def _take_commit(self, node: int, driver: Driver, log: HeldLog) -> None:
         """State machine safety, entry by entry: what is committed somewhere is never anything else anywhere."""
         for index in range(max(2, driver.journal.first_index), driver.core.commit_index + 1):
             term = log.terms.get(index)
@@ -133,7 +133,7 @@ class Law:
                 )
         self._committed_to = max(self._committed_to, driver.core.commit_index)
 
-    def _judge_leader(self, node: int, driver: Driver, running: Mapping[int, Driver], log: Held) -> None:
+    def _judge_leader(self, node: int, driver: Driver, running: Mapping[int, Driver], log: HeldLog) -> None:
         core = driver.core
         if not core.is_leader:
             return
@@ -160,7 +160,7 @@ class Law:
                     f"node {node} takes entry {match} for held by node {peer}, which does not hold it"
                 )
 
-    def _count_holders(self, logs: Iterable[Held]) -> None:
+    def _count_holders(self, logs: Iterable[HeldLog]) -> None:
         """A committed entry is on a majority, for ever: also on the disks of those that are down."""
         logs = list(logs)
         if len(logs) < self.majority:
@@ -174,17 +174,17 @@ class Law:
                 return
 
 
-def held_in_memory(driver: Driver) -> Held:
+def held_in_memory(driver: Driver) -> HeldLog:
     """Return what a running voter holds."""
     journal = driver.journal
-    return Held(journal.snapshot_index, {index: term for _, index, term in journal[:]})
+    return HeldLog(journal.snapshot_index, {index: term for _, index, term in journal[:]})
 
 
-def held_on_disk(disk: Disk, directory: str) -> Held:
+def held_on_disk(disk: Disk, directory: str) -> HeldLog:
     """Return what a voter that is down would find at its start. Raises DamagedJournal."""
     path = f"{directory}/{wal.NAME}"
     if not disk.exists(path):
-        return Held(0, {})
+        return HeldLog(0, {})
     snapshot = SnapshotFiles(disk, directory).load_newest()
     entries = wal.replay(disk.read_file(path)).entries
-    return Held(snapshot.end if snapshot else 0, {index: term for _, index, term in entries})
+    return HeldLog(snapshot.end if snapshot else 0, {index: term for _, index, term in entries})
