@@ -20,7 +20,7 @@ from raftlog.admin.facts import (
     RaftFacts,
     TransactionFacts,
 )
-from raftlog.base.failures import Failure
+from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.node import Node
 from raftlog.replication.traffic import Traffic

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
 from raftlog.base.memory import Account
+from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TopicPartition
 
 

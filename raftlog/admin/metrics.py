@@ -13,9 +13,9 @@ from raftlog.admin import metrics_clients, metrics_kafka, metrics_own, process_f
 from raftlog.admin.errors import ApiError
 from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
+from raftlog.admin.response_pieces import send
 from raftlog.admin.route import Call, Route
 from raftlog.admin.scrape import Scrape, gather
-from raftlog.admin.sending import send
 
 GZIP_LEVEL: Final = 3
 """A twentieth of the text remains, as it does at higher levels for twice the work."""

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from raftlog import __version__
+from raftlog.admin.cluster_summary import Survey
 from raftlog.admin.exposition import Family, by_name, histogram, labelled, labels, single
 from raftlog.admin.scrape import Scrape
-from raftlog.admin.survey import Survey
 from raftlog.base.faults import name_of
 from raftlog.protocol.apis import APIS
 

@@ -5,10 +5,30 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog.admin import metrics
+from raftlog.admin.kafka_rest import (
+    brokers,
+    clusters,
+    configs,
+    groups,
+    partitions,
+    reassignments,
+    records,
+    topics,
+)
+from raftlog.admin.native import (
+    clock,
+    elections,
+    faults,
+    health,
+    index,
+    moves,
+    probes,
+    quorum,
+    transactions,
+    why,
+)
+from raftlog.admin.native import records as reading
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import clock, elections, faults, health, index, moves, probes, quorum, transactions, why
-from raftlog.admin.v1 import records as reading
-from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, reassignments, records, topics
 
 ROUTES: Final[tuple[Route, ...]] = (
     *index.ROUTES,

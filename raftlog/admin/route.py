@@ -16,7 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from raftlog.admin.ask import Asker
+    from raftlog.admin.kafka_client import Asker
     from raftlog.admin.limits import Limits
     from raftlog.admin.view import NodeView
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from raftlog.admin.cluster_summary import Standings, Survey, survey
 from raftlog.admin.exposition import labels
 from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.survey import Standings, Survey, survey
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger

@@ -23,11 +23,11 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
-from raftlog.admin.ask import Asker, BrokerUnreachable
 from raftlog.admin.auth import Caller, authenticate, authorize, check_browser, parse_tokens
 from raftlog.admin.connections import Connections
 from raftlog.admin.errors import ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
+from raftlog.admin.kafka_client import Asker, BrokerUnreachable
 from raftlog.admin.limits import Limits
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document

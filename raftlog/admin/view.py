@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from raftlog.admin.facts import AccountFacts, Facts
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.base.ages import Ages
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import TurnQueue
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
+from raftlog.base.record_ages import Ages
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage

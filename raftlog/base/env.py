@@ -17,9 +17,9 @@ from random import Random, SystemRandom
 from threading import Thread
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from raftlog.base.ages import Ages
 from raftlog.base.disk import Disk, RealDisk
 from raftlog.base.lateness import Lateness
+from raftlog.base.record_ages import Ages
 
 T = TypeVar("T")
 

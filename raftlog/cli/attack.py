@@ -11,7 +11,7 @@ from typing import Final
 
 from raftlog.cli import exits
 from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
-from raftlog.cli.ending import ended_by_signals
+from raftlog.cli.end_signals import ended_by_signals
 from raftlog.testing.cluster import AdminCluster, ClusterError
 from raftlog_chaos.attacks.registry import Attack, Shape, load_attacks
 from raftlog_chaos.attacks.runner import Runner

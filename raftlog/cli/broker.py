@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import noun, verb
+from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
-from raftlog.cli.http_verb import http_verb
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
-from raftlog.cli.settings_in_force import settings_of
 from raftlog.cli.target import Target
-from raftlog.cli.verb import noun, verb
 
 broker = noun("List and describe brokers, their settings and disks.")
 

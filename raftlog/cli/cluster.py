@@ -10,13 +10,13 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
-from raftlog.cli.http_verb import http_verb
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, print_object, print_table
 from raftlog.cli.target import Target
-from raftlog.cli.verb import noun, verb
 
 LOOK_EVERY_S: Final = 1.0
 GREEN: Final = "green"

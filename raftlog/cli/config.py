@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
-from raftlog.cli.verb import verb
 
 config = typer.Typer(
     add_completion=False,
@@ -66,7 +66,7 @@ def get(
     form: Form,
 ) -> None:
     """Show the settings of a topic, a broker or a group that are in force, and where each comes from."""
-    from raftlog.cli.settings_in_force import settings_of
+    from raftlog.cli.effective_settings import settings_of
 
     rows = settings_of(target.admin, kind.value, name)
     if unknown := [each for each in settings or [] if each not in {row["name"] for row in rows}]:
@@ -87,8 +87,8 @@ def set_(
     settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE")],
 ) -> None:
     """Set settings of a topic, a broker or a group, all or none."""
+    from raftlog.cli.effective_settings import change_settings
     from raftlog.cli.librdkafka import client_settings
-    from raftlog.cli.settings_in_force import change_settings
 
     change_settings(target.admin, kind.value, name, dict(client_settings(settings)))
 
@@ -101,6 +101,6 @@ def unset(
     settings: Annotated[list[str], typer.Argument(metavar="SETTING")],
 ) -> None:
     """Let settings of a topic, a broker or a group be the default again, all or none."""
-    from raftlog.cli.settings_in_force import change_settings
+    from raftlog.cli.effective_settings import change_settings
 
     change_settings(target.admin, kind.value, name, dict.fromkeys(settings))

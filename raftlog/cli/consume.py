@@ -12,12 +12,12 @@ import typer
 
 from raftlog.cli import exits
 from raftlog.cli import kcat_options as options
-from raftlog.cli.ending import ended_by_signals
+from raftlog.cli.cluster_command import verb
+from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
-from raftlog.cli.kcat_out import Print, Record, envelope, formatter, read_delimiter, read_unpack
+from raftlog.cli.kcat_format import Print, Record, envelope, formatter, read_delimiter, read_unpack
 from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of
 from raftlog.cli.target import Target
-from raftlog.cli.verb import verb
 
 POLL_S: Final = 0.2
 BATCH: Final = 1000

@@ -13,7 +13,7 @@ import msgspec
 from raftlog.cli import exits
 from raftlog.cli.attack import ProcessGround
 from raftlog.cli.attack_report import figures
-from raftlog.cli.ending import ended_by_signals
+from raftlog.cli.end_signals import ended_by_signals
 from raftlog.testing.cluster import ClusterError
 from raftlog_chaos.attacks.registry import Attack
 from raftlog_chaos.attacks.session import AttackSession

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import complete_topic, not_empty, noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.group_lookup import Place, committed, described, in_use, looked_up, states
 from raftlog.cli.group_reset import move, one_rule, plan
@@ -19,7 +20,6 @@ from raftlog.cli.partition import offsets_at, read_place
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import AGAIN_AFTER_S, CODES, Admin, Target, kafka_error, kafka_place
-from raftlog.cli.verb import complete_topic, not_empty, noun, verb
 
 group = noun("List and describe groups; show, reset and delete their offsets.")
 

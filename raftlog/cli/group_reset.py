@@ -10,9 +10,9 @@ from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.group_lookup import Place
 from raftlog.cli.librdkafka import confluent_kafka
-from raftlog.cli.moments import read_duration_ms, read_moment
 from raftlog.cli.partition import offsets_at
 from raftlog.cli.target import Admin
+from raftlog.cli.timestamps import read_duration_ms, read_moment
 
 AT_ONCE: Final = 5_000
 """Offsets that are committed by one request; a raftlog broker takes 10,000."""

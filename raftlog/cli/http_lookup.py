@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from raftlog.base.config_network import EVERY_INTERFACE, is_loopback, parse_address
 from raftlog.cli import exits
+from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.settings_in_force import settings_of
 from raftlog.cli.target import Target
 
 

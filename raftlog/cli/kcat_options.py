@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from raftlog.cli.verb import complete_topic
+from raftlog.cli.cluster_command import complete_topic
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from raftlog.cli import exits
+from raftlog.cli.effective_settings import alter_settings
 from raftlog.cli.exits import Failure
-from raftlog.cli.settings_in_force import alter_settings
 from raftlog.cli.target import Admin, Target
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")

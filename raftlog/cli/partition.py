@@ -10,16 +10,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import Topic, Topics, complete_topic, noun, verb
+from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.move_throttle import let_go, read_rate
 from raftlog.cli.move_throttle import throttle as hold_back
 from raftlog.cli.partition_view import Added, Partition, partitions_in
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.settings_in_force import settings_of
 from raftlog.cli.target import Admin, Target, kafka_place
 from raftlog.cli.topic import partitions_of
-from raftlog.cli.verb import Topic, Topics, complete_topic, noun, verb
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
 
@@ -162,7 +162,7 @@ def offsets(
     form: Form,
 ) -> None:
     """Show where partitions begin and end."""
-    from raftlog.cli.moments import read_moment
+    from raftlog.cli.timestamps import read_moment
 
     admin = target.admin
     chosen = partitions_of(admin, name, number)

@@ -15,13 +15,13 @@ import typer
 
 from raftlog.cli import exits
 from raftlog.cli import kcat_options as options
-from raftlog.cli.ending import ended_by_signals
+from raftlog.cli.cluster_command import verb
+from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
-from raftlog.cli.kcat_in import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
-from raftlog.cli.kcat_out import read_delimiter
+from raftlog.cli.kcat_format import read_delimiter
+from raftlog.cli.kcat_parse import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
 from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of
 from raftlog.cli.target import Target
-from raftlog.cli.verb import verb
 
 POLL_S: Final = 0.2
 

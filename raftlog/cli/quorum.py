@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
-from raftlog.cli.verb import noun, verb
 
 quorum = noun("Show the metadata quorum and how far its voters are.")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raftlog.base.log import configure_log
 from raftlog.cli import exits
-from raftlog.cli.ending import ended_by_signals
+from raftlog.cli.end_signals import ended_by_signals
 from raftlog_chaos.chronicle import Event
 from raftlog_chaos.regressions import REGRESSIONS
 from raftlog_chaos.scenarios import SCENARIOS

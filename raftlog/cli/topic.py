@@ -8,12 +8,12 @@ import typer
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import Topic, Topics, noun, verb
+from raftlog.cli.effective_settings import change_settings, settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import client_settings, confluent_kafka
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.settings_in_force import change_settings, settings_of
 from raftlog.cli.target import Admin, Target, settle
-from raftlog.cli.verb import Topic, Topics, noun, verb
 
 topic = noun("Create, list, describe, alter, trim and delete topics.")
 

@@ -11,11 +11,11 @@ from urllib.parse import quote, urlencode
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.cluster_command import not_empty, noun
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
-from raftlog.cli.http_verb import http_verb
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.rows import Form, in_time, print_object, print_rows
-from raftlog.cli.verb import not_empty, noun
 
 transactions = noun("List and describe transactions; find and end those that hang.")
 

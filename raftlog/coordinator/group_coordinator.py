@@ -16,8 +16,8 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
-from raftlog.base.failures import Failures
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.base.recurring_failures import Failures
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, ConsumerGroupHeartbeat
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
-from raftlog.base.failures import FIRST_RETRY_S, Failures
 from raftlog.base.machine import Answer, Decision
+from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
 from raftlog.coordinator.classic_group import ClassicGroup
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.group import DeletedTopics, Group

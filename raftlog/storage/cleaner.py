@@ -76,7 +76,7 @@ class Cleaning:
         may_forget: bool,
         map_bytes: int,
     ) -> None:
-        """`now_ms` judges age, new delete horizons begin at `latest_ms` (see `raftlog.base.ages`).
+        """`now_ms` judges age, new delete horizons begin at `latest_ms` (see `raftlog.base.record_ages`).
 
         `may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them.
         """

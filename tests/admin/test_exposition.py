@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.admin import scrape as scraping
+from raftlog.admin.cluster_summary import SLICE
 from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
 from raftlog.admin.facts import (
     AccountFacts,
@@ -29,11 +30,10 @@ from raftlog.admin.facts import (
 )
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.metrics import accepts_gzip, compressed, families
-from raftlog.admin.survey import SLICE
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
-from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
+from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TopicPartition
 from raftlog.broker.client_telemetry import (
     MAX_SERIES_PER_CLIENT,

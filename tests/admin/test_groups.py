@@ -11,9 +11,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.admin.errors import ApiError
-from raftlog.admin.limits import Limits
-from raftlog.admin.route import Call
-from raftlog.admin.v3.groups import (
+from raftlog.admin.kafka_rest.groups import (
     all_of,
     get_group,
     get_lag,
@@ -21,7 +19,9 @@ from raftlog.admin.v3.groups import (
     list_assignments,
     list_lags,
 )
-from raftlog.admin.v3.shared import Page
+from raftlog.admin.kafka_rest.shared import Page
+from raftlog.admin.limits import Limits
+from raftlog.admin.route import Call
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.types import NO_BROKER

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from raftlog.admin.facts import AccountFacts
-from raftlog.admin.v1.health import _of_chores, _of_memory
+from raftlog.admin.native.health import _of_chores, _of_memory
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
-from raftlog.base.failures import Failure
+from raftlog.base.recurring_failures import Failure
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api

@@ -15,8 +15,8 @@ from aiohttp import web
 from raftlog.admin import server
 from raftlog.admin.json_stream import rounds
 from raftlog.admin.limits import Limits
+from raftlog.admin.response_pieces import send
 from raftlog.admin.route import Call, Route
-from raftlog.admin.sending import send
 from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace as Answer
 from typing import Any
 
-from raftlog.admin.v1.transactions import SLICE, list_transactions
+from raftlog.admin.native.transactions import SLICE, list_transactions
 
 
 class Listed:

@@ -10,8 +10,8 @@ import pytest
 
 from raftlog.cli import exits
 from raftlog.cli.app import COMMANDS
+from raftlog.cli.cluster_command import COMPLETION_S
 from raftlog.cli.target import TIMEOUT_S
-from raftlog.cli.verb import COMPLETION_S
 from tests.cli.live import CommandLine, invoke
 from tests.kit.waits import run
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.ages import Ages
+from raftlog.base.record_ages import Ages
 from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.records.header import BatchHeader
 from raftlog.storage import cleaner

@@ -23,7 +23,7 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
-from raftlog.base.failures import Failure
+from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard

@@ -9,7 +9,7 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import ConcurrentTransactions
-from raftlog.base.failures import Failure
+from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.shards import CoordinatorShards

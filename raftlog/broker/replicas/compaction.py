@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import CorruptMessage, KafkaError
-from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
+from raftlog.base.recurring_failures import Failures
 from raftlog.broker.replicas.log_directories import LogVolume
 from raftlog.broker.turns import in_turns
 from raftlog.storage.batch_reader import OffloadSteps

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
+from raftlog.base.recurring_failures import Failures
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.log_directories import LogVolume, offsets

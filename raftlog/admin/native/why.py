@@ -12,8 +12,14 @@ from typing import Final
 import msgspec
 
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, not_found
+from raftlog.admin.native.cause_sentences import (
+    BrokerChange,
+    PartitionChange,
+    because,
+    of_broker,
+    of_partition,
+)
 from raftlog.admin.route import Call, Route
-from raftlog.admin.v1.telling import BrokerChange, PartitionChange, because, of_broker, of_partition
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.causes import describe_cause
 from raftlog.metadata.history import AppliedBatch, History

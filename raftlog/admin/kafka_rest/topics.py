@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from raftlog.admin.ask import shapes
+from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import ApiError, check
-from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.shared import (
+from raftlog.admin.kafka_client import shapes
+from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
     ListMetadata,
     Page,
@@ -19,7 +19,7 @@ from raftlog.admin.v3.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.wire import REQUEST_TIMEOUT_MS
+from raftlog.admin.route import Call, Route
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

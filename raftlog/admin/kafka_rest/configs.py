@@ -9,11 +9,19 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from raftlog.admin.ask import shapes
 from raftlog.admin.errors import INVALID, ApiError, check, not_found
+from raftlog.admin.kafka_client import shapes
+from raftlog.admin.kafka_rest.brokers import broker_of
+from raftlog.admin.kafka_rest.shared import (
+    ItemMetadata,
+    ListMetadata,
+    Page,
+    image_of,
+    item,
+    page_of,
+    topic_of,
+)
 from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.brokers import broker_of
-from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of, topic_of
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.base.config_kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from raftlog.cli.exits import Failure
-from raftlog.cli.moments import read_duration_ms, read_moment
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
+from raftlog.cli.timestamps import read_duration_ms, read_moment
 
 
 @pytest.mark.parametrize(

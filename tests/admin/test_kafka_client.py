@@ -1,4 +1,4 @@
-"""raftlog.admin.ask: what a broker's connection does to whoever asks."""
+"""raftlog.admin.kafka_client: what a broker's connection does to whoever asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.admin.ask import MOST_IDLE, Asker, BrokerUnreachable, _Wire, shapes
+from raftlog.admin.kafka_client import MOST_IDLE, Asker, BrokerUnreachable, _Wire, shapes
 from raftlog.base.config import load_config
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage
 from raftlog.protocol.apis import ApiKey

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from raftlog.base.failures import FIRST_RETRY_S, LONGEST_RETRY_S, MOST_NAMED, Failures
+from raftlog.base.recurring_failures import FIRST_RETRY_S, LONGEST_RETRY_S, MOST_NAMED, Failures
 
 
 def broken() -> int:

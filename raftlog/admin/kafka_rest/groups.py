@@ -11,11 +11,19 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from raftlog.admin.ask import shapes
+from raftlog.admin.broker_questions import Where, coordinator_of, list_offsets, of_all_brokers
 from raftlog.admin.errors import ApiError, check, not_found
+from raftlog.admin.kafka_client import shapes
+from raftlog.admin.kafka_rest.shared import (
+    ItemMetadata,
+    ListMetadata,
+    Page,
+    Related,
+    image_of,
+    item,
+    page_of,
+)
 from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
-from raftlog.admin.wire import Where, coordinator_of, list_offsets, of_all_brokers
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

@@ -8,12 +8,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from raftlog.admin.ask import shapes
 from raftlog.admin.audit import tell_parts
+from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, Where
 from raftlog.admin.errors import check, not_found
-from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.partitions import partition_of
-from raftlog.admin.v3.shared import (
+from raftlog.admin.kafka_client import shapes
+from raftlog.admin.kafka_rest.partitions import partition_of
+from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
     ListMetadata,
     Page,
@@ -23,7 +23,7 @@ from raftlog.admin.v3.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.wire import REQUEST_TIMEOUT_MS, Where
+from raftlog.admin.route import Call, Route
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from raftlog.admin.ask import BrokerUnreachable, shapes
 from raftlog.admin.errors import check
+from raftlog.admin.kafka_client import BrokerUnreachable, shapes
 from raftlog.admin.route import Call
 from raftlog.base.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from raftlog.base.types import NO_BROKER

@@ -7,8 +7,16 @@ from typing import Final
 import msgspec
 
 from raftlog.admin.errors import ApiError
+from raftlog.admin.kafka_rest.shared import (
+    ItemMetadata,
+    ListMetadata,
+    Page,
+    Related,
+    image_of,
+    item,
+    page_of,
+)
 from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import MetadataImage
 

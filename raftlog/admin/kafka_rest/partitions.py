@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from raftlog.admin.broker_questions import list_offsets
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, not_found
-from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.shared import (
+from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
     ListMetadata,
     Page,
@@ -19,7 +19,7 @@ from raftlog.admin.v3.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.wire import list_offsets
+from raftlog.admin.route import Call, Route
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import MetadataImage, PartitionState
 

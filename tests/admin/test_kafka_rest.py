@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.admin.v3.groups import read_assignment
+from raftlog.admin.kafka_rest.groups import read_assignment
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.progress import patient
 from tests.admin.conftest import Api

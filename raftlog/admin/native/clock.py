@@ -1,4 +1,4 @@
-"""The wall clock of the node that is asked, as far as data is deleted by it; see `raftlog.base.ages`."""
+"""The wall clock of the node that is asked, as far as data is deleted by it; see `raftlog.base.record_ages`."""
 
 from __future__ import annotations
 

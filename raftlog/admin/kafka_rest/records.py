@@ -20,14 +20,14 @@ from typing import Annotated, Final, Literal
 import msgspec
 from aiohttp import web
 
-from raftlog.admin.ask import BrokerUnreachable, shapes
+from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, of_kafka
 from raftlog.admin.json_stream import rounds
+from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.kafka_rest.shared import image_of, topic_of
 from raftlog.admin.partitioner import partition_of_key
+from raftlog.admin.response_pieces import send
 from raftlog.admin.route import Call, Route
-from raftlog.admin.sending import send
-from raftlog.admin.v3.shared import image_of, topic_of
-from raftlog.admin.wire import REQUEST_TIMEOUT_MS
 from raftlog.base.config import topic_config
 from raftlog.base.errors import (
     LeaderNotAvailable,

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from raftlog.admin.ask import shapes
+from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
+from raftlog.admin.kafka_client import shapes
 from raftlog.admin.route import Call, Route
-from raftlog.admin.wire import list_offsets, of_leader
 from raftlog.base.errors import LeaderNotAvailable
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey

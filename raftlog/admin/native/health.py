@@ -12,14 +12,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from raftlog.admin.ask import Asker, BrokerUnreachable, shapes
+from raftlog.admin.cluster_summary import Kind, Survey, survey
+from raftlog.admin.kafka_client import Asker, BrokerUnreachable, shapes
+from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import Call, Route
-from raftlog.admin.survey import Kind, Survey, survey
-from raftlog.admin.v1.quorum import Quorum, quorum_of
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
-from raftlog.base.failures import Failure
 from raftlog.base.faults import name_of
+from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.cli.cluster_command import add_command
 from raftlog.cli.http_api import LOCAL, HttpApi
 from raftlog.cli.http_lookup import find_http_api
 from raftlog.cli.target import TIMEOUT_S, Target
-from raftlog.cli.verb import add_command
 
 _SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "url": (

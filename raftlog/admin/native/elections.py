@@ -8,11 +8,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from raftlog.admin.ask import shapes
 from raftlog.admin.audit import tell_parts
+from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, ApiError, check
+from raftlog.admin.kafka_client import shapes
 from raftlog.admin.route import Call, Route
-from raftlog.admin.wire import REQUEST_TIMEOUT_MS
 from raftlog.base.errors import ElectionNotNeeded
 from raftlog.protocol.apis import ApiKey
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from raftlog.cli.ending import ended_by_signals
+from raftlog.cli.end_signals import ended_by_signals
 from tests.cli.live import CommandLine
 from tests.kit.waits import ended
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.ages import ACCEPTED_AFTER_S, MOST_JUMP_MS, Ages
+from raftlog.base.record_ages import ACCEPTED_AFTER_S, MOST_JUMP_MS, Ages
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raftlog.admin.survey import Survey, survey
+from raftlog.admin.cluster_summary import Survey, survey
 from raftlog.base.config import load_config
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 

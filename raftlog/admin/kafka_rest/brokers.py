@@ -7,9 +7,17 @@ from typing import Final
 import msgspec
 
 from raftlog.admin.errors import not_found
+from raftlog.admin.kafka_rest.partitions import Replica, ReplicaList, replica_at
+from raftlog.admin.kafka_rest.shared import (
+    ItemMetadata,
+    ListMetadata,
+    Page,
+    Related,
+    image_of,
+    item,
+    page_of,
+)
 from raftlog.admin.route import Call, Route
-from raftlog.admin.v3.partitions import Replica, ReplicaList, replica_at
-from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
 from raftlog.metadata.image import BrokerState, MetadataImage
 
 
