@@ -5,72 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config_setting import LONG_MAX, Kind, setting
-from raftlog.base.config_topic import CODECS, HOUR_MS
+from raftlog.base.config_setting import LONG_MAX, setting, settings_of
+from raftlog.base.config_topic import TopicConfig
+
+_TOPICS = {row.synonyms[0][0]: row for _, row in settings_of(TopicConfig).values() if row.synonyms}
+"""The row of a topic config, by the broker's setting of the same unit that is its default."""
 
 
-def _default_of_topics(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
-    return setting(name, kind, default, doc, update="cluster-wide", **columns)
+def _default(name: str, otherwise: str = "") -> Any:
+    """Return the row of a topic config, as a setting of the broker's. `otherwise` says what counts while it is unset;
+    without it, the topic config's own default does.
+    """
+    row = _TOPICS[name]
+    return setting(
+        name,
+        row.kind,
+        None if otherwise else row.default,
+        f"Default of {'the topic config of this name' if row.name == name else row.name}{otherwise}",
+        update="cluster-wide",
+        at_least=row.at_least,
+        at_most=row.at_most,
+        choices=row.choices,
+        applied=row.applied,
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class TopicDefaults:
     """The value of a topic config when the topic does not set it. None: the next coarser unit says it."""
 
-    min_insync_replicas: int = _default_of_topics(
-        "min.insync.replicas", "int", 1, "Default of the topic config of this name", at_least=1
-    )
-    unclean_leader_election_enable: bool = _default_of_topics(
-        "unclean.leader.election.enable", "boolean", False, "Default of the topic config of this name"
-    )
-    message_max_bytes: int = _default_of_topics(
-        "message.max.bytes", "int", 1_048_588, "Default of max.message.bytes", at_least=0
-    )
-    compression_type: str = _default_of_topics(
-        "compression.type",
-        "string",
-        "producer",
-        "Default of the topic config of this name",
-        choices=CODECS,
-        applied=False,
-    )
-    compression_gzip_level: int = _default_of_topics(
-        "compression.gzip.level",
-        "int",
-        -1,
-        "Default of the topic config of this name",
-        at_least=-1,
-        at_most=9,
-        applied=False,
-    )
-    compression_lz4_level: int = _default_of_topics(
-        "compression.lz4.level",
-        "int",
-        9,
-        "Default of the topic config of this name",
-        at_least=1,
-        at_most=17,
-        applied=False,
-    )
-    compression_zstd_level: int = _default_of_topics(
-        "compression.zstd.level",
-        "int",
-        3,
-        "Default of the topic config of this name",
-        at_least=-131_072,
-        at_most=22,
-        applied=False,
-    )
-    log_cleanup_policy: tuple[str, ...] = _default_of_topics(
-        "log.cleanup.policy", "list", ("delete",), "Default of cleanup.policy", choices=("compact", "delete")
-    )
-    log_retention_ms: int | None = _default_of_topics(
-        "log.retention.ms",
-        "long",
-        None,
-        "Default of retention.ms; goes before the minutes and the hours",
-        at_least=-1,
-    )
+    min_insync_replicas: int = _default("min.insync.replicas")
+    unclean_leader_election_enable: bool = _default("unclean.leader.election.enable")
+    message_max_bytes: int = _default("message.max.bytes")
+    compression_type: str = _default("compression.type")
+    compression_gzip_level: int = _default("compression.gzip.level")
+    compression_lz4_level: int = _default("compression.lz4.level")
+    compression_zstd_level: int = _default("compression.zstd.level")
+    log_cleanup_policy: tuple[str, ...] = _default("log.cleanup.policy")
+    log_retention_ms: int | None = _default("log.retention.ms", "; goes before the minutes and the hours")
     log_retention_minutes: int | None = setting(
         "log.retention.minutes",
         "int",
@@ -81,43 +53,21 @@ class TopicDefaults:
     log_retention_hours: int = setting(
         "log.retention.hours", "int", 168, "Default of retention.ms, in hours", at_least=-1
     )
-    log_retention_bytes: int = _default_of_topics(
-        "log.retention.bytes", "long", -1, "Default of retention.bytes", at_least=-1
-    )
-    log_segment_bytes: int = _default_of_topics(
-        "log.segment.bytes", "int", 1_073_741_824, "Default of segment.bytes", at_least=14
-    )
-    log_roll_ms: int | None = _default_of_topics(
-        "log.roll.ms", "long", None, "Default of segment.ms; goes before the hours", at_least=1
-    )
+    log_retention_bytes: int = _default("log.retention.bytes")
+    log_segment_bytes: int = _default("log.segment.bytes")
+    log_roll_ms: int | None = _default("log.roll.ms", "; goes before the hours")
     log_roll_hours: int = setting("log.roll.hours", "int", 168, "Default of segment.ms, in hours", at_least=1)
-    log_roll_jitter_ms: int | None = _default_of_topics(
-        "log.roll.jitter.ms", "long", None, "Default of segment.jitter.ms; goes before the hours", at_least=0
-    )
+    log_roll_jitter_ms: int | None = _default("log.roll.jitter.ms", "; goes before the hours")
     log_roll_jitter_hours: int = setting(
         "log.roll.jitter.hours", "int", 0, "Default of segment.jitter.ms, in hours", at_least=0
     )
-    log_index_size_max_bytes: int = _default_of_topics(
-        "log.index.size.max.bytes", "int", 10_485_760, "Default of segment.index.bytes", at_least=4
-    )
-    log_index_interval_bytes: int = _default_of_topics(
-        "log.index.interval.bytes", "int", 4096, "Default of index.interval.bytes", at_least=0
-    )
-    log_segment_delete_delay_ms: int = _default_of_topics(
-        "log.segment.delete.delay.ms", "long", 60_000, "Default of file.delete.delay.ms", at_least=0
-    )
-    log_preallocate: bool = _default_of_topics(
-        "log.preallocate", "boolean", False, "Default of preallocate", applied=False
-    )
-    log_flush_interval_messages: int = _default_of_topics(
-        "log.flush.interval.messages", "long", LONG_MAX, "Default of flush.messages", at_least=1
-    )
-    log_flush_interval_ms: int | None = _default_of_topics(
-        "log.flush.interval.ms",
-        "long",
-        None,
-        "Default of flush.ms; unset, log.flush.scheduler.interval.ms",
-        at_least=0,
+    log_index_size_max_bytes: int = _default("log.index.size.max.bytes")
+    log_index_interval_bytes: int = _default("log.index.interval.bytes")
+    log_segment_delete_delay_ms: int = _default("log.segment.delete.delay.ms")
+    log_preallocate: bool = _default("log.preallocate")
+    log_flush_interval_messages: int = _default("log.flush.interval.messages")
+    log_flush_interval_ms: int | None = _default(
+        "log.flush.interval.ms", "; unset, log.flush.scheduler.interval.ms"
     )
     log_flush_scheduler_interval_ms: int = setting(
         "log.flush.scheduler.interval.ms",
@@ -126,53 +76,10 @@ class TopicDefaults:
         "Default of flush.ms when log.flush.interval.ms is unset",
         at_least=0,
     )
-    log_message_timestamp_type: str = _default_of_topics(
-        "log.message.timestamp.type",
-        "string",
-        "CreateTime",
-        "Default of message.timestamp.type",
-        choices=("CreateTime", "LogAppendTime"),
-    )
-    log_message_timestamp_before_max_ms: int = _default_of_topics(
-        "log.message.timestamp.before.max.ms",
-        "long",
-        LONG_MAX,
-        "Default of message.timestamp.before.max.ms",
-        at_least=0,
-    )
-    log_message_timestamp_after_max_ms: int = _default_of_topics(
-        "log.message.timestamp.after.max.ms",
-        "long",
-        HOUR_MS,
-        "Default of message.timestamp.after.max.ms",
-        at_least=0,
-    )
-    log_cleaner_delete_retention_ms: int = _default_of_topics(
-        "log.cleaner.delete.retention.ms",
-        "long",
-        86_400_000,
-        "Default of delete.retention.ms",
-        at_least=0,
-    )
-    log_cleaner_min_compaction_lag_ms: int = _default_of_topics(
-        "log.cleaner.min.compaction.lag.ms",
-        "long",
-        0,
-        "Default of min.compaction.lag.ms",
-        at_least=0,
-    )
-    log_cleaner_max_compaction_lag_ms: int = _default_of_topics(
-        "log.cleaner.max.compaction.lag.ms",
-        "long",
-        LONG_MAX,
-        "Default of max.compaction.lag.ms",
-        at_least=1,
-    )
-    log_cleaner_min_cleanable_ratio: float = _default_of_topics(
-        "log.cleaner.min.cleanable.ratio",
-        "double",
-        0.5,
-        "Default of min.cleanable.dirty.ratio",
-        at_least=0,
-        at_most=1,
-    )
+    log_message_timestamp_type: str = _default("log.message.timestamp.type")
+    log_message_timestamp_before_max_ms: int = _default("log.message.timestamp.before.max.ms")
+    log_message_timestamp_after_max_ms: int = _default("log.message.timestamp.after.max.ms")
+    log_cleaner_delete_retention_ms: int = _default("log.cleaner.delete.retention.ms")
+    log_cleaner_min_compaction_lag_ms: int = _default("log.cleaner.min.compaction.lag.ms")
+    log_cleaner_max_compaction_lag_ms: int = _default("log.cleaner.max.compaction.lag.ms")
+    log_cleaner_min_cleanable_ratio: float = _default("log.cleaner.min.cleanable.ratio")
