@@ -19,14 +19,14 @@ class Fault(Protocol):
     """Destroys what a node was trusted to keep: one node at a time, only while all others have everything."""
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
-        """Do it, to whom chance picks, and say in a few words to whom; "" if there was nobody to do it to."""
+        """Strike a node or link that chance picks. Return its name in words, or "" if there is none to strike."""
 
     async def heal(self, testbed: Testbed) -> None:
         """Undo it. Its effects on others in the meantime stay; healing twice is healing once."""
 
 
 class OneNodeFault:
-    """A fault that befalls one node: say whom it picks, what strikes and what cures."""
+    """A fault of one node: `pick` names the node, `strike` injects the fault, `cure` heals it."""
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Ability]]
@@ -65,22 +65,43 @@ def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
     return chance.choice(sorted(nodes)) if nodes else None
 
 
-def a_leader(view: ClusterState, chance: random.Random) -> int | None:
-    """Return the leader of some partition, the likelier the more it leads."""
-    return _one_of_the_leaders(view.partitions, view, chance)
+class AtLeader:
+    """Strike the leader of some partition, the likelier the more it leads."""
+
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
+        return _one_of_the_leaders(view.partitions, view, chance)
 
 
-def a_coordinator(view: ClusterState, chance: random.Random) -> int | None:
-    """Return the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
+class AtCoordinator:
+    """Strike the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
 
-    Before there is any transaction or group nobody coordinates: None.
+    Before there is any transaction or group no node coordinates, so that there is none to strike.
     """
-    by_topic: dict[str, dict[str, PartitionView]] = {}
-    for key, each in sorted(view.internal.items()):
-        by_topic.setdefault(key.rpartition("-")[0], {})[key] = each
-    if not by_topic:
-        return None
-    return _one_of_the_leaders(by_topic[chance.choice(sorted(by_topic))], view, chance)
+
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
+        by_topic: dict[str, dict[str, PartitionView]] = {}
+        for key, each in sorted(view.internal.items()):
+            by_topic.setdefault(key.rpartition("-")[0], {})[key] = each
+        if not by_topic:
+            return None
+        return _one_of_the_leaders(by_topic[chance.choice(sorted(by_topic))], view, chance)
+
+
+class AtController:
+    """Strike the active controller, if it runs."""
+
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
+        return view.controller if view.controller in view.running - view.paused else None
+
+
+class AtFollower:
+    """Strike a running member of some ISR that does not lead there."""
+
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
+        found = {
+            node_id for each in view.partitions.values() for node_id in each.isr if node_id != each.leader
+        } & (view.running - view.paused)
+        return any_of(frozenset(found), chance)
 
 
 def _one_of_the_leaders(
@@ -89,16 +110,3 @@ def _one_of_the_leaders(
     leaders = [each.leader for _, each in sorted(partitions.items())]
     running = [each for each in leaders if each is not None and each in view.running - view.paused]
     return chance.choice(running) if running else None
-
-
-def the_controller(view: ClusterState) -> int | None:
-    """Return the active controller, if it runs."""
-    return view.controller if view.controller in view.running - view.paused else None
-
-
-def a_follower(view: ClusterState, chance: random.Random) -> int | None:
-    """Return a running member of some ISR that does not lead there."""
-    found = {
-        node_id for each in view.partitions.values() for node_id in each.isr if node_id != each.leader
-    } & (view.running - view.paused)
-    return any_of(frozenset(found), chance)

@@ -1,7 +1,7 @@
-"""The nemesis lets faults loose on a testbed, heals them, and writes down when: on any loop, in any world.
+"""The nemesis injects faults into a testbed, heals them, and writes down when: on any loop, on any testbed.
 
 One plan decides what comes next: `Steps` one after the other, `RotatingMix` a few at a time that change. The laws: a
-fault whose needs the place lacks is noted as not run; of destructive faults one at a time, only while all others have
+fault whose needs the testbed lacks is noted as not run; of destructive faults one at a time, only while all others have
 everything, and the next only when the cluster is whole again.
 """
 
@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple
 
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog_chaos.faults import FAULTS
+from raftlog_chaos.faults.disks import FlipBit
 from raftlog_chaos.faults.fault import Fault
-from raftlog_chaos.faults.flip_bit import FlipBit
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 Event = Literal["inject", "heal", "not run"]
@@ -35,7 +35,7 @@ DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.
 
 
 class NemesisEvent(NamedTuple):
-    """The deeds of the nemesis. `at_s` is loop seconds; of "not run", `target` says why."""
+    """One deed of the nemesis. `at_s` is loop seconds; of "not run", `target` says why."""
 
     at_s: float
     event: Event
@@ -69,10 +69,10 @@ Plan = Steps | RotatingMix
 
 
 class Nemesis:
-    """Injects faults into a place by a plan. `timeline` and `counts` say what happened."""
+    """Injects faults into a testbed by a plan. `timeline` and `counts` say what happened."""
 
     def __init__(self, testbed: Testbed, chance: random.Random, plan: Plan) -> None:
-        self.place = testbed
+        self.testbed = testbed
         self.plan = plan
         self.timeline: list[NemesisEvent] = []
         self.counts: Counter[str] = Counter()
@@ -96,8 +96,8 @@ class Nemesis:
             await self._rotate(self.plan, end)
 
     async def calm(self) -> None:
-        """Heal everything, whoever did it, and start every node. Does not wait until the cluster is well."""
-        testbed = self.place
+        """Heal every fault, those of others too, and start every node. Do not wait until the cluster is well."""
+        testbed = self.testbed
         for fault, _ in tuple(self.active):
             await self.heal(fault)
         await testbed.heal_links()
@@ -114,16 +114,16 @@ class Nemesis:
     async def inject(self, name: str) -> Fault | None:
         """Inject a fault now. None if the place can't, or if there is nobody whom it may befall."""
         kind = FAULTS[name]
-        lacking = kind.needs - self.place.abilities
+        lacking = kind.needs - self.testbed.abilities
         if lacking:
             if name not in self._missing:
                 self._missing.add(name)
-                self._note("not run", name, f"{self.place.name} lacks {', '.join(sorted(lacking))}")
+                self._note("not run", name, f"{self.testbed.name} lacks {', '.join(sorted(lacking))}")
             return None
         if kind.destructive and not await self._may_destroy():
             return None
         fault = FlipBit(self._rotten) if kind is FlipBit else kind()
-        target = await fault.inject(self.place, self._chance)
+        target = await fault.inject(self.testbed, self._chance)
         if not target:
             return None
         if isinstance(fault, FlipBit):
@@ -139,7 +139,7 @@ class Nemesis:
         for index, (each, target) in enumerate(self.active):
             if each is fault:
                 del self.active[index]
-                await fault.heal(self.place)
+                await fault.heal(self.testbed)
                 self._note("heal", fault.name, target)
                 return
 
@@ -147,7 +147,7 @@ class Nemesis:
         if any(fault.destructive for fault, _ in self.active):
             return False
         if self._wounded:
-            self._wounded = not is_whole(await self.place.view(), self.place)
+            self._wounded = not is_whole(await self.testbed.view(), self.testbed)
         return not self._wounded
 
     def _note(self, event: Event, fault: str, target: str) -> None:
@@ -176,7 +176,7 @@ class Nemesis:
         whoever kills another one meanwhile leaves no majority, and measures that.
         """
         while self._loop.time() < until:
-            view = await self.place.view()
+            view = await self.testbed.view()
             if view.running - view.paused <= view.ready:
                 return
             await asyncio.sleep(LOOK_S)
@@ -190,7 +190,7 @@ class Nemesis:
         return fault
 
     async def _rotate(self, plan: RotatingMix, end: float) -> None:
-        able = [name for name in plan.faults if not FAULTS[name].needs - self.place.abilities]
+        able = [name for name in plan.faults if not FAULTS[name].needs - self.testbed.abilities]
         for name in plan.faults:
             if name not in able:
                 await self.inject(name)  # notes that it is not run
