@@ -210,7 +210,7 @@ class ControlPlane:
     # -- asking the active controller ----------------------------------------------------
 
     async def submit(self, request: Request, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109
-        """Ask the active controller, wherever it is (see broker.context.Submit)."""
+        """Ask the active controller, wherever it is (see `controller_api.Submit`)."""
         client = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._client
         before, repeated = self._metadata.published_image, asyncio.Event()
         request = make_idempotent(request, lambda: random_uuid(self._env.unguessable))

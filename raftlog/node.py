@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -24,6 +25,8 @@ from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
+from raftlog.broker.coordination.transaction_verification import TransactionVerifier
+from raftlog.broker.dispatch import dispatch, serve_own
 from raftlog.broker.handlers import warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
@@ -177,7 +180,8 @@ class Node:
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
                 in_touch=self.control.is_connected_to_leader,
-            )
+            ),
+            dispatch,
         )
 
     def _open_metadata_directory(self) -> LogDirectory:
@@ -237,11 +241,14 @@ class BrokerRole:
         )
         self.replicas.peers.on_leader_lost = self.absences.lost
         self.replicas.peers.on_leader_found = self.absences.found
-        self.coordinators = self.context.groups = GroupCoordinators(self.context)
-        self.links = self.context.links = BrokerLinks(self.context, self.replicas.peers.connect)
+        verifier = self.context.verifier = TransactionVerifier(self.context)
+        self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
+        self.links = self.context.links = BrokerLinks(
+            env, config.node_id, self.replicas.peers.connect, partial(serve_own, self.context)
+        )
         self.transactions = self.context.transactions = TransactionCoordinators(self.context)
         self.survey = TransactionSurvey(self.context)
-        self.server = BrokerServer(self.context)
+        self.server = BrokerServer(self.context, dispatch)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(
             registration=self._registration,

@@ -5,26 +5,16 @@ No routes and no JSON here. A failure is the KafkaError that the controller answ
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Protocol
-
 from raftlog.base.errors import from_code
 from raftlog.metadata.controller_api import (
     BrokerDrain,
     DrainBroker,
     LeadershipTransfer,
     PartitionResults,
-    Reply,
-    Request,
+    Submit,
     TransferLeaderships,
 )
 from raftlog.metadata.image import MetadataImage
-
-
-class Submit(Protocol):
-    """Asks the active controller, wherever it is. Raises KafkaError."""
-
-    def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
 
 
 async def drain(submit: Submit, broker_id: int, *, timeout: float | None = None) -> BrokerDrain:  # noqa: ASYNC109

@@ -71,7 +71,7 @@ class NodeView:
     ages: Ages | None = None
     """By which time data is deleted for its age."""
     submit: Any = None
-    """Asks the active controller; see `raftlog.broker.context.Submit`."""
+    """Asks the active controller; see `raftlog.metadata.controller_api.Submit`."""
     introduce: Introduce | None = None
     """Proves to a broker that asks come from a node of the cluster, so that clients cannot take its place there."""
     facts: Facts | None = None

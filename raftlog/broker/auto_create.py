@@ -20,8 +20,8 @@ from raftlog.base.errors import (
     TopicAlreadyExists,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 
@@ -42,7 +42,7 @@ def is_legal_topic_name(name: str) -> bool:
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
-async def create_missing(broker: BrokerContext, names: Collection[str]) -> dict[str, int]:
+async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[str, int]:
     """Create topics with the brokers' defaults; returns the error code of each name, 0 for those that exist now.
 
     Refusals that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
@@ -68,7 +68,7 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> dict[
     return codes
 
 
-def creation_size(broker: BrokerContext, topic: NewTopic) -> int:
+def creation_size(broker: LocalBroker, topic: NewTopic) -> int:
     """Return for how many parts the creation of a topic counts: about its records."""
     partitions = len(topic.assignments) or topic.num_partitions
     return (
@@ -88,13 +88,13 @@ def _all_there(names: Collection[str], image: MetadataImage) -> bool:
     return all(name in image.topics for name in names)
 
 
-def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
+def _new_topic(broker: LocalBroker, name: str) -> NewTopic:
     if name == CONSUMER_OFFSETS_TOPIC:
         return offsets_topic(broker)
     return transactions_topic(broker) if name == TRANSACTION_STATE_TOPIC else NewTopic(name)
 
 
-def _replicas(broker: BrokerContext, wanted: int) -> int:
+def _replicas(broker: LocalBroker, wanted: int) -> int:
     """Return how many replicas a coordinators' topic gets: fewer than wanted only in a cluster of fewer nodes.
 
     Nodes that are down or have yet to register count, so that a group that comes early does not leave the offsets of
@@ -103,7 +103,7 @@ def _replicas(broker: BrokerContext, wanted: int) -> int:
     return min(wanted, max(len(broker.image().brokers), len(broker.config.voters)))
 
 
-def transactions_topic(broker: BrokerContext) -> NewTopic:
+def transactions_topic(broker: LocalBroker) -> NewTopic:
     """Return how __transaction_state is made."""
     config = broker.config
     replicas = _replicas(broker, config.transaction_state_log_replication_factor)
@@ -121,7 +121,7 @@ def transactions_topic(broker: BrokerContext) -> NewTopic:
     )
 
 
-def offsets_topic(broker: BrokerContext) -> NewTopic:
+def offsets_topic(broker: LocalBroker) -> NewTopic:
     """Return how __consumer_offsets is made."""
     config = broker.config
     return NewTopic(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
-from raftlog.broker.context import BrokerContext
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.metadata.controller_api import ErrorReply, Reply, Request
 from raftlog.metadata.image import MetadataImage
 
@@ -34,7 +34,7 @@ MAX_MESSAGE_CHARS: Final = 1000
 """Error messages quote what clients sent; a string on the wire has at most 32,767 bytes."""
 
 
-async def ask(broker: BrokerContext, request: Request, expected: type[R], *, timeout_ms: int = 30_000) -> R:
+async def ask(broker: LocalBroker, request: Request, expected: type[R], *, timeout_ms: int = 30_000) -> R:
     """Return the active controller's reply. Raises KafkaError when the request failed as a whole."""
     timeout = min(max(timeout_ms / 1000, MIN_TIMEOUT_S), MAX_TIMEOUT_S)
     reply = await broker.submit(request, timeout=timeout)
@@ -54,7 +54,7 @@ class ask_in_parts(Generic[Part, R]):
 
     def __init__(
         self,
-        broker: BrokerContext,
+        broker: LocalBroker,
         parts: Sequence[Part],
         request_of: Callable[[tuple[Part, ...]], Request],
         expected: type[R],
@@ -110,7 +110,7 @@ def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator
 
 
 async def wait_for_image(
-    broker: BrokerContext, ready: Callable[[MetadataImage], bool], *, timeout_s: float = PUBLISH_TIMEOUT_S
+    broker: LocalBroker, ready: Callable[[MetadataImage], bool], *, timeout_s: float = PUBLISH_TIMEOUT_S
 ) -> bool:
     """Wait until `ready` holds for this broker's image, so that the client's next request sees it too.
 
@@ -130,7 +130,7 @@ async def wait_for_image(
     return True
 
 
-def wake_image_waiters(broker: BrokerContext) -> None:
+def wake_image_waiters(broker: LocalBroker) -> None:
     """End the wait of the requests for which the newest image is ready. Call this when an image was published."""
     image = broker.image()
     for waiter, ready in broker.image_waiters.items():

@@ -25,12 +25,12 @@ from raftlog.base.errors import (
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
-from raftlog.broker.context import Submit
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
     RegisterBroker,
+    Submit,
 )
 from raftlog.metadata.image import MetadataImage
 

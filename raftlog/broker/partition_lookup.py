@@ -13,7 +13,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.broker.context import BrokerContext
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
 """Errors that come with a hint at the current leader."""
 
 
-def locate(broker: BrokerContext, topic: TopicKey, index: int) -> Partition:
+def locate(broker: LocalBroker, topic: TopicKey, index: int) -> Partition:
     """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower."""
     replicas = broker.replicas
     key = (topic, index)
@@ -38,14 +38,14 @@ def locate(broker: BrokerContext, topic: TopicKey, index: int) -> Partition:
     raise _missing(broker, topic, index)
 
 
-def _missing(broker: BrokerContext, topic_id: UUID, index: int) -> KafkaError:
+def _missing(broker: LocalBroker, topic_id: UUID, index: int) -> KafkaError:
     state = broker.image().topic_by_id(topic_id)
     if state is None:
         return UnknownTopicId()
     return NotLeaderOrFollower() if 0 <= index < len(state.partitions) else UnknownTopicOrPartition()
 
 
-def current_leader(broker: BrokerContext, topic: TopicKey, index: int) -> tuple[int, int] | None:
+def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[int, int] | None:
     """Return (leader id, leader epoch) as the newest image has it, or None if the partition is not there."""
     image = broker.image()
     name = topic if isinstance(topic, str) else image.topic_names.get(topic)
@@ -53,7 +53,7 @@ def current_leader(broker: BrokerContext, topic: TopicKey, index: int) -> tuple[
     return None if state is None else (state.leader, state.leader_epoch)
 
 
-def endpoints_of(broker: BrokerContext, broker_ids: Iterable[int], listener: str) -> list[Endpoint]:
+def endpoints_of(broker: LocalBroker, broker_ids: Iterable[int], listener: str) -> list[Endpoint]:
     """Return where to reach brokers on the listener that the client came by; unknown ones are left out."""
     brokers = broker.image().brokers
     found = []

@@ -19,7 +19,7 @@ from raftlog.protocol.codec import encode_response_incrementally
 from raftlog.protocol.reader import IncrementalRead
 
 if TYPE_CHECKING:
-    from raftlog.broker.context import RequestContext
+    from raftlog.protocol.codec import RequestHeader
 
 Part = TypeVar("Part")
 
@@ -118,7 +118,7 @@ async def decoded(env: Env, pieces: IncrementalRead) -> Any:
             await env.turns.next()
 
 
-async def encoded(env: Env, request: RequestContext, message: Any, *, account: Account) -> bytearray:
+async def encoded(env: Env, header: RequestHeader, message: Any, *, account: Account) -> bytearray:
     """Return the whole frame of a response, as `encode_response` does, encoded in turns and counted meanwhile.
 
     This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond), not how large an
@@ -126,7 +126,7 @@ async def encoded(env: Env, request: RequestContext, message: Any, *, account: A
     """
     out, due, counted = bytearray(), BYTES_AT_ONCE, 0
     pieces = encode_response_incrementally(
-        request.api_key, request.api_version, request.correlation_id, message, out
+        header.api_key, header.api_version, header.correlation_id, message, out
     )
     try:
         for number, _ in enumerate(pieces, 1):

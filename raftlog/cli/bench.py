@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from raftlog.cli import bench_groups, exits
+from raftlog.cli.bench_figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog.testing.progress import patient
@@ -38,27 +39,6 @@ LATENCY_S: Final = 10.0
 SETTLE_S: Final = 3.0
 IDLE_S: Final = 5.0
 CREATE_TIMEOUT_S: Final = 60.0
-Bound = Literal["at most", "at least"]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One line of the table. `aim` is in the same unit, and a bound from above or below."""
-
-    part: str
-    name: str
-    value: float
-    unit: str
-    aim: float | None = None
-    bound: Bound = "at most"
-    note: str = ""
-
-    @property
-    def reached(self) -> bool | None:
-        """Whether the aim is; None without one."""
-        if self.aim is None:
-            return None
-        return self.value <= self.aim if self.bound == "at most" else self.value >= self.aim
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+from raftlog.cli.bench_figure import Figure
 from raftlog.testing.cluster import AdminCluster, Cluster
 from raftlog_chaos.bench.group_load import Load, LoadOptions, Member
 from raftlog_chaos.bench.loop_lag import LATE, OWN, Lag, look
-
-if TYPE_CHECKING:
-    from raftlog.cli.bench import Figure
 
 TOPIC: Final = "bench"
 PARTITIONS: Final = 6
@@ -31,7 +29,7 @@ REBALANCE_AIM_S: Final = 3.0
 RESUMED_AIM_S: Final = 2.0
 
 T = TypeVar("T")
-Make = Callable[..., "Figure"]
+Make = Callable[..., Figure]
 
 
 def many(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Figure]:

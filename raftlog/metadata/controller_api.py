@@ -7,6 +7,8 @@ none).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -405,6 +407,13 @@ Reply = (
     | Done
     | ErrorReply
 )
+
+
+class Submit(Protocol):
+    """Ask the active controller, wherever it is. Raises KafkaError (retriable when no majority answers in time)."""
+
+    def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
+
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
 _request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

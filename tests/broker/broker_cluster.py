@@ -12,6 +12,7 @@ import msgspec
 from raftlog.base.config import NodeConfig, load_config
 from raftlog.base.errors import InvalidUpdateVersion, KafkaError, NotController
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.dispatch import dispatch
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
@@ -81,7 +82,7 @@ class SimBroker:
             replicas=self.replicas,
             broker_epoch=lambda: self.epoch,
         )
-        self.server = BrokerServer(context)
+        self.server = BrokerServer(context, dispatch)
         await self.server.start()
         self.housekeeping = Housekeeping(self.replicas)
         self.housekeeping.start()

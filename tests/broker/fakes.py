@@ -20,6 +20,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import EpochEnd
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.dispatch import dispatch
 from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
@@ -371,7 +372,7 @@ class FakePartitionServer:
             submit=self._submit,
             replicas=FakeReplicas(self.partitions, elsewhere),  # type: ignore[arg-type]
         )
-        self.server = BrokerServer(self.broker)
+        self.server = BrokerServer(self.broker, dispatch)
         self.server.arrivals = Arrivals(self.server.loop, lambda: 0.0)
         """No test has a busy turn of the loop because its machine is slow."""
         self.server.schemas_loaded.update(EVERY_VERSION)

@@ -14,7 +14,6 @@ from raftlog.broker.coordination.transaction_shard import TransactionCoordinator
 from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     TransactionalProducer,
-    verify_transaction,
 )
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.transactions.transaction import (
@@ -161,7 +160,7 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
         async def verify(whose: TransactionalProducer) -> float:
             clock = asyncio.get_running_loop().time
             began_at = clock()
-            refused = (await verify_transaction(broker, whose, [PLACE], dialect=ProducerApiLevel.ADDS))[PLACE]
+            refused = (await broker.verifier.verify(whose, [PLACE], dialect=ProducerApiLevel.ADDS))[PLACE]
             assert (refused is None) == (whose.transactional_id == healthy[0])
             return clock() - began_at
 

@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.pipeline.jobs.control import JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint, claim_results, has_batches
-from raftlog.pipeline.jobs.mirror import Run, runs, translate
+from raftlog.pipeline.jobs.offset_map import Run, runs, translate
 from raftlog.pipeline.jobs.trips import count_demand, trips
 
 

@@ -15,7 +15,8 @@ from raftlog.pipeline.jobs.aggregate import AggregateOptions, aggregate
 from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
 from raftlog.pipeline.jobs.audit import AuditOptions, audit
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
-from raftlog.pipeline.jobs.mirror import MirrorOptions, Run, mirror, translate
+from raftlog.pipeline.jobs.mirror import MirrorOptions, mirror
+from raftlog.pipeline.jobs.offset_map import Run, translate
 from raftlog.pipeline.jobs.settings import build
 from tests.kit import waits
 from tests.pipeline.damage import check_audit_of_damage

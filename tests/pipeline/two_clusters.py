@@ -8,7 +8,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from raftlog.pipeline.jobs.mirror import Run, translate
+from raftlog.pipeline.jobs.offset_map import Run, translate
 from tests.pipeline.processes import crash, finished, given, go_on, stand_still, started, wait_for
 from tests.pipeline.topics import Row, Topics
 

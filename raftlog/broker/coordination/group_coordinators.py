@@ -25,14 +25,14 @@ from raftlog.base.errors import (
 )
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
 from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     TransactionalProducer,
-    verify_transaction,
+    TransactionVerifier,
 )
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.consumer.heartbeat_requests import (
     ConsumerGroupHeartbeat,
@@ -80,8 +80,9 @@ MAX_PENDING_ID_BYTES: Final = 32 * 1024 * 1024
 class GroupCoordinators:
     """Every method but the first two is a request of a client; failures are KafkaErrors, mostly retriable."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: LocalBroker, verifier: TransactionVerifier) -> None:
         self._broker = broker
+        self._verifier = verifier
         self._topics = TopicRegexResolver(broker.image)
         self._tenures = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
         self._ask = self._tenures.ask
@@ -377,7 +378,7 @@ class GroupCoordinators:
             return
         place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
         writer = TransactionalProducer(transactional_id, *producer)
-        refused = (await verify_transaction(self._broker, writer, [place], dialect=dialect))[place]
+        refused = (await self._verifier.verify(writer, [place], dialect=dialect))[place]
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:

@@ -25,7 +25,8 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
-from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.shards import transaction_coordinator
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.protocol.apis import ApiKey
@@ -85,7 +86,7 @@ class OpenTransaction(NamedTuple):
 class TransactionSurvey:
     """Asks all brokers. Raises KafkaError where one that must be asked does not answer."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
 
     async def all(self, *, producer_ids: Collection[int] = ()) -> list[ListedTransaction]:
@@ -118,7 +119,7 @@ class TransactionSurvey:
         """Return what its coordinator knows of an id. Raises TransactionalIdNotFound."""
         if not self._coordinators():
             raise TransactionalIdNotFound("no transactional id was ever used here")
-        coordinator = self._broker.transactions.coordinator_of(transactional_id)
+        coordinator = transaction_coordinator(self._broker.image(), transactional_id)
         (found,) = await self._described(coordinator, [transactional_id])
         if found.error_code:
             raise from_code(found.error_code)

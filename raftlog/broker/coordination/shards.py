@@ -20,12 +20,13 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer
-from raftlog.base.types import NO_BROKER
+from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC
 from raftlog.broker.auto_create import create_missing
-from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import CallQueue
 from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.partition import Partition
 
@@ -34,10 +35,26 @@ T = TypeVar("T", bound=CoordinatorShard[Any, Any])
 log = get_logger(__name__)
 
 
+def transaction_coordinator(image: MetadataImage, transactional_id: str) -> int:
+    """Return the broker that coordinates an id by this image. Raises CoordinatorNotAvailable, InvalidRequest."""
+    check_transactional_id(transactional_id)
+    topic = image.topics.get(TRANSACTION_STATE_TOPIC)
+    if topic is None:
+        raise CoordinatorNotAvailable(f"there is no {TRANSACTION_STATE_TOPIC} yet")
+    return _leader(topic, transactional_id)
+
+
+def _leader(topic: TopicState, key: str) -> int:
+    leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
+    if leader == NO_BROKER:
+        raise CoordinatorNotAvailable
+    return leader
+
+
 class CoordinatorShards(Generic[T]):
     """`new_tenure(index, leader_epoch)` makes what takes up one partition of `topic`."""
 
-    def __init__(self, broker: BrokerContext, topic: str, new_tenure: Callable[[int, int], T]) -> None:
+    def __init__(self, broker: LocalBroker, topic: str, new_tenure: Callable[[int, int], T]) -> None:
         self._broker = broker
         self._broker_id = broker.config.node_id
         self._topic = topic
@@ -88,20 +105,7 @@ class CoordinatorShards(Generic[T]):
 
     async def find(self, key: str) -> int:
         """Return the broker that coordinates a key, once the topic is there. Raises CoordinatorNotAvailable."""
-        return self._leader(key, await self.topic())
-
-    def leader(self, key: str) -> int:
-        """Return the broker that coordinates a key by this broker's image. Raises CoordinatorNotAvailable."""
-        topic = self._broker.image().topics.get(self._topic)
-        if topic is None:
-            raise CoordinatorNotAvailable(f"there is no {self._topic} yet")
-        return self._leader(key, topic)
-
-    def _leader(self, key: str, topic: TopicState) -> int:
-        leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
-        if leader == NO_BROKER:
-            raise CoordinatorNotAvailable
-        return leader
+        return _leader(await self.topic(), key)
 
     async def topic(self) -> TopicState:
         """Return the topic; the first who asks has it made. Raises CoordinatorNotAvailable."""

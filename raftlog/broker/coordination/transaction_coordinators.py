@@ -11,10 +11,10 @@ from typing import Any, Final
 from raftlog.base.errors import ConcurrentTransactions
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
-from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import (
     RECORDED,
@@ -49,7 +49,7 @@ client that is told CONCURRENT_TRANSACTIONS comes again after its retry time: Ka
 class TransactionCoordinators:
     """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
         self._tenures = CoordinatorShards(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
         self.markers = MarkerSender(broker, self._markers_written)
@@ -143,14 +143,6 @@ class TransactionCoordinators:
         """Return the broker that coordinates an id. Raises CoordinatorNotAvailable, InvalidRequest."""
         check_transactional_id(transactional_id)
         return await self._tenures.find(transactional_id)
-
-    def coordinator_of(self, transactional_id: str) -> int:
-        """Return the broker that coordinates an id by this broker's image.
-
-        Raises CoordinatorNotAvailable, InvalidRequest.
-        """
-        check_transactional_id(transactional_id)
-        return self._tenures.leader(transactional_id)
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""

@@ -15,9 +15,9 @@ from raftlog.base.env import raise_failure
 from raftlog.base.errors import NONE, InvalidProducerEpoch, KafkaError, RequestTimedOut
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TopicPartition
-from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 from raftlog.protocol.message_builders import request_builders
@@ -73,7 +73,7 @@ class MarkerLane(NamedTuple):
 class MarkerSender:
     """One request at a time on each lane, with all that is known for it by then."""
 
-    def __init__(self, broker: BrokerContext, written: Callable[[str], None]) -> None:
+    def __init__(self, broker: LocalBroker, written: Callable[[str], None]) -> None:
         """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
         self._broker = broker
         self._written = written

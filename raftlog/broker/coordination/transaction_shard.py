@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
@@ -27,7 +27,7 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
         self,
         place: tuple[int, int],
         *,
-        broker: BrokerContext,
+        broker: LocalBroker,
         find: Callable[[int], Partition],
         send: Callable[[TransactionCoordinatorShard, SendMarkers], None],
         room: TransactionCapacity,

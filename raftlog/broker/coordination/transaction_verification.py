@@ -34,8 +34,9 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
-from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import TopicKey, locate
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.java_hash import partition_for
@@ -85,42 +86,6 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
-async def verify_transaction(
-    broker: BrokerContext,
-    writer: TransactionalProducer,
-    places: Iterable[TopicPartition],
-    *,
-    dialect: ProducerApiLevel,
-) -> dict[TopicPartition, KafkaError | None]:
-    """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
-    wanted = list(places)
-    clock = asyncio.get_running_loop().time
-    give_up_at = clock() + RETRY_FOR_S
-    while True:
-        codes = await _ask(broker, writer, wanted, dialect)
-        busy = ConcurrentTransactions.code in codes.values()
-        if not (busy and dialect is ProducerApiLevel.ADDS) or clock() + RETRY_S > give_up_at:
-            return {place: _refusal(codes[place], dialect) for place in wanted}
-        await asyncio.sleep(RETRY_S)
-
-
-async def _ask(
-    broker: BrokerContext,
-    writer: TransactionalProducer,
-    places: list[TopicPartition],
-    dialect: ProducerApiLevel,
-) -> Codes:
-    if broker.confirmations is None:
-        broker.confirmations = TransactionVerifier(broker)
-    try:
-        codes: Codes = await broker.confirmations.ask(
-            writer, places, verify_only=dialect is not ProducerApiLevel.ADDS
-        )
-    except KafkaError:
-        return dict.fromkeys(places, Network.code)
-    return codes
-
-
 class PendingVerification(NamedTuple):
     """One transaction's partitions on their way to its coordinator."""
 
@@ -144,20 +109,39 @@ class TransactionVerifier:
     late the last time go by the slow lane.
     """
 
-    def __init__(self, broker: BrokerContext) -> None:
-        self._broker = broker
+    def __init__(self, broker: LocalBroker) -> None:
+        self.broker = broker
         self._queues: dict[VerificationLane, list[PendingVerification]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slow: set[int] = set()
         """Partitions of the transactional ids."""
 
-    async def ask(
+    async def verify(
+        self,
+        writer: TransactionalProducer,
+        places: Iterable[TopicPartition],
+        *,
+        dialect: ProducerApiLevel,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
+        wanted = list(places)
+        clock = asyncio.get_running_loop().time
+        give_up_at = clock() + RETRY_FOR_S
+        while True:
+            try:
+                codes = await self._ask(writer, wanted, verify_only=dialect is not ProducerApiLevel.ADDS)
+            except KafkaError:
+                codes = dict.fromkeys(wanted, Network.code)
+            busy = ConcurrentTransactions.code in codes.values()
+            if not (busy and dialect is ProducerApiLevel.ADDS) or clock() + RETRY_S > give_up_at:
+                return {place: _refusal(codes[place], dialect) for place in wanted}
+            await asyncio.sleep(RETRY_S)
+
+    async def _ask(
         self, writer: TransactionalProducer, places: list[TopicPartition], *, verify_only: bool
     ) -> Codes:
-        """Return the coordinator's codes. KafkaError if it could not be asked."""
-        if self._broker.transactions is None:
-            raise CoordinatorNotAvailable("nobody coordinates transactions here")
-        coordinator = self._broker.transactions.coordinator_of(writer.transactional_id)
+        """Return the coordinator's codes. Raises KafkaError if it could not be asked."""
+        coordinator = transaction_coordinator(self.broker.image(), writer.transactional_id)
         loop = asyncio.get_running_loop()
         asked = PendingVerification(writer, places, verify_only, loop.create_future())
         lane = VerificationLane(coordinator, self._partition(writer) in self._slow)
@@ -172,7 +156,7 @@ class TransactionVerifier:
         return await asked.answer
 
     def _partition(self, writer: TransactionalProducer) -> int:
-        topic = self._broker.image().topics.get(TRANSACTION_STATE_TOPIC)
+        topic = self.broker.image().topics.get(TRANSACTION_STATE_TOPIC)
         return partition_for(writer.transactional_id, len(topic.partitions)) if topic else NO_PARTITION
 
     async def _work_off(self, lane: VerificationLane) -> None:
@@ -183,7 +167,7 @@ class TransactionVerifier:
                 await self._send(lane, batch)
         except Exception:
             log.exception("confirmations_crashed", coordinator=lane.coordinator)
-            self._broker.env.on_bug()
+            self.broker.env.on_bug()
         finally:
             for each in (*batch, *self._queues.pop(lane)):
                 if not each.answer.done():
@@ -192,7 +176,7 @@ class TransactionVerifier:
     async def _send(self, lane: VerificationLane, batch: list[PendingVerification]) -> None:
         make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
         transactions = []
-        async for each in in_turns(self._broker.env, batch):
+        async for each in in_turns(self.broker.env, batch):
             topics = tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
                 for topic, indexes in _by_topic(each.places).items()
@@ -204,7 +188,7 @@ class TransactionVerifier:
             )
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
         try:
-            answer = await self._broker.links.ask(
+            answer = await self.broker.links.ask(
                 lane.coordinator,
                 ADD_PARTITIONS_TO_TXN,
                 VERSION,
@@ -222,7 +206,7 @@ class TransactionVerifier:
             _refuse(batch, BrokerNotAvailable("the coordinator answered something else"))
             return
         async for each, result in in_turns(
-            self._broker.env, zip(batch, answer.results_by_transaction, strict=True)
+            self.broker.env, zip(batch, answer.results_by_transaction, strict=True)
         ):
             codes = _codes(result, each.places)
             self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
@@ -309,10 +293,10 @@ class VerificationRequests:
     nothing.
     """
 
-    __slots__ = ("_asked", "_broker", "_transactional_id")
+    __slots__ = ("_asked", "_transactional_id", "_verifier")
 
-    def __init__(self, broker: BrokerContext, transactional_id: str) -> None:
-        self._broker = broker
+    def __init__(self, verifier: TransactionVerifier, transactional_id: str) -> None:
+        self._verifier = verifier
         self._transactional_id = transactional_id
         self._asked: dict[TransactionalProducer, list[VerificationRequest]] = {}
 
@@ -325,7 +309,7 @@ class VerificationRequests:
             header = read_header(records or b"")
             if not header.is_transactional:
                 return
-            partition = locate(self._broker, topic, index)
+            partition = locate(self._verifier.broker, topic, index)
             verification = partition.begin_verification(header.producer_id, header.producer_epoch)
         except KafkaError:
             return
@@ -343,10 +327,10 @@ class VerificationRequests:
     async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
-        pace = TurnCounter(self._broker.env)
+        pace = TurnCounter(self._verifier.broker.env)
         for writer, questions in self._asked.items():
             names = [each.partition.name for each in questions]
-            answers = await verify_transaction(self._broker, writer, names, dialect=dialect)
+            answers = await self._verifier.verify(writer, names, dialect=dialect)
             for each in questions:
                 error = answers[each.partition.name]
                 if each.partition.leader_epoch != each.leader_epoch:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, MismatchedEndpointType, UnsupportedEndpointType
 from raftlog.base.types import NO_BROKER
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.metadata_view import CLUSTER_OPERATIONS, NO_OPERATIONS, BrokersView
+from raftlog.broker.metadata_view import CLUSTER_OPERATIONS, NO_OPERATIONS, BrokersView
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

@@ -8,7 +8,7 @@ from raftlog.base.errors import NONE, InvalidTopic, UnknownTopicOrPartition
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.metadata_view import TOPIC_OPERATIONS, BrokersView
+from raftlog.broker.metadata_view import TOPIC_OPERATIONS, BrokersView
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey

@@ -18,7 +18,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.metadata_view import (
+from raftlog.broker.metadata_view import (
     CLUSTER_OPERATIONS,
     NO_OPERATIONS,
     MetadataView,

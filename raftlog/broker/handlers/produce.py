@@ -243,7 +243,7 @@ class PendingProduce(Slot):
         """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""
         wanted = self._wanted
         assert wanted.transactional_id is not None
-        asked = VerificationRequests(self.connection.server.broker, wanted.transactional_id)
+        asked = VerificationRequests(self.connection.server.broker.verifier, wanted.transactional_id)
         is_large = sum([len(batches) for _, batches in wanted.topics]) > BATCHES_AT_ONCE
         if not is_large:
             for topic, batches in wanted.topics:

@@ -9,15 +9,12 @@ asked on it is heard later.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from raftlog.base.env import Env
-from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut, UnknownServerError
+from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.base.log import get_logger
-from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers import find_handler
 from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.turns import decoded
@@ -50,12 +47,19 @@ class Connect(Protocol):
     ) -> Awaitable[PeerChannel]: ...
 
 
+ServeOwn = Callable[[int, int, Any], Awaitable[Any]]
+"""(API key, version, decoded request) → decoded response."""
+
+
 class BrokerLinks:
     """Connections are made when somebody asks, and again after they were lost."""
 
-    def __init__(self, broker: BrokerContext, connect: Connect) -> None:
-        self._broker = broker
+    def __init__(self, env: Env, node_id: int, connect: Connect, serve_own: ServeOwn) -> None:
+        """`serve_own` handles what this broker asks itself, see `dispatch.serve_own`."""
+        self._env = env
+        self._node_id = node_id
         self._connect = connect
+        self._serve_own = serve_own
         self._links: dict[tuple[int, int, bool], _Link] = {}
 
     async def ask(
@@ -77,38 +81,18 @@ class BrokerLinks:
         lane = broker_id, api_key, is_slow
         try:
             async with asyncio.timeout(timeout_s):
-                if broker_id == self._broker.config.node_id:
-                    return await self._ask_ourselves(api_key, version, message)
+                if broker_id == self._node_id:
+                    return await self._serve_own(api_key, version, message)
                 link = self._links.get(lane)
                 if link is None:
                     hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
-                    link = self._links[lane] = _Link(broker_id, hello, self._connect, self._broker.env)
+                    link = self._links[lane] = _Link(broker_id, hello, self._connect, self._env)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
             link = self._links.get(lane)
             if link is not None:
                 link.hang_up()
             raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None
-
-    async def _ask_ourselves(self, api_key: int, version: int, message: Any) -> Any:
-        handler, own_id = find_handler(api_key), self._broker.config.node_id
-        if handler is None:
-            raise BrokerNotAvailable(f"API {api_key} is not served")
-        listener = self._broker.config.inter_broker_listener_name or ""
-        request = RequestContext(api_key, version, 0, CLIENT_ID, listener, "", own_id)
-        try:
-            result = handler.handle(self._broker, request, message)
-            return await result if inspect.isawaitable(result) else result
-        except KafkaError as error:
-            express = getattr(handler, "error_response", None)
-            if express is None:
-                raise
-            response = express(request, message, error)
-            return await response if inspect.isawaitable(response) else response
-        except Exception as error:
-            log.exception("request_to_ourselves_crashed", api_key=api_key)
-            self._broker.env.on_bug()
-            raise UnknownServerError("a request to this broker itself failed") from error
 
     def close(self) -> None:
         """Drop all connections; whoever waits hears BrokerNotAvailable."""

@@ -12,15 +12,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from raftlog.base.errors import NONE, InvalidRequest, SaslAuthenticationFailed
 from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, PROOF_BYTES, Transcript
-from raftlog.protocol.codec import RequestHeader
 from raftlog.replication.replica_host import ReplicaId
-
-if TYPE_CHECKING:
-    from raftlog.broker.network.connection import Connection
 
 API_KEY: Final = 0x7261
 """Far from Kafka's own."""
@@ -50,6 +46,11 @@ _LENGTH = Struct(">i")
 Nonce = Callable[[int], bytes]
 
 
+def framed(body: bytes, correlation_id: int) -> bytes:
+    """Return the response frame of one step."""
+    return _LENGTH.pack(_LENGTH.size + len(body)) + _LENGTH.pack(correlation_id) + body
+
+
 class ServerHandshake:
     """The listening side of one connection, between its challenge and the client's proof."""
 
@@ -65,13 +66,24 @@ class ServerHandshake:
         self.challenge = _CHALLENGE.pack(broker_id, nonce)
         self._transcript = _transcript(secret, hello, self.challenge)
 
-    def admit(self, proof: bytes) -> ReplicaId | None:
-        """Return which broker is at the other end, or None if the proof is wrong."""
+    def admit(self, step: bytes) -> ReplicaId | None:
+        """Return which broker is at the other end, or None if the proof of its second step is wrong."""
+        proof = _PROOF.unpack(step)[1]
         return self._claims if self._transcript.is_proof(CONNECTOR, proof) else None
+
+    @staticmethod
+    def is_proof(step: bytes) -> bool:
+        """Whether these are the bytes of a second step, with a right proof or a wrong one."""
+        return len(step) == _PROOF.size and step[0] == PROOF
 
     def welcome(self) -> bytes:
         """Return the verdict for a client whose proof was right: our own proof."""
         return _VERDICT.pack(NONE, self._transcript.proof(LISTENER))
+
+    @staticmethod
+    def refusal() -> bytes:
+        """Return the verdict for a client whose proof was wrong, or whose connection is not the newest."""
+        return _VERDICT.pack(SaslAuthenticationFailed.code, b"")
 
 
 def _transcript(secret: bytes, hello: bytes, challenge: bytes) -> Transcript:
@@ -79,55 +91,6 @@ def _transcript(secret: bytes, hello: bytes, challenge: bytes) -> Transcript:
     transcript.add(hello)
     transcript.add(challenge)
     return transcript
-
-
-def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
-    server = connection.server
-    if len(frame) > FRAME_BYTES:
-        raise InvalidRequest(
-            f"a step of the peer handshake has at most {FRAME_BYTES} bytes, not {len(frame)}"
-        )
-    body = bytes(frame[position:])
-    step = body[0] if body else 0
-    if header.api_version != VERSION:
-        raise InvalidRequest(
-            f"version {header.api_version} of the peer handshake is not spoken here, {VERSION} is"
-        )
-    is_first = connection.handshake is None and connection.peer is None
-    if is_first and (step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO):
-        connection.handshake = ServerHandshake(
-            body,
-            secret=server.config.cluster_secret,
-            broker_id=server.config.node_id,
-            nonce=server.nonce(NONCE_BYTES),
-        )
-        connection.respond((_framed(connection.handshake.challenge, header.correlation_id),))
-    elif step == PROOF and connection.handshake is not None and len(body) == _PROOF.size:
-        handshake, connection.handshake = connection.handshake, None
-        _judge(connection, header, handshake, _PROOF.unpack(body)[1])
-    else:
-        raise InvalidRequest("a step of the peer handshake is out of order or malformed")
-
-
-def _judge(connection: Connection, header: RequestHeader, handshake: ServerHandshake, proof: bytes) -> None:
-    peer = handshake.admit(proof)
-    refused = ""
-    if peer is None:
-        refused = "it does not know this cluster's raftlog.cluster.secret"
-    elif not connection.server.take_peer(connection, peer, handshake.lane):
-        refused = "it has a newer connection"
-    else:
-        connection.peer, connection.lane = peer, handshake.lane
-        connection.is_follower = handshake.lane == HELLO
-    verdict = _VERDICT.pack(SaslAuthenticationFailed.code, b"") if refused else handshake.welcome()
-    connection.respond((_framed(verdict, header.correlation_id),))
-    if refused:
-        connection.close("peer_refused", reason=refused)
-
-
-def _framed(body: bytes, correlation_id: int) -> bytes:
-    return _LENGTH.pack(_LENGTH.size + len(body)) + _LENGTH.pack(correlation_id) + body
 
 
 def _request(correlation_id: int, body: bytes) -> bytes:

@@ -12,7 +12,7 @@ An exception in a callback of the transport or of a slot costs this connection o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,9 +23,9 @@ from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.network.admission import ConnectionStanding
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
-from raftlog.broker.network.dispatch import dispatch, dispatch_in_hall
 from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, ConnectionProgress, pace_of_frame
 from raftlog.broker.network.outbox import Outbox
+from raftlog.broker.network.peer_handshake import dispatch_in_hall
 from raftlog.broker.network.request_memory import FrameRest
 from raftlog.broker.network.response_slots import ReadySlot, Slot
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.session_ids: tuple[int, ...] = ()
         """Fetch sessions that end with this connection."""
         self.standing = ConnectionStanding.STRANGER
-        self.dispatch: Callable[[Connection, memoryview], None] = dispatch
+        self.dispatch = server.dispatch
         self.outbox = Outbox(server.memory.answers)
         self._limit_frames(server.request_max_bytes)
         self._rest: FrameRest | None = None  # what was received and is not handled; None: nothing
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def leave_hall(self) -> None:
         """Handle everything."""
-        self.dispatch = dispatch
+        self.dispatch = self.server.dispatch
         self._limit_frames(self.server.request_max_bytes)
 
     def finish(self) -> None:

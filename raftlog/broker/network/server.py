@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from socket import (
     IPPROTO_TCP,
@@ -72,6 +72,10 @@ BUFFER_OPTIONS: Final = {
 log = get_logger(__name__)
 
 
+Dispatch = Callable[[Connection, memoryview], None]
+"""Handle the frame of one request, see `broker.dispatch`: what handles requests is built on this room."""
+
+
 class ListenerUnavailable(Exception):
     """A listener's address cannot be bound; the message says which and why."""
 
@@ -79,8 +83,11 @@ class ListenerUnavailable(Exception):
 class BrokerServer:
     """All client listeners of one broker. `start` before anything else, `stop` once."""
 
-    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self, broker: BrokerContext, dispatch: Dispatch, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self.broker = broker
+        self.dispatch = dispatch
         self.config = broker.config
         self.loop = loop or asyncio.get_running_loop()
         self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time

@@ -15,7 +15,7 @@ from raftlog.base.log import get_logger
 from raftlog.metadata.controller_api import AlterPartition, AlterPartitionReply, IsrChange
 
 if TYPE_CHECKING:
-    from raftlog.broker.context import Submit
+    from raftlog.metadata.controller_api import Submit
     from raftlog.replication.partition import Partition
 
 RETRY_AFTER = 0.05

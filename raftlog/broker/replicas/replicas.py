@@ -45,7 +45,7 @@ from raftlog.storage.log import Log
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
-    from raftlog.broker.context import Submit
+    from raftlog.metadata.controller_api import Submit
 
 EVENT_LEVELS = {
     "committed_records_truncated": "error",

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from raftlog.pipeline.deployment import reach_of
 from raftlog.pipeline.jobs.common import StreamOptions, local_path, named, pairs
 from raftlog.pipeline.jobs.control import Control, JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint
+from raftlog.pipeline.jobs.offset_map import Run
 from raftlog.pipeline.jobs.settings import setting
 from raftlog.pipeline.jobs.summary import StreamSummary
 
@@ -65,41 +65,6 @@ class MirrorOptions(StreamOptions):
 def _is_true(setting: str | None) -> bool:
     """Read a setting as Spark does."""
     return (setting or "").strip().lower() == "true"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """`count` records with offsets side by side: from `source` on at the source, from `target` on at the target."""
-
-    topic: str
-    partition: int
-    source: int
-    target: int
-    count: int
-
-
-def runs(topic: str, partition: int, pairs: Iterable[tuple[int, int]]) -> list[Run]:
-    """Return pairs of source and target offset, in rising order, as runs."""
-    found: list[Run] = []
-    for source, target in sorted(pairs):
-        last = found[-1] if found else None
-        if last and source - last.source == target - last.target == last.count:
-            found[-1] = Run(topic, partition, last.source, last.target, last.count + 1)
-        else:
-            found.append(Run(topic, partition, source, target, 1))
-    return found
-
-
-def translate(known: Iterable[Run], topic: str, partition: int, *, offset: int) -> int | None:
-    """Return the target offset to go on at for who has read the source up to `offset` (exclusive).
-
-    None if nothing at or below it was copied: then begin at the beginning. Later runs win over earlier ones.
-    """
-    best: Run | None = None
-    for run in known:
-        if (run.topic, run.partition) == (topic, partition) and run.source < offset:
-            best = run if best is None or run.source >= best.source else best
-    return None if best is None else best.target + min(offset - best.source, best.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from raftlog.pipeline.jobs.mirror import runs
+from raftlog.pipeline.jobs.offset_map import runs
 
 SOURCE_HEADER: Final = "raftlog.mirror.source"
 LOOK_BACK: Final = 500

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig, TopicConfig
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
+from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.codec import (
@@ -32,6 +33,8 @@ from raftlog_chaos.simulator import Host, SimEnv, SimLoop
 OFFSETS_ID, TOPIC_ID = UUID(int=7), UUID(int=8)
 PARTITIONS = 2
 TOPIC = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * 3)
+TRANSACTIONS = TopicState(TRANSACTION_STATE_TOPIC, UUID(int=9), (PartitionState((2,), (2,), 2),))
+"""Another broker coordinates all transactions, unless the test is about those."""
 BROKER = BrokerState(1, 5, UUID(int=1), (Endpoint("PLAINTEXT", "b1", 9092),), fenced=False)
 
 
@@ -110,7 +113,8 @@ class GroupBroker:
         self.broker = BrokerContext(
             SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]
         )  # fmt: skip
-        self.broker.groups = self.groups = GroupCoordinators(self.broker)
+        self.broker.verifier = TransactionVerifier(self.broker)
+        self.broker.groups = self.groups = GroupCoordinators(self.broker, self.broker.verifier)
         self.broker.transactions = self.transactions = TransactionCoordinators(self.broker)
         self.disk = host.disk
         if with_topic:
@@ -135,7 +139,7 @@ class GroupBroker:
         old = self.image
         self.image = MetadataImage(
             brokers={1: BROKER},
-            topics={**others, self.topic: coordinated},
+            topics={TRANSACTIONS.name: TRANSACTIONS, **others, self.topic: coordinated},
             topic_names={each.topic_id: each.name for each in others.values()},
             topics_offset=old.topics_offset + 1,
         )

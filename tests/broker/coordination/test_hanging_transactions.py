@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 
 from raftlog.broker.coordination import hanging_transactions
 from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
+from raftlog.broker.dispatch import serve_own
 from raftlog.broker.handlers import describe_transactions
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.coordinator.transactions.transaction import (
@@ -41,7 +43,8 @@ class CountingCoordinator:
 def survey_of(world: TransactionBroker, known: Any) -> TransactionSurvey:
     """One that asks this broker, which coordinates all."""
     world.broker.transactions = known
-    world.broker.links = BrokerLinks(world.broker, connect=None)  # type: ignore[arg-type]  # there are no others
+    links = BrokerLinks(world.broker.env, 1, None, partial(serve_own, world.broker))  # type: ignore[arg-type]  # no others
+    world.broker.links = links
     return TransactionSurvey(world.broker)
 
 

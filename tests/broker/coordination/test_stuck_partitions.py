@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     TransactionalProducer,
-    verify_transaction,
 )
+from raftlog.broker.dispatch import serve_own
 from raftlog.broker.handlers import write_txn_markers
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.coordinator.java_hash import partition_for
@@ -36,7 +37,7 @@ async def no_connection(*_: Any, **__: Any) -> None:
 
 
 def ask_for_real(world: TransactionBroker) -> None:
-    world.broker.links = BrokerLinks(world.broker, no_connection)  # type: ignore[arg-type]
+    world.broker.links = BrokerLinks(world.broker.env, 1, no_connection, partial(serve_own, world.broker))  # type: ignore[arg-type]
 
 
 def stick(world: TransactionBroker) -> None:
@@ -122,7 +123,7 @@ def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_oth
         async def ask(name: str, dialect: ProducerApiLevel) -> Any:
             producer = producers[NAMES.index(name)]
             whose = TransactionalProducer(name, producer.producer_id, producer.epoch)
-            return (await verify_transaction(world.broker, whose, [place], dialect=dialect))[place]
+            return (await world.broker.verifier.verify(whose, [place], dialect=dialect))[place]
 
         for dialect in (ProducerApiLevel.ADDS, ProducerApiLevel.ABORTABLE):
             first = asyncio.ensure_future(ask(NAMES[0], dialect))  # on its way alone; the others go together

@@ -23,6 +23,7 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.coordination.transaction_markers import MAX_PARTITIONS_PER_REQUEST
 from raftlog.coordinator.transactions.transaction import (
     ClientTransactionVersion,
@@ -334,12 +335,12 @@ def test_who_coordinates_an_id_is_known_without_waiting() -> None:
 
     async def scenario(world: TransactionBroker) -> None:
         with pytest.raises(CoordinatorNotAvailable):
-            world.transactions.coordinator_of("x")
+            transaction_coordinator(world.broker.image(), "x")
         assert await world.transactions.find("x") == 1
-        assert world.transactions.coordinator_of("x") == 1
+        assert transaction_coordinator(world.broker.image(), "x") == 1
         world.publish(leader=NO_BROKER)
         with pytest.raises(CoordinatorNotAvailable):
-            world.transactions.coordinator_of("x")
+            transaction_coordinator(world.broker.image(), "x")
 
     run_scenario(scenario, with_topic=False)
 

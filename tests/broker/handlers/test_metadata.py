@@ -15,7 +15,8 @@ from raftlog.base.errors import (
     RequestTimedOut,
     TopicAlreadyExists,
 )
-from raftlog.broker.handlers import metadata, metadata_view
+from raftlog.broker import metadata_view
+from raftlog.broker.handlers import metadata
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.metadata.image import PartitionState

@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import RequestTimedOut
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
 from raftlog.broker.turns import PARTS_AT_ONCE
@@ -34,9 +35,6 @@ class Coordinator:
         self.codes = list(codes)
         self.asked: list[Any] = []
 
-    def coordinator_of(self, transactional_id: str) -> int:
-        return 1
-
     async def ask(self, broker_id: int, api_key: int, version: int, message: Any, **_: Any) -> Any:
         (transaction,) = message.transactions
         self.asked.append(transaction)
@@ -54,7 +52,7 @@ class Coordinator:
 
 def transactional(world: GroupBroker, *codes: int) -> Coordinator:
     coordinator = Coordinator(*codes)
-    world.broker.transactions = world.broker.links = coordinator
+    world.broker.links = coordinator
     return coordinator
 
 
@@ -291,6 +289,8 @@ def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
     """And the client tries again."""
 
     async def scenario(world: GroupBroker) -> None:
+        known = {name: each for name, each in world.image.topics.items() if name != TRANSACTION_STATE_TOPIC}
+        world.image = replace(world.image, topics=known)
         assert await pend(world, 3, 42) == [14]
 
     run_scenario(scenario)

@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import BrokerNotAvailable, CoordinatorNotAvailable, KafkaError
 from raftlog.broker.context import RequestContext
-from raftlog.broker.coordination.transaction_verification import ADD_PARTITIONS_TO_TXN, VERSION
+from raftlog.broker.coordination.transaction_verification import (
+    ADD_PARTITIONS_TO_TXN,
+    VERSION,
+    TransactionVerifier,
+)
 from raftlog.broker.handlers import describe_producers
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.codec import (
@@ -25,6 +30,7 @@ from raftlog.protocol.message_builders import build_response, request_builders, 
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.replication.replica_host import TxnMarker
+from tests.broker.coordination.group_broker import TRANSACTIONS
 from tests.broker.fakes import TOPIC, FakeClient, FakePartitionServer, produce
 from tests.broker.test_call_budget import lead
 from tests.kit.waits import PATIENCE_S
@@ -42,10 +48,6 @@ class Coordinator:
         self.error: KafkaError | None = None
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-
-    def coordinator_of(self, transactional_id: str) -> int:
-        assert transactional_id == "tx"
-        return 2
 
     async def ask(self, broker_id: int, api_key: int, version: int, message: Any, **_: Any) -> Any:
         assert (broker_id, api_key, version) == (2, ADD_PARTITIONS_TO_TXN, VERSION)
@@ -81,7 +83,10 @@ class VerifyingBroker:
         self.world = FakePartitionServer(*self.partitions)  # type: ignore[arg-type]
         self.world.broker.env.wall_clock_ms = lambda: NOW_MS
         self.coordinator = Coordinator()
-        self.world.broker.transactions = self.world.broker.links = self.coordinator
+        self.world.broker.links = self.coordinator
+        self.world.broker.verifier = TransactionVerifier(self.world.broker)
+        topics = {**self.world.image.topics, TRANSACTIONS.name: TRANSACTIONS}
+        self.world.image = replace(self.world.image, topics=topics)
         self.pipe = self.world.connect()
 
     async def run_pending(self) -> None:

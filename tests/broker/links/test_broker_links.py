@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from raftlog.base.env import TurnQueue
 from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut, UnknownServerError
+from raftlog.broker import dispatch
 from raftlog.broker import turns as broker_turns
+from raftlog.broker.dispatch import serve_own
 from raftlog.broker.links import broker_links
 from raftlog.broker.links.broker_links import PAUSE_S, BrokerLinks
 from raftlog.protocol.apis import API_VERSIONS
@@ -22,7 +25,12 @@ NO_CLUSTER_AUTHORIZATION = 31
 
 def links_of(world: BrokerCluster, broker_id: int) -> BrokerLinks:
     broker = world[broker_id]
-    return BrokerLinks(broker.server.broker, broker.replicas.peers.connect)
+    return BrokerLinks(
+        broker.server.broker.env,
+        broker_id,
+        broker.replicas.peers.connect,
+        partial(serve_own, broker.server.broker),
+    )
 
 
 async def ask(world: BrokerCluster, links: BrokerLinks, asked: int, *, timeout_s: float = 2.0) -> Any:
@@ -91,7 +99,7 @@ def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> 
 
         async def count(self: TurnQueue) -> None:
             nonlocal turns
-            turns += self is links._broker.env.turns
+            turns += self is links._env.turns
             await next_turn(self)
 
         monkeypatch.setattr(TurnQueue, "next", count)
@@ -177,8 +185,8 @@ def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch:
     async def scenario(world: BrokerCluster) -> None:
         links = links_of(world, 1)
         bugs: list[str] = []
-        monkeypatch.setattr(links._broker.env, "on_bug", lambda: bugs.append("told"))
-        monkeypatch.setattr(broker_links, "find_handler", lambda _: Broken)
+        monkeypatch.setattr(links._env, "on_bug", lambda: bugs.append("told"))
+        monkeypatch.setattr(dispatch, "find_handler", lambda _: Broken)
         with pytest.raises(UnknownServerError):
             await ask(world, links, 1)
         assert bugs == ["told"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.broker.dispatch import dispatch
 from raftlog.broker.network.long_turns import LOG_EVERY_S, LONG_TURN_S, LongTurns
 from raftlog.broker.network.server import BrokerServer
 from raftlog.protocol.apis import ApiKey
@@ -110,7 +111,7 @@ def test_the_log_tells_of_an_api_once_in_a_while(
 async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> None:
     """In the turn in which one arrives, on the hot path and off it, and in those of its task."""
     world = FakePartitionServer()
-    world.server = BrokerServer(world.broker)
+    world.server = BrokerServer(world.broker, dispatch)
     world.server.stopwatch = clock
     world.server.long_turns = LongTurns(clock, world.server.counters.long_turns)
     hot = produce(1, (0, None))

@@ -16,10 +16,18 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
-from raftlog.broker.context import RequestContext
+from raftlog.base.errors import (
+    BrokerNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from raftlog.base.log import get_logger
+from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.links import peer_auth
+from raftlog.broker.network import peer_handshake
 from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
 from raftlog.broker.network.request_limits import MAX_PARTS
@@ -39,6 +47,8 @@ from raftlog.protocol.reader import NO_LIMIT, TooManyElements
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
 
+OWN_CLIENT_ID: Final = "raftlog"
+
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 _WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
@@ -56,13 +66,16 @@ DECODED_AT_ONCE_BYTES: Final = 4 * 1024
 REQUEST_MAX_BYTES: Final = 16 << 20
 """A request of any API but Produce and Fetch. One of as many parts as any of them takes is smaller."""
 
+log = get_logger(__name__)
+
 
 class _Held:
     """The bytes of a request's frame, counted while something may refer to them."""
 
-    __slots__ = ("_requests", "_size")
+    __slots__ = ("_requests", "_size", "connection")
 
     def __init__(self, connection: Connection, size: int) -> None:
+        self.connection = connection
         self._requests = connection.server.requests
         self._size = size
 
@@ -92,7 +105,7 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
         elif api_key == FETCH and _OLDEST_FETCH <= version <= _NEWEST_FETCH:
             fetch.handle(connection, header, frame, position)
         elif api_key == peer_auth.API_KEY:
-            peer_auth.answer(connection, header, frame, position)
+            peer_handshake.answer(connection, header, frame, position)
         else:
             _dispatch_rare(connection, header, frame, position)
     except InvalidRequest as error:
@@ -102,21 +115,6 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     took_s = server.stopwatch() - began_at
     if took_s > LONG_TURN_S:
         server.long_turns.note(connection.api_key, took_s)
-
-
-def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
-    """Handle a step of the brokers' handshake; anything else is refused. `frame` as above. Never raises."""
-    try:
-        header, position = decode_header(frame)
-        if header.api_key == peer_auth.API_KEY and not connection.to_controller:
-            connection.api_key = header.api_key
-            peer_auth.answer(connection, header, frame, position)
-        else:
-            connection.server.admission.refuse(connection)
-    except InvalidRequest as error:
-        connection.close("request_malformed", reason=error.message)
-    except Exception:
-        connection.crash("handshake")
 
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -143,7 +141,9 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.to_controller,
     )
     if handler is None or not api.handles(version):
-        _answer_later(connection, request, _refuse_version(request, version), _Held(connection, len(frame)))
+        _answer_later(
+            connection, request, _refuse_version(connection, request, version), _Held(connection, len(frame))
+        )
         return
     if len(frame) > REQUEST_MAX_BYTES:
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
@@ -153,11 +153,16 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     if size > DECODED_AT_ONCE_BYTES:
         held = _Held(connection, size)
         work = _decode_then_handle(handler, request, lasting, position, held)
-        _answer_later(connection, request, work, held, room=_room_for_objects(request, size))
+        _answer_later(connection, request, work, held, room=_room_for_objects(connection, request, size))
         return
     if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
         held = _Held(connection, size)
-        _answer_later(connection, request, _load_then_handle(handler, request, lasting, position, held), held)
+        _answer_later(
+            connection,
+            request,
+            _load_then_handle(handler, request, lasting, position, held),
+            held,
+        )
         return
     parts_max = _parts_max(request)
     try:
@@ -166,6 +171,30 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
         return
     _respond(connection, handler, request, message, size=size)
+
+
+async def serve_own(broker: BrokerContext, api_key: int, version: int, message: Any) -> Any:
+    """Return the response to a request of this broker to itself.
+
+    Raises BrokerNotAvailable where the API is not served, and KafkaError: whatever its handler raises.
+    """
+    handler = find_handler(api_key)
+    if handler is None:
+        raise BrokerNotAvailable(f"API {api_key} is not served")
+    listener = broker.config.inter_broker_listener_name or ""
+    request = RequestContext(api_key, version, 0, OWN_CLIENT_ID, listener, "", broker.config.node_id)
+    try:
+        result = handler.handle(broker, request, message)
+        return await result if inspect.isawaitable(result) else result
+    except KafkaError as error:
+        if not hasattr(handler, "error_response"):
+            raise
+        response = handler.error_response(request, message, error)
+        return await response if inspect.isawaitable(response) else response
+    except Exception as error:
+        log.exception("request_to_ourselves_crashed", api_key=api_key)
+        broker.env.on_bug()
+        raise UnknownServerError("a request to this broker itself failed") from error
 
 
 def _parts_max(request: RequestContext) -> int:
@@ -190,7 +219,7 @@ async def _load_then_handle(
     handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
-    server = request.client.server
+    server = held.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
     work = _decode_then_handle(handler, request, frame, position, held)
@@ -202,7 +231,7 @@ async def _decode_then_handle(
     handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with a large request in turns; those that come behind it on the connection wait."""
-    connection, parts_max = request.client, _parts_max(request)
+    connection, parts_max = held.connection, _parts_max(request)
     if not connection.is_open:
         return None
     pieces = decode_request_incrementally(
@@ -217,23 +246,25 @@ async def _decode_then_handle(
         return None
     if not request.is_awaited:
         return None
-    result = _begin(handler, request, message)
+    result = _begin(connection.server.broker, handler, request, message)
     del message, pieces, frame
     if request.api_key in _WAITS_FOR_MEMBERS:
         held.let_go()
     return await result if inspect.iscoroutine(result) else result
 
 
-def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContextManager[None]:
+def _room_for_objects(
+    connection: Connection, request: RequestContext, size: int
+) -> AbstractAsyncContextManager[None]:
     """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
     if request.peer_broker_id is not None or request.api_key in _WAITS_FOR_MEMBERS:
         return _NO_ROOM_NEEDED
-    return request.client.server.objects.room(expected_bytes(size, _parts_max(request)))
+    return connection.server.objects.room(expected_bytes(size, _parts_max(request)))
 
 
-async def _refuse_version(request: RequestContext, version: int) -> Any:
+async def _refuse_version(connection: Connection, request: RequestContext, version: int) -> Any:
     """Return the answer to a request of a version that is not served, in a turn of its own, as `_load_then_handle`."""
-    connection, api = request.client, APIS[request.api_key]
+    api = APIS[request.api_key]
     await connection.server.broker.env.turns.next()
     response = error_response(api.key, version, UnsupportedVersion.code)
     if response is None:
@@ -247,7 +278,7 @@ def _respond(
     connection: Connection, handler: ModuleType, request: RequestContext, message: Any, *, size: int
 ) -> None:
     """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
-    result = _begin(handler, request, message)
+    result = _begin(connection.server.broker, handler, request, message)
     if inspect.iscoroutine(result):
         held = _Held(connection, 0 if request.api_key in _WAITS_FOR_MEMBERS else size)
         _answer_later(connection, request, result, held)
@@ -255,10 +286,12 @@ def _respond(
         connection.respond((_encode(request, result),))
 
 
-def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any | Coroutine[Any, Any, Any]:
+def _begin(
+    broker: BrokerContext, handler: ModuleType, request: RequestContext, message: Any
+) -> Any | Coroutine[Any, Any, Any]:
     """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
     try:
-        result = handler.handle(request.client.server.broker, request, message)
+        result = handler.handle(broker, request, message)
     except KafkaError as error:
         result = _failure(handler, request, message, error)
     if not inspect.isawaitable(result):
@@ -315,7 +348,8 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
         slot.answer(())
         return
     server = slot.connection.server
-    frame = await encoded(server.broker.env, request, response, account=server.memory.answers)
+    header = RequestHeader(request.api_key, request.api_version, request.correlation_id, request.client_id)
+    frame = await encoded(server.broker.env, header, response, account=server.memory.answers)
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((frame,))
 

@@ -16,7 +16,7 @@ from raftlog.base.errors import (
     ReplicaNotAvailable,
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
-from raftlog.broker.context import BrokerContext
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import TurnCounter
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
@@ -81,7 +81,7 @@ class BrokersView:
             return EncodedTopic(ListenerNotFound.code, NO_BROKER, offline)
         return EncodedTopic(LeaderNotAvailable.code, NO_BROKER, offline)
 
-    def controller_id(self, broker: BrokerContext, image: MetadataImage) -> int:
+    def controller_id(self, broker: LocalBroker, image: MetadataImage) -> int:
         """Return whom to send admin requests to: the active controller, else this broker, who forwards them.
 
         A client that was sent to a dead one waits for it: librdkafka does not ask again before its request times out.

@@ -1,0 +1,55 @@
+"""One broker as its coordinators and links see it: settings, metadata, replicas, ways to ask others. No behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from raftlog.base.env import Env
+from raftlog.metadata.controller_api import Submit
+from raftlog.metadata.image import MetadataImage
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.broker.producer_ids import ProducerIds
+    from raftlog.broker.replicas.replicas import Replicas
+    from raftlog.broker.unreachable_brokers import UnreachableBrokers
+
+
+class Links(Protocol):
+    """Ask other brokers, and this one itself; see `links.broker_links`."""
+
+    def ask(
+        self,
+        broker_id: int,
+        api_key: int,
+        version: int,
+        message: Any,
+        *,
+        timeout_s: float = ...,
+        is_slow: bool = ...,
+    ) -> Awaitable[Any]: ...
+
+
+@dataclass(slots=True)
+class LocalBroker:
+    """One broker. `image()` is the newest published metadata image."""
+
+    env: Env
+    config: NodeConfig
+    image: Callable[[], MetadataImage]
+    submit: Submit
+    replicas: Replicas
+    links: Links = field(init=False)
+    """Set by the node. A node that is no broker has none, and serves no API that asks other brokers."""
+    broker_epoch: Callable[[], int] = lambda: -1
+    in_touch: Callable[[int], bool] = lambda _controller_id: True
+    """Whether the controller that the image names is still the active one, and within reach."""
+    producer_ids: ProducerIds | None = None
+    """Set by the broker server."""
+    absences: UnreachableBrokers | None = None
+    """The brokers that are gone as far as this one can tell; None: it cannot."""
+    image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
+    """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""

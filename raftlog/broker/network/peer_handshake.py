@@ -1,0 +1,85 @@
+"""The listening side of the handshake of brokers (`links.peer_auth`), as a client's connection meets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlog.base.errors import InvalidRequest
+from raftlog.base.handshake import NONCE_BYTES
+from raftlog.broker.links.peer_auth import (
+    API_KEY,
+    FIRST_ASKING_HELLO,
+    FRAME_BYTES,
+    HELLO,
+    LAST_HELLO,
+    VERSION,
+    ServerHandshake,
+    framed,
+)
+from raftlog.protocol.codec import RequestHeader, decode_header
+
+if TYPE_CHECKING:
+    from raftlog.broker.network.connection import Connection
+
+
+def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
+    """Handle a step of the handshake of a connection that waits in the hall (`admission`); refuse anything else.
+
+    `frame` is without its length. Never raises.
+    """
+    try:
+        header, position = decode_header(frame)
+        if header.api_key == API_KEY and not connection.to_controller:
+            connection.api_key = header.api_key
+            answer(connection, header, frame, position)
+        else:
+            connection.server.admission.refuse(connection)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+    except Exception:
+        connection.crash("handshake")
+
+
+def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
+    """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
+    server = connection.server
+    if len(frame) > FRAME_BYTES:
+        raise InvalidRequest(
+            f"a step of the peer handshake has at most {FRAME_BYTES} bytes, not {len(frame)}"
+        )
+    body = bytes(frame[position:])
+    step = body[0] if body else 0
+    if header.api_version != VERSION:
+        raise InvalidRequest(
+            f"version {header.api_version} of the peer handshake is not spoken here, {VERSION} is"
+        )
+    is_first = connection.handshake is None and connection.peer is None
+    if is_first and (step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO):
+        connection.handshake = ServerHandshake(
+            body,
+            secret=server.config.cluster_secret,
+            broker_id=server.config.node_id,
+            nonce=server.nonce(NONCE_BYTES),
+        )
+        connection.respond((framed(connection.handshake.challenge, header.correlation_id),))
+    elif connection.handshake is not None and connection.handshake.is_proof(body):
+        handshake, connection.handshake = connection.handshake, None
+        _judge(connection, header, handshake, body)
+    else:
+        raise InvalidRequest("a step of the peer handshake is out of order or malformed")
+
+
+def _judge(connection: Connection, header: RequestHeader, handshake: ServerHandshake, proof: bytes) -> None:
+    peer = handshake.admit(proof)
+    refused = ""
+    if peer is None:
+        refused = "it does not know this cluster's raftlog.cluster.secret"
+    elif not connection.server.take_peer(connection, peer, handshake.lane):
+        refused = "it has a newer connection"
+    else:
+        connection.peer, connection.lane = peer, handshake.lane
+        connection.is_follower = handshake.lane == HELLO
+    verdict = handshake.refusal() if refused else handshake.welcome()
+    connection.respond((framed(verdict, header.correlation_id),))
+    if refused:
+        connection.close("peer_refused", reason=refused)
