@@ -2,10 +2,10 @@
 
 Each group is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once
 the partition's high watermark has passed. Here every request finds its group. The groups themselves are held by
-`groups`; what becomes of them as time passes is `upkeep`'s duty.
+`groups`; `group_expiration` looks after them as time passes.
 
-The coordinator knows nothing of partitions, logs or time: `append` is given, `now` (loop seconds) and `now_ms` come
-with the calls. Requests go to an active coordinator only; whoever owns it stands it down when it loses the partition.
+The coordinator knows nothing of partitions, logs or time: `append` is given, and the moment `at` comes with each
+call. Requests go to an active coordinator only; whoever owns it stands it down when it loses the partition.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
@@ -26,9 +28,11 @@ from raftlog.coordinator.group_expiration import SESSIONS_PER_TICK, GroupExpirat
 from raftlog.coordinator.group_records import MAX_STRING_BYTES
 from raftlog.coordinator.group_requests import (
     CommitOffsets,
+    DeleteGroup,
     DeleteOffsets,
+    Heartbeat,
     JoinGroup,
-    MemberRef,
+    LeaveGroup,
     SyncGroup,
     TxnOffsetCommit,
     WriteTxnMarker,
@@ -141,7 +145,7 @@ class GroupCoordinator:
 
     # -- members -------------------------------------------------------------------------------------------
 
-    def join(self, request: JoinGroup, answer: Answer, *, now: float, now_ms: int) -> None:
+    def join(self, request: JoinGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with Joined, MemberIdRequired, or a KafkaError."""
         shortest, longest = (
             self._config.group_min_session_timeout_ms,
@@ -156,7 +160,7 @@ class GroupCoordinator:
             answer(error)
             return
         prefix = request.member.group_instance_id or request.client_id
-        new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
+        new_id = f"{prefix}-{self._new_uuid()}"
         if self._lost is None and not self._upkeep.pending_deletion_of(request.group_id).deletes_group:
             self._groups.delete_empty_consumer_group(request.group_id)
 
@@ -171,29 +175,29 @@ class GroupCoordinator:
         if self._upkeep.pending_deletion_of(group_id).deletes_group:
             raise CoordinatorLoadInProgress("the group is being deleted")
 
-    def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
+    def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with Synced or a KafkaError."""
-        at = Moment(now, now_ms)
         self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer, at)
 
-    def heartbeat(
-        self, group_id: str, member: MemberRef, answer: Answer, *, generation: int, now: float
-    ) -> None:
+    def heartbeat(self, request: Heartbeat, answer: Answer, *, at: Moment) -> None:
         """Answered with None or a KafkaError."""
-        at = Moment(now, 0)
-        self._ask(
-            group_id, lambda group: group.heartbeat(member, answer, generation=generation, at=at), answer, at
-        )
 
-    def leave(self, group_id: str, member: MemberRef, answer: Answer, *, now: float, now_ms: int) -> None:
+        def ask(group: AnyGroup) -> None:
+            group.heartbeat(request.member, answer, generation=request.generation, at=at)
+
+        self._ask(request.group_id, ask, answer, at)
+
+    def leave(self, request: LeaveGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with None or a KafkaError. An id that was given out and never used is given back."""
-        at = Moment(now, now_ms)
-        self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer, at)
+        self._ask(request.group_id, lambda group: group.leave(request.member, answer, at=at), answer, at)
 
-    def consumer_group_heartbeat(
-        self, beat: ConsumerGroupHeartbeat, answer: Answer, *, now: float, now_ms: int
-    ) -> None:
-        """The consumer protocol's heartbeat, which also joins and leaves. Answered with Heard or a KafkaError."""
+    def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
+        """The consumer protocol's heartbeat, which also joins and leaves. An empty member id is chosen here.
+
+        Answered with ConsumerGroupHeartbeatResult or a KafkaError.
+        """
+        if not beat.member_id:
+            beat = msgspec.structs.replace(beat, member_id=str(self._new_uuid()))
         if self._lost is not None:
             answer(self._lost)
             return
@@ -205,7 +209,6 @@ class GroupCoordinator:
         except KafkaError as error:
             answer(error)
             return
-        at = Moment(now, now_ms)
         if isinstance(group, ConsumerGroup):
             group.consumer_group_heartbeat(beat, answer, at=at)
             self._groups.refresh(group, at)
@@ -220,16 +223,16 @@ class GroupCoordinator:
         """When to call `tick` and `sweep` next."""
         return self._upkeep.next_at()
 
-    def tick(self, *, now: float, now_ms: int, most: int = SESSIONS_PER_TICK) -> int:
+    def tick(self, at: Moment, *, most: int = SESSIONS_PER_TICK) -> int:
         """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
 
         Returns how many it were, `most` at most: for others `next_expiry_at` is over.
         """
-        return self._upkeep.tick(Moment(now, now_ms), most)
+        return self._upkeep.tick(at, most)
 
-    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+    def sweep(self, at: Moment, *, most: int) -> int:
         """Go on with what has to go, then with expired offsets, for about so many groups; returns how many."""
-        return self._upkeep.sweep(Moment(now, now_ms), most)
+        return self._upkeep.sweep(at, most)
 
     def on_loop_stall(self, seconds: float) -> None:
         """This broker itself stood still for so long: nobody's session ends for that."""
@@ -237,17 +240,17 @@ class GroupCoordinator:
 
     # -- offsets -------------------------------------------------------------------------------------------
 
-    def commit_offsets(self, request: CommitOffsets, answer: Answer, *, now: float) -> None:
+    def commit_offsets(self, request: CommitOffsets, answer: Answer, *, at: Moment) -> None:
         """Answered with one error code per commit, or a KafkaError for all."""
         self._ask(
-            request.group_id, lambda group: self._commit(group, request, decide_commit, answer, now), answer
+            request.group_id, lambda group: self._commit(group, request, decide_commit, answer, at), answer
         )
 
-    def commit_in_transaction(self, request: TxnOffsetCommit, answer: Answer, *, now: float) -> None:
+    def commit_in_transaction(self, request: TxnOffsetCommit, answer: Answer, *, at: Moment) -> None:
         """Answered with one error code per commit, or a KafkaError for all; they count when the transaction commits."""
 
         def ask(group: AnyGroup) -> None:
-            self._commit(group, request, decide_commit_in_transaction, answer, now)
+            self._commit(group, request, decide_commit_in_transaction, answer, at)
             self._note_open(group.runner.tail)
 
         self._ask(request.group_id, ask, answer)
@@ -258,7 +261,7 @@ class GroupCoordinator:
         request: CommitOffsets | TxnOffsetCommit,
         decide: Callable[..., Decision],
         answer: Answer,
-        now: float,
+        at: Moment,
     ) -> None:
         limit = min(self._config.offset_metadata_max_bytes, MAX_STRING_BYTES)
         self._upkeep.finish_deletion(group)
@@ -267,7 +270,7 @@ class GroupCoordinator:
         def decide_now(tail: Group) -> Decision:
             self._groups.check_capacity(request.group_id)
             decision = decide(tail, request, shown=shown, metadata_max_bytes=limit)
-            group.on_member_activity(request.member, now)
+            group.on_member_activity(request.member, at.now)
             return decision
 
         group.runner.handle(decide_now, answer)
@@ -292,7 +295,7 @@ class GroupCoordinator:
         for producer_id in group.pending:
             self._open.setdefault(producer_id, set()).add(group.group_id)
 
-    def delete_offsets(self, request: DeleteOffsets, answer: Answer) -> None:
+    def delete_offsets(self, request: DeleteOffsets, answer: Answer, *, at: Moment) -> None:
         """Answered with one error code per place, or a KafkaError for all."""
 
         def ask(group: AnyGroup) -> None:
@@ -303,8 +306,9 @@ class GroupCoordinator:
 
         self._ask(request.group_id, ask, answer)
 
-    def delete(self, group_id: str, answer: Answer) -> None:
+    def delete(self, request: DeleteGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with None or a KafkaError. A group that no batch holds goes slice by slice, as `sweep` is called."""
+        group_id = request.group_id
 
         def ask(group: AnyGroup) -> None:
             tail = group.runner.tail

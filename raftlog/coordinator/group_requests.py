@@ -68,6 +68,21 @@ class SyncGroupResult(msgspec.Struct, frozen=True):
     assignment: bytes
 
 
+class Heartbeat(msgspec.Struct, frozen=True):
+    group_id: str
+    member: MemberRef
+    generation: int
+
+
+class LeaveGroup(msgspec.Struct, frozen=True):
+    group_id: str
+    member: MemberRef
+
+
+class DeleteGroup(msgspec.Struct, frozen=True):
+    group_id: str
+
+
 class OffsetCommit(msgspec.Struct, frozen=True):
     topic: str
     partition: int

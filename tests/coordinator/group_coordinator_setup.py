@@ -17,11 +17,14 @@ from raftlog.coordinator.group_records import KeyValue
 from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.coordinator.group_requests import (
     CommitOffsets,
+    Heartbeat,
     JoinGroup,
+    LeaveGroup,
     MemberRef,
     OffsetCommit,
     SyncGroup,
 )
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.pending_deletion import PAUSE_S
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.records.batch import build_batch, new_record
@@ -100,6 +103,10 @@ class GroupCoordinatorSetup:
     def now_ms(self) -> int:
         return int(self.now * 1000)
 
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now, self.now_ms)
+
     def commit(self) -> None:
         self.coordinator.committed(self.end_offset)
         self._check_memory()
@@ -132,18 +139,18 @@ class GroupCoordinatorSetup:
 
     def join(self, member_id: str = "", **changes: Any) -> Any:
         request = join_request(member_id, **changes)
-        return self.ask(self.coordinator.join, request, now=self.now, now_ms=self.now_ms)
+        return self.ask(self.coordinator.join, request, at=self.moment)
 
     def sync(self, member_id: str, generation: int, **changes: Any) -> Any:
         fields = {"assignments": {member_id: b"assignment"}, **changes}
         instance = fields.pop("instance", None)
         request = SyncGroup("g", MemberRef(member_id, instance), generation, **fields)
-        return self.ask(self.coordinator.sync, request, now=self.now, now_ms=self.now_ms)
+        return self.ask(self.coordinator.sync, request, at=self.moment)
 
     def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> Any:
         member = MemberRef(member_id, instance)
         answers = Answers()
-        self.coordinator.heartbeat("g", member, answers, generation=generation, now=self.now)
+        self.coordinator.heartbeat(Heartbeat("g", member, generation), answers, at=self.moment)
         return answers[0] if answers else "waits"
 
     def consumer_group_heartbeat(self, member_id: str, epoch: int, **fields: Any) -> Any:
@@ -152,11 +159,11 @@ class GroupCoordinatorSetup:
             fields = {"topics": ("t",), "rebalance_timeout_ms": 60_000, "owned": {}, **fields}
         group_id = fields.pop("group_id", "g")
         request = ConsumerGroupHeartbeat(group_id, member_id, epoch, **fields)
-        return self.ask(self.coordinator.consumer_group_heartbeat, request, now=self.now, now_ms=self.now_ms)
+        return self.ask(self.coordinator.consumer_group_heartbeat, request, at=self.moment)
 
     def leave(self, member_id: str, instance: str | None = None) -> Any:
         ref = MemberRef(member_id, instance)
-        return self.ask(self.coordinator.leave, "g", ref, now=self.now, now_ms=self.now_ms)
+        return self.ask(self.coordinator.leave, LeaveGroup("g", ref), at=self.moment)
 
     def commit_offset(self, offset: int, *, member_id: str = "", generation: int = -1, **changes: Any) -> Any:
         metadata = changes.pop("metadata", "")
@@ -166,7 +173,7 @@ class GroupCoordinatorSetup:
         request = CommitOffsets(
             changes.pop("group_id", "g"), MemberRef(member_id, **changes), generation, commits
         )
-        return self.ask(self.coordinator.commit_offsets, request, now=self.now)
+        return self.ask(self.coordinator.commit_offsets, request, at=self.moment)
 
     def read(self, group_id: str = "g") -> Any:
         return self.ask(self.coordinator.read, group_id)
@@ -175,7 +182,7 @@ class GroupCoordinatorSetup:
         """Join; the answer is there as soon as there is one."""
         answers = Answers()
         request = join_request(member_id, **changes)
-        self.coordinator.join(request, answers, now=self.now, now_ms=self.now_ms)
+        self.coordinator.join(request, answers, at=self.moment)
         self._settle()
         return answers
 
@@ -183,7 +190,7 @@ class GroupCoordinatorSetup:
         answers = Answers()
         fields = {"assignments": {}, **changes}
         request = SyncGroup("g", MemberRef(member_id), generation, **fields)
-        self.coordinator.sync(request, answers, now=self.now, now_ms=self.now_ms)
+        self.coordinator.sync(request, answers, at=self.moment)
         self._settle()
         return answers
 
@@ -197,8 +204,8 @@ class GroupCoordinatorSetup:
 
     def tick(self) -> None:
         """The broker does this every half second."""
-        self.coordinator.tick(now=self.now, now_ms=self.now_ms)
-        self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=GROUPS_PER_SWEEP)
+        self.coordinator.tick(self.moment)
+        self.coordinator.sweep(self.moment, most=GROUPS_PER_SWEEP)
 
     def run_deletions(self) -> None:
         """Let time pass until nothing has to go any longer."""

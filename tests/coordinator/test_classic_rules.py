@@ -157,11 +157,11 @@ def test_a_member_that_falls_silent_is_taken_out_after_its_session() -> None:
     bench.now += 9
     assert bench.heartbeat(member_id, generation) is None
     bench.now += 9
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     bench.commit()
     assert bench.read().state == STABLE
     bench.now += 2
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     bench.commit()
     assert bench.read().state == EMPTY
 
@@ -172,7 +172,7 @@ def test_a_stall_of_the_broker_ends_nobodys_session() -> None:
     bench.stable_member()
     bench.now += 60
     bench.coordinator.on_loop_stall(60)
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     assert bench.read().state == STABLE
 
 
@@ -182,11 +182,11 @@ def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
     bench.stable_member()
     bench.refuses = NotEnoughReplicas()
     bench.now += 11
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     assert bench.read().state == PREPARING_REBALANCE
     bench.refuses = None
     bench.now += 2
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     bench.commit()
     assert bench.read().state == EMPTY
 
@@ -196,7 +196,7 @@ def test_ids_given_out_and_not_used_expire_and_are_bounded() -> None:
     bench = GroupCoordinatorSetup()
     unused = bench.join().member_id
     bench.now += 11
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     assert isinstance(bench.join(unused), UnknownMemberId)
     for _ in range(MAX_PENDING_JOINS):
         given = bench.join()
@@ -240,7 +240,7 @@ def test_nothing_is_answered_before_it_is_committed() -> None:
     bench = GroupCoordinatorSetup(autocommit=False)
     answers = Answers()
     request = join_request(may_require_member_id=False)
-    bench.coordinator.join(request, answers, now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.join(request, answers, at=bench.moment)
     bench.coordinator.read("g", answers)
     bench.coordinator.read("another", answers)
     assert [each.group_id for each in answers] == ["another"]
@@ -264,7 +264,7 @@ def test_losing_the_partition_answers_everybody() -> None:
     bench = GroupCoordinatorSetup(autocommit=False)
     waiting, later = Answers(), Answers()
     request = join_request(may_require_member_id=False)
-    bench.coordinator.join(request, waiting, now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.join(request, waiting, at=bench.moment)
     bench.coordinator.on_unloaded(NotCoordinator())
     bench.commit()
     bench.coordinator.read("g", later)
@@ -281,7 +281,7 @@ def test_a_new_coordinator_carries_on_where_the_old_one_answered() -> None:
     assert bench.read() == before
     assert bench.heartbeat(member_id, generation) is None
     bench.now += 11
-    bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    bench.coordinator.tick(bench.moment)
     bench.commit()
     assert bench.read().state == EMPTY
 

@@ -34,7 +34,7 @@ from raftlog.coordinator.consumer.heartbeat_requests import (
     ConsumerGroupHeartbeatResult,
 )
 from raftlog.coordinator.group import CommittedOffset
-from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
+from raftlog.coordinator.group_requests import CommitOffsets, DeleteGroup, MemberRef, OffsetCommit
 from raftlog.coordinator.groups import GroupCapacity
 from tests.coordinator.group_coordinator_setup import (
     Answers,
@@ -276,7 +276,7 @@ def test_an_empty_group_of_very_many_offsets_is_deleted_in_several_batches():
         commits = tuple(OffsetCommit("t", each, CommittedOffset(1)) for each in range(first, first + 3_000))
         assert set(made.commit_offset(0, commits=commits)) == {0}
     answers = Answers()
-    made.coordinator.delete("g", answers)
+    made.coordinator.delete(DeleteGroup("g"), answers, at=made.moment)
     made.tick()
     assert isinstance(made.consumer_group_heartbeat("b", 0), CoordinatorLoadInProgress)
     assert isinstance(made.join(), CoordinatorLoadInProgress)
@@ -426,13 +426,13 @@ def test_members_that_fall_silent_together_are_out_together():
         made.consumer_group_heartbeat("one", 0, group_id=f"g{number}")
     written = len(made.batches)
     made.now += 6
-    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms, most=10) == 10
+    assert made.coordinator.tick(made.moment, most=10) == 10
     made.commit()
     assert not group(made).members and len(made.batches) == written + 1
-    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms) == 200
+    assert made.coordinator.tick(made.moment) == 200
     expiry = made.coordinator.next_expiry_at()
     assert expiry is not None and expiry <= made.now
-    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms) == 100
+    assert made.coordinator.tick(made.moment) == 100
 
 
 def test_members_of_long_ids_are_out_together_too():
@@ -485,8 +485,7 @@ def test_nothing_is_told_before_it_is_committed():
     made.coordinator.consumer_group_heartbeat(
         ConsumerGroupHeartbeat("g", "a", 0, topics=("t",), rebalance_timeout_ms=60_000, owned={}),
         answers,
-        now=1.0,
-        now_ms=1_000,
+        at=made.moment,
     )
     assert not answers
     made.commit()
@@ -667,7 +666,7 @@ def test_a_new_coordinator_gives_everybody_a_whole_session_and_ends_it():
 def commit(made: GroupCoordinatorSetup, member_id: str, epoch: int, *, may_name_epoch: bool = True) -> Any:
     commits = (OffsetCommit("t", 0, CommittedOffset(7, 3, "", made.now_ms)),)
     request = CommitOffsets("g", MemberRef(member_id), epoch, commits, may_name_epoch)
-    return made.ask(made.coordinator.commit_offsets, request, now=made.now)
+    return made.ask(made.coordinator.commit_offsets, request, at=made.moment)
 
 
 def test_members_commit_in_their_own_epoch():
@@ -689,10 +688,10 @@ def test_only_a_group_without_members_can_be_deleted():
     made = bench()
     made.consumer_group_heartbeat("a", 0, regex="t.*")
     commit(made, "a", 1)
-    delete = made.coordinator.delete
-    assert isinstance(made.ask(delete, "g"), NonEmptyGroup)
+    delete, asked = made.coordinator.delete, DeleteGroup("g")
+    assert isinstance(made.ask(delete, asked, at=made.moment), NonEmptyGroup)
     made.consumer_group_heartbeat("a", -1)
-    assert made.ask(delete, "g") is None
+    assert made.ask(delete, asked, at=made.moment) is None
     assert not made.read().exists and not made.replayed()
 
 

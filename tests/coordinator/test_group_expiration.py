@@ -13,7 +13,7 @@ from raftlog.coordinator import group_expiration
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP, RECORDS_PER_GROUP, SWEPT_OFFSETS
 from raftlog.coordinator.group_records import KeyValue
-from raftlog.coordinator.group_requests import OffsetCommit
+from raftlog.coordinator.group_requests import DeleteGroup, OffsetCommit
 from raftlog.coordinator.offsets import decide_expire_offsets
 from raftlog.coordinator.pending_deletion import RETRY_S, TOMBSTONES_PER_BATCH, next_tombstone_batch
 from tests.coordinator.group_coordinator_setup import Answers, GroupCoordinatorSetup, gone
@@ -31,7 +31,7 @@ def commit_many(bench: GroupCoordinatorSetup, topics: int, partitions: int, grou
 
 
 def sweep(bench: GroupCoordinatorSetup) -> int:
-    return bench.coordinator.sweep(now=bench.now, now_ms=bench.now_ms, most=GROUPS_PER_SWEEP)
+    return bench.coordinator.sweep(bench.moment, most=GROUPS_PER_SWEEP)
 
 
 def test_a_large_group_is_looked_through_some_topics_at_a_time():
@@ -96,7 +96,7 @@ def test_groups_are_listed_while_one_of_them_is_deleted():
     bench, answers = GroupCoordinatorSetup(), Answers()
     commit_many(bench, 3, 1_000, "large")
     commit_many(bench, 1, 1, "small")
-    bench.coordinator.delete("large", answers)
+    bench.coordinator.delete(DeleteGroup("large"), answers, at=bench.moment)
     listed = bench.ask(bench.coordinator.read_some, bench.coordinator.group_ids())
     assert not answers and [each.group_id for each in listed] == ["small"]
     assert bench.ask(bench.coordinator.read_some, ["large"]) == ()
@@ -146,7 +146,7 @@ def test_a_group_that_cannot_go_stops_no_other_group() -> None:
         commit_many(bench, 3, 1_000, group_id)
     bench.is_broken = True
     bench.coordinator.on_topics_deleted(gone("t0"))
-    bench.coordinator.delete("large", answers)
+    bench.coordinator.delete(DeleteGroup("large"), answers, at=bench.moment)
     bench.run_deletions()
     bench.commit()
     assert answers == [None]
@@ -202,4 +202,4 @@ def test_a_group_whose_members_cannot_go_stops_no_other_group() -> None:
 
 
 def tick(bench: GroupCoordinatorSetup) -> int:
-    return bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms, most=100)
+    return bench.coordinator.tick(bench.moment, most=100)

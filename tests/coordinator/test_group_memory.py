@@ -13,7 +13,7 @@ from raftlog.coordinator.group_memory import (
     OFFSET_BYTES,
     group_bytes,
 )
-from raftlog.coordinator.group_requests import OffsetCommit
+from raftlog.coordinator.group_requests import DeleteGroup, OffsetCommit
 from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, image_of
 from tests.coordinator.test_transactional_offsets import TransactionalCoordinatorSetup
 
@@ -59,7 +59,7 @@ def test_a_group_that_is_deleted_makes_room() -> None:
     """The count goes down with what is kept, to nothing."""
     made = bench()
     fill(made)
-    assert made.ask(made.coordinator.delete, "g") is None
+    assert made.ask(made.coordinator.delete, DeleteGroup("g"), at=made.moment) is None
     assert made.coordinator.memory_bytes == 0
     assert made.commit_offset(1, group_id="another") == (0,)
 
@@ -76,7 +76,7 @@ def test_a_coordinator_takes_over_more_than_its_limit() -> None:
     assert len(made.read().offsets) == count
     assert isinstance(made.commit_offset(1, commits=commits(count)), PolicyViolation)
     assert made.commit_offset(9) == (0,)
-    assert made.ask(made.coordinator.delete, "g") is None
+    assert made.ask(made.coordinator.delete, DeleteGroup("g"), at=made.moment) is None
 
 
 def test_members_of_a_group_that_exists_come_and_go_beyond_the_limit() -> None:

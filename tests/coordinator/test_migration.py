@@ -25,7 +25,15 @@ from raftlog.coordinator.consumer_protocol import (
     subscribed_topics,
     write_assignment,
 )
-from raftlog.coordinator.group_requests import JoinGroupResult, MemberRef, SyncGroup, SyncGroupResult
+from raftlog.coordinator.group_requests import (
+    DeleteGroup,
+    Heartbeat,
+    JoinGroupResult,
+    LeaveGroup,
+    MemberRef,
+    SyncGroup,
+    SyncGroupResult,
+)
 from raftlog.coordinator.record_fields import I16, I32, string
 from tests.coordinator.group_coordinator_setup import (
     Answers,
@@ -459,15 +467,15 @@ def test_a_consumer_group_whose_end_is_not_committed_takes_classic_requests(way:
     made.consumer_group_heartbeat("new", -1)
     made.autocommit = False
     if way == "deleted":
-        made.coordinator.delete("g", Answers())
+        made.coordinator.delete(DeleteGroup("g"), Answers(), at=made.moment)
     else:
         made.now += 8 * 24 * 3600
         made.tick()
     answers = Answers()
-    made.coordinator.heartbeat("g", MemberRef("who"), answers, generation=1, now=made.now)
+    made.coordinator.heartbeat(Heartbeat("g", MemberRef("who"), 1), answers, at=made.moment)
     ref = MemberRef("who")
-    made.coordinator.leave("g", ref, answers, now=made.now, now_ms=made.now_ms)
-    made.coordinator.sync(SyncGroup("g", ref, 1, {}), answers, now=made.now, now_ms=made.now_ms)
+    made.coordinator.leave(LeaveGroup("g", ref), answers, at=made.moment)
+    made.coordinator.sync(SyncGroup("g", ref, 1, {}), answers, at=made.moment)
     joined = made.begin_join(may_require_member_id=False, **protocols())
     assert not answers, "nobody is told of an end that is not committed"
     made.commit()

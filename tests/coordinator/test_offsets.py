@@ -26,7 +26,7 @@ from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.consumer_protocol import subscribed_topics
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
-from raftlog.coordinator.group_requests import DeleteOffsets, OffsetCommit
+from raftlog.coordinator.group_requests import DeleteGroup, DeleteOffsets, OffsetCommit
 from raftlog.coordinator.offsets import decide_expire_offsets
 from raftlog.coordinator.partition_map import PartitionMap
 from raftlog.coordinator.pending_deletion import TOMBSTONES_PER_BATCH
@@ -349,13 +349,13 @@ def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
     bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 30_000)
     answers, written = Answers(), len(bench.batches)
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     bench.tick()
     assert answers == []
     assert isinstance(bench.join(), CoordinatorLoadInProgress)
     assert isinstance(bench.commit_offset(1), CoordinatorLoadInProgress)
     assert isinstance(bench.read(), CoordinatorLoadInProgress)
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     bench.run_deletions()
     assert answers == [None, None]
     assert bench.replayed() == {}
@@ -375,7 +375,7 @@ def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(d
     if deleted_first:
         bench.coordinator.on_topics_deleted(gone("t"))
         bench.tick()
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     if not deleted_first:
         bench.coordinator.on_topics_deleted(gone("t"))
     for _ in range(3):
@@ -399,7 +399,7 @@ def test_a_group_goes_by_batches_that_the_journal_takes() -> None:
         for group_id in ("deleted", "expired"):
             bench.commit_offset(0, group_id=group_id, commits=commits)
     answers = Answers()
-    bench.coordinator.delete("deleted", answers)
+    bench.coordinator.delete(DeleteGroup("deleted"), answers, at=bench.moment)
     bench.run_deletions()
     assert answers == [None]
     bench.now += 8 * 86_400
@@ -418,7 +418,7 @@ def test_long_names_make_more_batches() -> None:
     commits = tuple(OffsetCommit(topic, each, CommittedOffset(1)) for each in range(TOMBSTONES_PER_BATCH))
     bench.commit_offset(0, group_id=group_id, commits=commits)
     written, answers = len(bench.batches), Answers()
-    bench.coordinator.delete(group_id, answers)
+    bench.coordinator.delete(DeleteGroup(group_id), answers, at=bench.moment)
     bench.run_deletions()
     assert answers == [None]
     assert max(map(len, bench.batches[written:])) < 300_000
@@ -429,14 +429,14 @@ def test_a_deletion_that_fails_half_way_is_told_so_and_can_be_repeated() -> None
     bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 3_000)
     answers = Answers()
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     bench.tick()
     bench.refuses = NotEnoughReplicas()
     bench.run_deletions()
     assert [type(each) for each in answers] == [NotEnoughReplicas]
     bench.refuses = None
     assert 0 < len(bench.read().offsets) < 3_000
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     bench.run_deletions()
     assert answers[1:] == [None]
 
@@ -446,7 +446,7 @@ def test_a_deletion_that_loses_the_partition_is_answered() -> None:
     bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 3_000)
     answers = Answers()
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     bench.tick()
     bench.coordinator.on_unloaded(NotCoordinator())
     assert [type(each) for each in answers] == [NotCoordinator]
@@ -491,12 +491,12 @@ def test_only_a_group_without_members_is_deleted() -> None:
     bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     bench.commit_offset(1, member_id=member_id, generation=generation)
-    assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
+    assert isinstance(bench.ask(bench.coordinator.delete, DeleteGroup("g"), at=bench.moment), NonEmptyGroup)
     bench.begin_join(may_require_member_id=False)
-    assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
+    assert isinstance(bench.ask(bench.coordinator.delete, DeleteGroup("g"), at=bench.moment), NonEmptyGroup)
     bench.pass_time(400)
-    assert bench.ask(bench.coordinator.delete, "g") is None
-    assert isinstance(bench.ask(bench.coordinator.delete, "g"), GroupIdNotFound)
+    assert bench.ask(bench.coordinator.delete, DeleteGroup("g"), at=bench.moment) is None
+    assert isinstance(bench.ask(bench.coordinator.delete, DeleteGroup("g"), at=bench.moment), GroupIdNotFound)
     assert bench.replayed() == {}
     assert bench.stable_member()[1] == 1
 
@@ -505,18 +505,22 @@ def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
     """KIP-496: GROUP_SUBSCRIBED_TO_TOPIC for these, NON_EMPTY_GROUP where what members read is unknown."""
     bench = GroupCoordinatorSetup()
     gone = DeleteOffsets("g", (("read", 0), ("dropped", 0), ("dropped", 9)))
-    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), GroupIdNotFound)
+    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone, at=bench.moment), GroupIdNotFound)
     protocols = (("range", subscription_to("read")),)
     member_id = bench.join(may_require_member_id=False, protocols=protocols).member_id
     bench.sync(member_id, 1)
     bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("read", "dropped"))
-    assert bench.ask(bench.coordinator.delete_offsets, gone) == (GroupSubscribedToTopic.code, 0, 0)
+    assert bench.ask(bench.coordinator.delete_offsets, gone, at=bench.moment) == (
+        GroupSubscribedToTopic.code,
+        0,
+        0,
+    )
     assert list(bench.replayed()["g"].offsets) == [("read", 0)]
     bench.leave(member_id)
-    assert bench.ask(bench.coordinator.delete_offsets, gone) == (0, 0, 0)
+    assert bench.ask(bench.coordinator.delete_offsets, gone, at=bench.moment) == (0, 0, 0)
     opaque = bench.join(may_require_member_id=False, protocol_type="connect").member_id
     bench.sync(opaque, 3)
-    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), NonEmptyGroup)
+    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone, at=bench.moment), NonEmptyGroup)
 
 
 def test_while_it_is_unknown_what_members_read_every_topic_is_theirs() -> None:
@@ -526,7 +530,10 @@ def test_while_it_is_unknown_what_members_read_every_topic_is_theirs() -> None:
     ids = [bench.join().member_id for _ in range(2)]
     assert bench.begin_join(ids[0], rebalance_timeout_ms=60_000) != []
     gone = DeleteOffsets("g", (("read", 0), ("dropped", 0)))
-    assert bench.ask(bench.coordinator.delete_offsets, gone) == (GroupSubscribedToTopic.code,) * 2
+    assert (
+        bench.ask(bench.coordinator.delete_offsets, gone, at=bench.moment)
+        == (GroupSubscribedToTopic.code,) * 2
+    )
 
 
 @given(st.lists(st.text(max_size=9), max_size=4), st.binary(max_size=20), st.integers(0, 60))

@@ -377,7 +377,7 @@ def test_a_rebalance_without_time_waits_for_late_static_members_in_peace() -> No
     (_, leaves), _ = bench.stable_group("a", "b", rebalance_timeout_ms=0)
     bench.leave(leaves)
     for _ in range(3):
-        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+        bench.coordinator.tick(bench.moment)
     next_at = bench.coordinator.next_expiry_at()
     assert next_at is not None
     assert next_at > bench.now

@@ -23,6 +23,7 @@ from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_records import KeyValue
 from raftlog.coordinator.group_requests import (
+    DeleteGroup,
     MemberRef,
     OffsetCommit,
     TxnOffsetCommit,
@@ -89,7 +90,7 @@ class TransactionalCoordinatorSetup(GroupCoordinatorSetup):
         group_id = changes.pop("group_id", "g")
         member = MemberRef(changes.pop("member_id", ""), changes.pop("instance", None))
         request = TxnOffsetCommit(group_id, member, generation, commits, producer, 0)
-        return self.ask(self.coordinator.commit_in_transaction, request, now=self.now)
+        return self.ask(self.coordinator.commit_in_transaction, request, at=self.moment)
 
     def end(self, *, commit: bool = True, producer: int = PRODUCER) -> Answers:
         answers = Answers()
@@ -224,7 +225,7 @@ def test_deleting_a_group_deletes_what_pends() -> None:
     """A marker that comes after brings nothing back, for a new coordinator neither."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
-    assert bench.ask(bench.coordinator.delete, "g") is None
+    assert bench.ask(bench.coordinator.delete, DeleteGroup("g"), at=bench.moment) is None
     assert bench.end() == [None]
     assert bench.offset() is None
     bench.fail_over()
@@ -264,7 +265,7 @@ def test_a_group_with_very_many_offsets_that_pend_is_deleted_in_several_batches(
     for first in range(0, 5_000, 1_000):
         assert set(bench.commit_in_transaction(1, partitions=range(first, first + 1_000))) == {0}
     answers, written = Answers(), len(bench.batches)
-    bench.coordinator.delete("g", answers)
+    bench.coordinator.delete(DeleteGroup("g"), answers, at=bench.moment)
     bench.tick()
     assert isinstance(bench.commit_in_transaction(2), CoordinatorLoadInProgress)
     bench.end()

@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
-
-import msgspec
 
 from raftlog.base.errors import (
     ConcurrentTransactions,
@@ -23,6 +21,7 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
+from raftlog.base.machine import Answer
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
@@ -34,28 +33,18 @@ from raftlog.broker.coordination.transaction_verification import (
 )
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import PARTS_AT_ONCE
-from raftlog.coordinator.consumer.heartbeat_requests import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatResult,
-)
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP, SESSIONS_PER_TICK
 from raftlog.coordinator.group_requests import (
     CommitOffsets,
-    DeleteOffsets,
-    JoinGroup,
-    JoinGroupResult,
-    MemberIdRequired,
-    MemberRef,
     OffsetCommit,
-    SyncGroup,
-    SyncGroupResult,
     TxnOffsetCommit,
     WriteTxnMarker,
 )
 from raftlog.coordinator.groups import GroupCapacity, check_group_id
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.partition_writer import Append
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 from raftlog.metadata.image import MetadataImage, TopicState
@@ -75,6 +64,24 @@ MAX_DELETED_TOPICS: Final = 10_000
 
 MAX_PENDING_ID_BYTES: Final = 32 * 1024 * 1024
 """For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
+
+
+class GroupRequest(Protocol):
+    """A request to a group's coordinator."""
+
+    @property
+    def group_id(self) -> str: ...
+
+
+R_contra = TypeVar("R_contra", bound=GroupRequest, contravariant=True)
+
+
+class Verb(Protocol[R_contra]):
+    """A method of `GroupCoordinator` that deals with a request."""
+
+    def __call__(
+        self, coordinator: GroupCoordinator, request: R_contra, answer: Answer, /, *, at: Moment
+    ) -> None: ...
 
 
 class GroupCoordinators:
@@ -213,19 +220,16 @@ class GroupCoordinators:
             self._wake_at(at)
 
     def _tick(self) -> None:
-        now, now_ms = self._now()
-        age_ms = self._broker.env.ages.now_ms()
-        late = now - self._tick_due_at
+        at = self._tenures.moment()
+        by_age = Moment(at.now, self._broker.env.ages.now_ms())
+        late = at.now - self._tick_due_at
         sweeps, ends = GROUPS_PER_SWEEP, SESSIONS_PER_TICK
         for coordinator in self._active():
             if late > STALL_S:
                 coordinator.on_loop_stall(late)
-            ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
-            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
+            ends -= coordinator.tick(at, most=ends)
+            sweeps -= coordinator.sweep(by_age, most=sweeps)
         self._schedule_tick()
-
-    def _now(self) -> tuple[float, int]:
-        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
 
     # -- where a group is ----------------------------------------------------------------------------------
 
@@ -257,61 +261,18 @@ class GroupCoordinators:
         """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
         self._coordinator(group_id)
 
-    def join(self, request: JoinGroup) -> asyncio.Future[JoinGroupResult | MemberIdRequired]:
-        """Begun when this returns, and nothing of the request is kept but what the group keeps.
+    def ask(self, verb: Verb[R_contra], request: R_contra, *, bounded: bool = True) -> asyncio.Future[Any]:
+        """Have a group's coordinator deal with a request, and return its answer: `ask(GroupCoordinator.join, …)`.
 
-        Raises what concerns the group's place at once.
+        It has begun when this returns, and nothing of the request is kept but what the group keeps. With `bounded`
+        the answer is CoordinatorNotAvailable after a time. Raises at once InvalidGroupId, NotCoordinator and
+        CoordinatorLoadInProgress.
         """
-        coordinator = self._member_coordinator(request.group_id)
-        now, now_ms = self._now()
-        waiting = self._ask(
-            lambda answer: coordinator.join(request, answer, now=now, now_ms=now_ms), bounded=False
-        )
-        self._hasten(coordinator)
-        return waiting
-
-    def sync(self, request: SyncGroup) -> asyncio.Future[SyncGroupResult]:
-        """As `join`."""
-        coordinator = self._member_coordinator(request.group_id)
-        now, now_ms = self._now()
-        return self._ask(
-            lambda answer: coordinator.sync(request, answer, now=now, now_ms=now_ms), bounded=False
-        )
-
-    async def heartbeat(self, group_id: str, member: MemberRef, generation: int) -> None:
-        coordinator = self._member_coordinator(group_id)
-        now, _ = self._now()
-        await self._ask(
-            lambda answer: coordinator.heartbeat(group_id, member, answer, generation=generation, now=now)
-        )
-
-    def leave(self, group_id: str, member: MemberRef) -> asyncio.Future[None]:
-        """Begun when this returns; raises what concerns the group at once."""
-        coordinator = self._member_coordinator(group_id)
-        now, now_ms = self._now()
-        waiting = self._ask(
-            lambda answer: coordinator.leave(group_id, member, answer, now=now, now_ms=now_ms)
-        )
-        self._hasten(coordinator)
-        return waiting
-
-    async def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
-        """The consumer protocol's heartbeat; an empty member id is chosen here."""
-        coordinator = self._member_coordinator(beat.group_id)
-        if not beat.member_id:
-            beat = msgspec.structs.replace(beat, member_id=str(self._new_uuid()))
-        now, now_ms = self._now()
-        waiting = self._ask(
-            lambda answer: coordinator.consumer_group_heartbeat(beat, answer, now=now, now_ms=now_ms)
-        )
-        self._hasten(coordinator)
-        heard: ConsumerGroupHeartbeatResult = await waiting
-        return heard
-
-    def delete(self, group_id: str) -> asyncio.Future[None]:
-        """Begun when this returns; raises what concerns the group's place at once."""
-        coordinator = self._member_coordinator(group_id)
-        waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
+        if not request.group_id:
+            raise InvalidGroupId("a group id must not be empty")
+        coordinator = self._coordinator(request.group_id)
+        at = self._tenures.moment()
+        waiting = self._tenures.ask(lambda answer: verb(coordinator, request, answer, at=at), bounded=bounded)
         self._hasten(coordinator)
         return waiting
 
@@ -322,19 +283,13 @@ class GroupCoordinators:
         except KafkaError:
             return 0
 
-    async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
-        """Return one error code per place."""
-        coordinator = self._member_coordinator(request.group_id)
-        codes: tuple[int, ...] = await self._ask(lambda answer: coordinator.delete_offsets(request, answer))
-        return codes
-
     async def commit(self, request: CommitOffsets) -> tuple[int, ...]:
         """Return one error code per commit. Raises UnknownTopicOrPartition for all if a topic was just deleted."""
         coordinator = self._coordinator(request.group_id)
         self._check_topics(request.commits)
-        now, _ = self._now()
+        at = self._tenures.moment()
         codes: tuple[int, ...] = await self._ask(
-            lambda answer: coordinator.commit_offsets(request, answer, now=now)
+            lambda answer: coordinator.commit_offsets(request, answer, at=at)
         )
         return codes
 
@@ -348,11 +303,7 @@ class GroupCoordinators:
         tenure = self._tenure(request.group_id)
         await self._confirm(tenure, request, transactional_id, dialect)
         self._check_topics(request.commits)
-        coordinator = self._member_coordinator(request.group_id)
-        now, _ = self._now()
-        codes: tuple[int, ...] = await self._ask(
-            lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
-        )
+        codes: tuple[int, ...] = await self.ask(GroupCoordinator.commit_in_transaction, request)
         return codes
 
     def _check_topics(self, commits: Iterable[OffsetCommit]) -> None:
@@ -417,8 +368,3 @@ class GroupCoordinators:
                 groups += await self._ask(partial(coordinator.read_some, some))
                 await self._broker.env.turns.next()
         return groups
-
-    def _member_coordinator(self, group_id: str) -> GroupCoordinator:
-        if not group_id:
-            raise InvalidGroupId("a group id must not be empty")
-        return self._coordinator(group_id)

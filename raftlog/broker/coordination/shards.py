@@ -26,6 +26,7 @@ from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import CallQueue
 from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.partition import Partition
@@ -153,6 +154,10 @@ class CoordinatorShards(Generic[T]):
                 raise CoordinatorNotAvailable(f"partition {each.index} of {self._topic} cannot be read")
             if each.coordinator is None and not each.is_over and not each.has_failed:
                 raise CoordinatorLoadInProgress
+
+    def moment(self) -> Moment:
+        """Return now, by the loop's clock and by the latest time that this broker knows."""
+        return Moment(asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms())
 
     # -- answers ---------------------------------------------------------------------------------------------
 

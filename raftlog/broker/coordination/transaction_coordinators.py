@@ -16,6 +16,7 @@ from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import in_turns
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions.transaction import (
     RECORDED,
     ProducerIdAndEpoch,
@@ -123,19 +124,16 @@ class TransactionCoordinators:
         self._timer = asyncio.get_running_loop().call_later(after_s, self._tick)
 
     def _tick(self) -> None:
-        now, now_ms = self._now()
-        age_ms = self._broker.env.ages.now_ms()
+        at = self._tenures.moment()
+        by_age = Moment(at.now, self._broker.env.ages.now_ms())
         ends = sweeps = IDS_PER_SWEEP
         coordinators = self._active()
         self._ticks += 1
         first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
         for coordinator in coordinators[first:] + coordinators[:first]:
-            ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
-            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
+            ends -= coordinator.tick(at, most=ends)
+            sweeps -= coordinator.sweep(by_age, most=sweeps)
         self._schedule_tick(TICK_S if ends else SOON_S)
-
-    def _now(self) -> tuple[float, int]:
-        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
 
     # -- where an id is ------------------------------------------------------------------------------------
 
@@ -211,9 +209,9 @@ class TransactionCoordinators:
 
     async def _ask(self, call: Any, request: Any, *, within_s: float | None = None) -> Any:
         coordinator = self._coordinator(request.transactional_id)
-        now, now_ms = self._now()
+        at = self._tenures.moment()
         return await self._tenures.ask(
-            lambda answer: call(coordinator, request, answer, now=now, now_ms=now_ms), within_s=within_s
+            lambda answer: call(coordinator, request, answer, at=at), within_s=within_s
         )
 
     async def verify(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
 from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
@@ -63,9 +64,9 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
         self._outcomes = []
         for first in range(0, len(transactions), PARTS_AT_ONCE):
             await self._env.turns.next()  # as reading back
-            now, now_ms = asyncio.get_running_loop().time(), self._env.ages.now_ms()
+            at = Moment(asyncio.get_running_loop().time(), self._env.ages.now_ms())
             part = transactions[first : first + PARTS_AT_ONCE]
-            self._outcomes += coordinator.load(part, now=now, now_ms=now_ms)
+            self._outcomes += coordinator.load(part, at=at)
         coordinator.committed(end_offset)
         return coordinator, len(transactions)
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns, together
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_requests import DeleteGroup
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
@@ -32,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def _delete(broker: BrokerContext, group_id: str) -> asyncio.Future[None]:
     try:
-        begun: asyncio.Future[None] = broker.groups.delete(group_id)
+        begun: asyncio.Future[None] = broker.groups.ask(GroupCoordinator.delete, DeleteGroup(group_id))
     except KafkaError as error:
         begun = asyncio.get_running_loop().create_future()
         begun.set_exception(error)

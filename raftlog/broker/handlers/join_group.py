@@ -8,6 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
@@ -25,7 +26,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     Nothing of the request is kept until then but what its group keeps.
     """
     try:
-        waiting = broker.groups.join(_request(request, message))
+        waiting = broker.groups.ask(GroupCoordinator.join, _request(request, message), bounded=False)
     except KafkaError as error:
         return _failed(request, error.code, message.member_id)
     return _answer(request, message.member_id, waiting)

@@ -7,7 +7,8 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import together
-from raftlog.coordinator.group_requests import MemberRef
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_requests import LeaveGroup, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
 
@@ -22,14 +23,18 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer once the members' leaving is committed."""
     version = request.api_version
     if version < FIRST_BATCHED_VERSION:
-        await broker.groups.leave(message.group_id, MemberRef(message.member_id))
+        asked = LeaveGroup(message.group_id, MemberRef(message.member_id))
+        await broker.groups.ask(GroupCoordinator.leave, asked)
         return build_response(API_KEY, version)
     make = response_builders(API_KEY, version)
     members = []
     for each, outcome in await together(
         broker.env,
         message.members,
-        lambda each: broker.groups.leave(message.group_id, MemberRef(each.member_id, each.group_instance_id)),
+        lambda each: broker.groups.ask(
+            GroupCoordinator.leave,
+            LeaveGroup(message.group_id, MemberRef(each.member_id, each.group_instance_id)),
+        ),
     ):
         if isinstance(outcome, KafkaError) and not isinstance(outcome, MEMBERS_OWN):
             raise outcome

@@ -8,6 +8,7 @@ from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
 from raftlog.broker.turns import TurnCounter
+from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -25,7 +26,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             if _exists(broker, topic.name, each.partition_index):
                 known.append((topic.name, each.partition_index))
             await pace.did()
-    answers = await broker.groups.delete_offsets(DeleteOffsets(message.group_id, tuple(known)))
+    answers = await broker.groups.ask(
+        GroupCoordinator.delete_offsets, DeleteOffsets(message.group_id, tuple(known))
+    )
     codes = dict(zip(known, answers, strict=True))
     make = response_builders(API_KEY, request.api_version)
     topics = []

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InconsistentGroupProtocol
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import MemberRef, SyncGroup, SyncGroupResult
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
@@ -24,19 +25,15 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awai
         message.protocol_name,
     ):
         raise InconsistentGroupProtocol("protocol_type and protocol_name must not be null")
-    return _synced(
-        request,
-        broker.groups.sync(
-            SyncGroup(
-                group_id=message.group_id,
-                member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
-                generation=message.generation_id,
-                assignments={each.member_id: bytes(each.assignment) for each in message.assignments},
-                protocol_type=getattr(message, "protocol_type", None),
-                protocol=getattr(message, "protocol_name", None),
-            )
-        ),
+    asked = SyncGroup(
+        group_id=message.group_id,
+        member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
+        generation=message.generation_id,
+        assignments={each.member_id: bytes(each.assignment) for each in message.assignments},
+        protocol_type=getattr(message, "protocol_type", None),
+        protocol=getattr(message, "protocol_name", None),
     )
+    return _synced(request, broker.groups.ask(GroupCoordinator.sync, asked, bounded=False))
 
 
 async def _synced(request: RequestContext, waiting: Awaitable[SyncGroupResult]) -> Any:

@@ -4,8 +4,8 @@ Each id is a state machine of its own over the partition's journal: decide on it
 partition's high watermark has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is
 committed, and a new coordinator derives the effects of all outcomes again from what it reads back.
 
-The coordinator knows nothing of partitions, logs, brokers or time: `append`, `send` and `take_id` are given, `now`
-(loop seconds) and `now_ms` come with the calls. The owner stands it down when it loses the partition.
+The coordinator knows nothing of partitions, logs, brokers or time: `append`, `send` and `take_id` are given, and
+the moment `at` comes with each call. The owner stands it down when it loses the partition.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.decisions import AllocateProducerId
 from raftlog.coordinator.transactions.timeouts import Timeouts
@@ -104,7 +105,7 @@ class TransactionCoordinator:
     def __len__(self) -> int:
         return len(self._runners)
 
-    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> list[SendMarkers]:
+    def load(self, transactions: Sequence[Transaction], *, at: Moment) -> list[SendMarkers]:
         """Take over some ids, all of them committed: clocks go on. Call it until all are here, before anything else.
 
         Returns the outcomes to tell (again) from then on.
@@ -112,8 +113,8 @@ class TransactionCoordinator:
         for transaction in transactions:
             self._runners[transaction.transactional_id] = self._runner(transaction)
             self.counts.update(Transaction(transaction.transactional_id), transaction)
-            self._watch(transaction, now=now, now_ms=now_ms)
-        self._sweeps_at = now + self._sweep_interval_s
+            self._watch(transaction, at)
+        self._sweeps_at = at.now + self._sweep_interval_s
         return [decisions.markers_of(each) for each in transactions if each.state in PREPARED_STATES]
 
     @property
@@ -164,13 +165,12 @@ class TransactionCoordinator:
         decide: Callable[[Transaction], Decision],
         answer: Answer,
         *,
-        now: float,
-        now_ms: int,
+        at: Moment,
     ) -> None:
         """Run a decision that may open or end a transaction."""
         runner = self._decide(transactional_id, decide, answer)
         if runner is not None and self._lost is None:
-            self._watch(runner.tail, now=now, now_ms=now_ms)
+            self._watch(runner.tail, at)
 
     def _settle(self, runner: TransactionRunner) -> None:
         runner.committed(self._committed_offset)
@@ -182,14 +182,14 @@ class TransactionCoordinator:
         else:
             self._runners.pop(transactional_id, None)
 
-    def _watch(self, tail: Transaction, *, now: float, now_ms: int) -> None:
+    def _watch(self, tail: Transaction, at: Moment) -> None:
         """Have a clock for an open transaction, and none for others. A wall clock that went back adds nothing."""
         transactional_id = tail.transactional_id
         if tail.state is not TransactionState.ONGOING:
             self._timeouts.cancel(transactional_id)
         elif transactional_id not in self._timeouts:
-            left_ms = min(max(tail.start_ms + tail.timeout_ms - now_ms, 0), tail.timeout_ms)
-            self._timeouts.set(transactional_id, now + left_ms / 1000)
+            left_ms = min(max(tail.start_ms + tail.timeout_ms - at.now_ms, 0), tail.timeout_ms)
+            self._timeouts.set(transactional_id, at.now + left_ms / 1000)
 
     # -- the journal ---------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class TransactionCoordinator:
 
     # -- producers -----------------------------------------------------------------------------------------
 
-    def init_producer_id(self, request: InitProducerId, answer: Answer, *, now: float, now_ms: int) -> None:
+    def init_producer_id(self, request: InitProducerId, answer: Answer, *, at: Moment) -> None:
         """Answered with the Producer, or a KafkaError."""
         longest_ms = self._config.transaction_max_timeout_ms
         if not 0 < request.timeout_ms <= longest_ms:
@@ -222,35 +222,35 @@ class TransactionCoordinator:
             if not tail.exists and not self._room.may_add():
                 limit = self._config.raftlog_transaction_max_ids
                 raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
-            return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=now_ms)
+            return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=at.now_ms)
 
         runner = self._runners.get(request.transactional_id)
         was_open = runner is not None and runner.tail.state is TransactionState.ONGOING
-        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+        self._change(request.transactional_id, decide, answer, at=at)
         if was_open and runner is not None and runner.tail.state is TransactionState.PREPARE_ABORT:
             self._ended.fenced += 1
 
-    def add_partitions(self, request: AddPartitions, answer: Answer, *, now: float, now_ms: int) -> None:
+    def add_partitions(self, request: AddPartitions, answer: Answer, *, at: Moment) -> None:
         """Answered with None or a KafkaError."""
 
         def decide(tail: Transaction) -> Decision:
-            decision = decisions.decide_add(tail, request=request, now_ms=now_ms)
+            decision = decisions.decide_add(tail, request=request, now_ms=at.now_ms)
             new = len(request.partitions - tail.partitions) if decision.records else 0
             if new and not self._room.may_open(new):
                 limit = self._config.raftlog_transaction_max_partitions
                 raise PolicyViolation(f"raftlog.transaction.max.partitions is {limit}")
             return decision
 
-        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+        self._change(request.transactional_id, decide, answer, at=at)
 
     def verify_partitions(self, request: VerifyPartitions, answer: Answer) -> None:
         """Answered with the partitions that are not part of the transaction, or a KafkaError."""
         self._decide(request.transactional_id, partial(decisions.decide_verify, request=request), answer)
 
-    def end_transaction(self, request: EndTransaction, answer: Answer, *, now: float, now_ms: int) -> None:
+    def end_transaction(self, request: EndTransaction, answer: Answer, *, at: Moment) -> None:
         """Answered with the Producer of the next transaction once the outcome is certain, or a KafkaError."""
-        decide = partial(decisions.decide_end, request=request, take_id=self._take_id, now_ms=now_ms)
-        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+        decide = partial(decisions.decide_end, request=request, take_id=self._take_id, now_ms=at.now_ms)
+        self._change(request.transactional_id, decide, answer, at=at)
 
     def markers_written(self, transactional_id: str, producer: ProducerIdAndEpoch, *, now_ms: int) -> None:
         """Every partition has the marker of this producer's transaction."""
@@ -280,44 +280,46 @@ class TransactionCoordinator:
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def tick(self, *, now: float, now_ms: int, most: int = IDS_PER_SWEEP) -> int:
+    def tick(self, at: Moment, *, most: int = IDS_PER_SWEEP) -> int:
         """Abort what took too long, and try again what the journal did not take; returns how many, at most `most`."""
         if self._lost is not None:
             return 0
-        due = self._timeouts.pop_due(now, most=most)
+        due = self._timeouts.pop_due(at.now, most=most)
         for transactional_id in due:
-            time_out = partial(self._time_out, transactional_id, now, now_ms)
-            if self._try(TIMEOUTS, transactional_id, now, time_out) is None:
-                self._timeouts.set(transactional_id, now + FIRST_RETRY_S)
+            time_out = partial(self._time_out, transactional_id, at)
+            if self._try(TIMEOUTS, transactional_id, at.now, time_out) is None:
+                self._timeouts.set(transactional_id, at.now + FIRST_RETRY_S)
         told = list(islice(self._unrecorded, most - len(due)))
         for transactional_id in told:
-            self._try(COMPLETION, transactional_id, now, partial(self._complete, transactional_id, now_ms))
+            self._try(
+                COMPLETION, transactional_id, at.now, partial(self._complete, transactional_id, at.now_ms)
+            )
             if transactional_id in self._unrecorded:  # the others first
                 self._unrecorded[transactional_id] = self._unrecorded.pop(transactional_id)
         return len(due) + len(told)
 
-    def _time_out(self, transactional_id: str, now: float, now_ms: int) -> bool:
-        abort = partial(decisions.decide_timeout, now_ms=now_ms)
+    def _time_out(self, transactional_id: str, at: Moment) -> bool:
+        abort = partial(decisions.decide_timeout, now_ms=at.now_ms)
         runner = self._decide(transactional_id, abort, _nobody_waits)
         if runner is not None and runner.tail.state is TransactionState.ONGOING:
-            self._timeouts.set(transactional_id, now + RETRY_S)
+            self._timeouts.set(transactional_id, at.now + RETRY_S)
         elif runner is not None:
             self._ended.timed_out += 1
         return True
 
-    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+    def sweep(self, at: Moment, *, most: int) -> int:
         """Forget unused ids among at most so many, of all once per check interval; returns how many were looked at."""
         if not self._to_sweep:
-            if now < self._sweeps_at or self._lost is not None:
+            if at.now < self._sweeps_at or self._lost is not None:
                 return 0
-            self._sweeps_at = now + self._sweep_interval_s
+            self._sweeps_at = at.now + self._sweep_interval_s
             self._to_sweep = list(self._runners)
         batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
         expiration_ms = self._config.transactional_id_expiration_ms
-        expire = partial(decisions.decide_expire, now_ms=now_ms, expiration_ms=expiration_ms)
+        expire = partial(decisions.decide_expire, now_ms=at.now_ms, expiration_ms=expiration_ms)
         for each in batch:
             if each in self._runners:
-                self._try(EXPIRY, each, now, partial(self._decide, each, expire, _nobody_waits))
+                self._try(EXPIRY, each, at.now, partial(self._decide, each, expire, _nobody_waits))
         return len(batch)
 
     def _try(self, chore: str, transactional_id: str, now: float, work: Callable[[], T]) -> T | None:

@@ -33,6 +33,8 @@ from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
 from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.coordinator.group_requests import (
     CommitOffsets,
+    DeleteGroup,
+    Heartbeat,
     JoinGroup,
     MemberRef,
     OffsetCommit,
@@ -79,8 +81,10 @@ def join_of(member_id: str = "", group_id: str = "g") -> JoinGroup:
 
 
 async def join(world: GroupBroker) -> str:
-    joined = await world.groups.join(join_of())
-    await world.groups.sync(SyncGroup("g", MemberRef(joined.member_id), 1, {joined.member_id: b"a"}))
+    joined = await world.groups.ask(GroupCoordinator.join, join_of())
+    await world.groups.ask(
+        GroupCoordinator.sync, SyncGroup("g", MemberRef(joined.member_id), 1, {joined.member_id: b"a"})
+    )
     return str(joined.member_id)
 
 
@@ -125,7 +129,7 @@ def test_a_commit_survives_the_kill_of_every_node() -> None:
                 committed = group.offsets["t", 0]
                 assert (committed.offset, committed.metadata) == (offset, "text")
             assert (await world.groups.read("g")).state == STABLE
-            await world.groups.heartbeat("g", MemberRef(member_id), 1)
+            await world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", MemberRef(member_id), 1))
             assert [each.group_id for each in await world.groups.read_all()] == ["g1", "g", "g0", "g2"]
 
         member_id = await host.start(first())
@@ -169,7 +173,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
             world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
             await asyncio.sleep(0.1)
             for number in range(count):
-                await world.groups.delete(f"g{number}")
+                await world.groups.ask(GroupCoordinator.delete, DeleteGroup(f"g{number}"))
             assert world.groups.memory_bytes() == 0
 
         count = await host.start(first())
@@ -266,10 +270,10 @@ def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
         member = MemberRef(await join(world))
         for _ in range(5):
             await asyncio.sleep(4)
-            await world.groups.heartbeat("g", member, 1)
+            await world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1))
         await asyncio.sleep(7)
         with pytest.raises(UnknownMemberId):
-            await world.groups.heartbeat("g", member, 1)
+            await world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1))
         assert (await world.groups.read("g")).state == EMPTY
 
     run_scenario(scenario)
@@ -292,7 +296,11 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
         await asyncio.sleep(60)
         loop.resume(host)
         await asyncio.sleep(1)
-        await host.start(world[0].groups.heartbeat("g", MemberRef(member_id), 1))
+
+        async def heartbeat() -> None:
+            await world[0].groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", MemberRef(member_id), 1))
+
+        await host.start(heartbeat())
         group = await host.start(world[0].groups.read("g"))
         assert list(group.membership.members) == [member_id]
 
@@ -373,8 +381,9 @@ def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() 
         world.partition_host.flushes = False
         commit = CommitOffsets("g", member, 1, commit_of(1).commits)
         waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(world.groups.commit(commit))]
+        await asyncio.sleep(0)
         for _ in range(MAX_PARKED):
-            waiting.append(asyncio.ensure_future(world.groups.heartbeat("g", member, 1)))
+            waiting.append(world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1)))
         await asyncio.sleep(0.01)
         assert [each.done() for each in (waiting[-2], waiting[-1])] == [False, True]
         assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
@@ -470,7 +479,7 @@ def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_h
         for offset in range(1, 1_501):
             assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 5}")) == (0,)
             if offset % 100 == 0:
-                await world.groups.delete(f"g{(offset - 1) % 5}")
+                await world.groups.ask(GroupCoordinator.delete, DeleteGroup(f"g{(offset - 1) % 5}"))
                 sizes.append(max(_cleaned(each) for each in world.replicas.partitions.values()))
         assert max(sizes) < 12_000
         assert sum(each.log_end_offset for each in world.replicas.partitions.values()) >= 1_500

@@ -589,7 +589,7 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
     """Members of a group wait for each other: a hundred joins of 5 KB waited for the memory of the first ones."""
 
     class Groups:
-        async def join(self, _: Any) -> Any:
+        async def ask(self, *_: Any, **__: Any) -> Any:
             raise CoordinatorNotAvailable
 
     world = FakePartitionServer()
@@ -667,11 +667,9 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
     """Hundreds of members that each name twenty thousand others, and wait for their leader, took gigabytes."""
 
     class Groups:
-        def wait(self, _: Any) -> asyncio.Future[Any]:
+        def ask(self, *_: Any, **__: Any) -> asyncio.Future[Any]:
             asked.set()
             return waiting
-
-        join = sync = wait
 
     asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
     world = FakePartitionServer()

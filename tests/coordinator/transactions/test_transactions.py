@@ -585,9 +585,7 @@ def test_who_waits_hears_of_the_loss_and_so_does_whoever_comes_later() -> None:
     bench.add(producer, 0)
     bench.autocommit = False
     answers: list[object] = []
-    bench.coordinator.end_transaction(
-        EndTransaction("x", producer, True), answers.append, now=bench.now, now_ms=bench.now_ms
-    )
+    bench.coordinator.end_transaction(EndTransaction("x", producer, True), answers.append, at=bench.moment)
     bench.coordinator.on_unloaded(NotCoordinator())
     assert [type(each) for each in answers] == [NotCoordinator]
     assert isinstance(bench.add(producer, 0), NotCoordinator)
@@ -684,8 +682,8 @@ class FailingTransactionWrites(TransactionCoordinatorSetup):
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        self.coordinator.tick(now=self.now, now_ms=self.now_ms)
-        self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=200)
+        self.coordinator.tick(self.moment)
+        self.coordinator.sweep(self.moment, most=200)
         self.commit()
 
 
@@ -737,7 +735,7 @@ def test_outcomes_that_cannot_be_recorded_do_not_starve_others() -> None:
     bench.refuses = None
     for _ in range(4):
         bench.now += 0.5
-        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms, most=2)
+        bench.coordinator.tick(bench.moment, most=2)
         bench.commit()
     assert bench.read("good").state is TransactionState.COMPLETE_COMMIT
     assert len(bench.failing()) == 5

@@ -8,6 +8,7 @@ from typing import Any
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.types import TopicPartition
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions.transaction import (
     NO_PRODUCER,
     ClientTransactionVersion,
@@ -90,10 +91,14 @@ class TransactionCoordinatorSetup:
         self.coordinator = self.new_coordinator()
         self.take_over(*self.replayed().values())
 
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now, self.now_ms)
+
     def take_over(self, *records: Transaction, now_ms: int | None = None) -> None:
         """Let the coordinator begin with these."""
         at_ms = self.now_ms if now_ms is None else now_ms
-        self.sent += self.coordinator.load(records, now=self.now, now_ms=at_ms)
+        self.sent += self.coordinator.load(records, at=Moment(self.now, at_ms))
 
     def ask(self, call: Any, *args: Any, **times: Any) -> Any:
         """Call a coordinator's method; returns its answer, "waits" while there is none."""
@@ -105,7 +110,7 @@ class TransactionCoordinatorSetup:
         return answers[0] if answers else "waits"
 
     def change(self, call: Any, request: Any) -> Any:
-        return self.ask(call, request, now=self.now, now_ms=self.now_ms)
+        return self.ask(call, request, at=self.moment)
 
     def init(
         self, producer: ProducerIdAndEpoch = NO_PRODUCER, *, name: str = "x", timeout_ms: int = 60_000
@@ -154,7 +159,7 @@ class TransactionCoordinatorSetup:
         end = self.now + seconds
         while self.now < end:
             self.now = min(self.now + 0.5, end)
-            self.coordinator.tick(now=self.now, now_ms=self.now_ms)
-            self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=IDS_PER_SWEEP)
+            self.coordinator.tick(self.moment)
+            self.coordinator.sweep(self.moment, most=IDS_PER_SWEEP)
             if self.autocommit:
                 self.commit()
