@@ -129,20 +129,20 @@ def simulate(
     `settings` go to all nodes.
     Raises PromiseBroken, and whatever else the workload raises.
     """
-    worlds: list[WorkloadContext] = []
+    contexts: list[WorkloadContext] = []
 
     async def program(loop: SimLoop) -> T:
-        world = WorkloadContext(loop, _cluster(loop, nodes, settings or {}), faults)
-        worlds.append(world)
-        return await _run(workload, world, seconds)
+        context = WorkloadContext(loop, _cluster(loop, nodes, settings or {}), faults)
+        contexts.append(context)
+        return await _run(workload, context, seconds)
 
     try:
         run = run_world(program, seed=seed, limit_s=seconds + 2 * RECOVERY_S + FINISH_S)
-        world = worlds[0]
-        _judge(world)
+        context = contexts[0]
+        _judge(context)
     except AssertionError as error:
         raise PromiseBroken(f"seed {seed}: {error}") from error
-    return SimulatedRun(run.result, run.digest, run.seconds, world.weather.told(), world.history)
+    return SimulatedRun(run.result, run.digest, run.seconds, context.weather.told(), context.history)
 
 
 def _cluster(loop: SimLoop, nodes: int, settings: Mapping[str, str]) -> SimCluster:
@@ -150,26 +150,26 @@ def _cluster(loop: SimLoop, nodes: int, settings: Mapping[str, str]) -> SimClust
     return SimCluster(loop, nodes, settings={**replicas, **settings})
 
 
-async def _run(workload: Workload[T], world: WorkloadContext, seconds: float) -> T:
-    cluster, weather = world.cluster, world.weather
+async def _run(workload: Workload[T], context: WorkloadContext, seconds: float) -> T:
+    cluster, weather = context.cluster, context.weather
     cluster.start()
     await cluster.until_ready()
-    task = world.start("workload", _as_coroutine(workload, world))
+    task = context.start("workload", _as_coroutine(workload, context))
     await weather.storm(seconds)
-    world.stormy = False
+    context.stormy = False
     await weather.clear_up(RECOVERY_S)
-    world.calm.set()
+    context.calm.set()
     await cluster.until(task.done, FINISH_S, "the workload ends")
     cluster.check()
     return task.result()
 
 
-async def _as_coroutine(workload: Workload[T], world: WorkloadContext) -> T:
-    return await workload(world)
+async def _as_coroutine(workload: Workload[T], context: WorkloadContext) -> T:
+    return await workload(context)
 
 
-def _judge(world: WorkloadContext) -> None:
+def _judge(context: WorkloadContext) -> None:
     """The recorded history is judged as any is."""
-    if world.history:
-        verdict = judge(Header(place="simulator", seed=world.loop.seed), world.history)
+    if context.history:
+        verdict = judge(Header(place="simulator", seed=context.loop.seed), context.history)
         assert verdict.valid, verdict.text()

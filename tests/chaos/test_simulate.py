@@ -24,16 +24,16 @@ def test_the_example_in_the_docstring_runs(capsys: pytest.CaptureFixture[str]) -
     assert names["run"].faults["power-cut"] > 0 and names["run"].faults["vanish"] == 0
 
 
-async def write_some(world: WorkloadContext) -> list[tuple[int, bytes]]:
-    await world.create_topic("t", partitions=2)
-    client, written = world.client(), 0
+async def write_some(context: WorkloadContext) -> list[tuple[int, bytes]]:
+    await context.create_topic("t", partitions=2)
+    client, written = context.client(), 0
     while written < 5:
         try:
             await client.produce("t", 1, b"%d" % written)
             written += 1
         except AWAY:
             await asyncio.sleep(0.05)
-    await world.recovered()
+    await context.recovered()
     return await client.read("t", 1)
 
 
@@ -51,8 +51,8 @@ def test_one_node_will_do() -> None:
     assert len(simulate(write_some, nodes=1, seconds=0.5, faults=()).result) == 5
 
 
-async def expect_too_much(world: WorkloadContext) -> None:
-    await world.recovered()
+async def expect_too_much(context: WorkloadContext) -> None:
+    await context.recovered()
     raise AssertionError("nobody promised that")
 
 
@@ -62,7 +62,7 @@ def test_what_a_workload_asserts_is_reported_with_the_seed() -> None:
         simulate(expect_too_much, seed=9, seconds=0.1, faults=())
 
 
-async def never_end(world: WorkloadContext) -> None:
+async def never_end(context: WorkloadContext) -> None:
     await asyncio.Event().wait()
 
 
@@ -72,9 +72,9 @@ def test_a_workload_that_never_ends_is_reported() -> None:
         simulate(never_end, seconds=0.1, faults=())
 
 
-async def misread(world: WorkloadContext) -> None:
-    await world.recovered()
-    note, process = world.recorder.note, world.recorder.new_process()
+async def misread(context: WorkloadContext) -> None:
+    await context.recovered()
+    note, process = context.recorder.note, context.recorder.new_process()
     for value, offset in ((1, 0), (2, 0)):
         note(process, "invoke", "send", [["send", "t-0", value]])
         note(process, "ok", "send", [["send", "t-0", [offset, value]]])

@@ -47,99 +47,101 @@ from raftlog_chaos.simulator.cluster import SimCluster
 from tests.controller.controller_cluster import ControllerCluster
 
 
-def cluster(**limits: Any) -> ControllerCluster:
+def limited_cluster(**limits: Any) -> ControllerCluster:
     """Three brokers, with these limits."""
-    world = ControllerCluster(**limits)
-    world.start(1, 2, 3)
-    return world
+    cluster = ControllerCluster(**limits)
+    cluster.start(1, 2, 3)
+    return cluster
 
 
-def configure(world: ControllerCluster, kind: str, name: str, key: str, value: str | None) -> Any:
+def configure(cluster: ControllerCluster, kind: str, name: str, key: str, value: str | None) -> Any:
     """Set one config, or delete it; returns its result."""
     op = ConfigOp(key, value, SET if value is not None else DELETE)
-    return world.ask(AlterConfigs((ConfigAlteration(kind, name, (op,)),))).results[0]
+    return cluster.ask(AlterConfigs((ConfigAlteration(kind, name, (op,)),))).results[0]
 
 
-def grow(world: ControllerCluster, name: str, total: int) -> Any:
-    return world.ask(CreatePartitions((NewPartitions(name, total),))).results[0]
+def grow(cluster: ControllerCluster, name: str, total: int) -> Any:
+    return cluster.ask(CreatePartitions((NewPartitions(name, total),))).results[0]
 
 
 def test_topics_beyond_the_limit_are_refused_until_one_is_deleted() -> None:
     """POLICY_VIOLATION with the limit's name; within one request too; deleting makes room."""
-    world = cluster(raftlog_topics_max=3)
-    made = world.ask(CreateTopics(tuple(NewTopic(f"t{number}", 1, 1) for number in range(5)))).results
+    cluster = limited_cluster(raftlog_topics_max=3)
+    made = cluster.ask(CreateTopics(tuple(NewTopic(f"t{number}", 1, 1) for number in range(5)))).results
     assert [each.error_code for each in made] == [0, 0, 0] + [PolicyViolation.code] * 2
     assert made[3].error_message == (
         "the cluster has 3 topics; 1 more would exceed raftlog.topics.max, which is 3"
     )
-    assert world.ask(CreateTopics((NewTopic("x", 1, 1),), validate_only=True)).results[0].error_code
-    world.ask(DeleteTopics((TopicRef(name="t0"),)))
-    assert world.create("x").error_code == 0
+    assert cluster.ask(CreateTopics((NewTopic("x", 1, 1),), validate_only=True)).results[0].error_code
+    cluster.ask(DeleteTopics((TopicRef(name="t0"),)))
+    assert cluster.create("x").error_code == 0
 
 
 def test_partitions_of_all_topics_are_bounded_however_they_come() -> None:
     """By creating, with and without assignments, and by growing; the replicas of one partition count once."""
-    world = cluster(raftlog_partitions_max=6)
-    assert world.create("a", 4, 3).error_code == 0
-    for refused in (world.create("b", 3), world.assign("b", *[(1,)] * 3), grow(world, "a", 7)):
+    cluster = limited_cluster(raftlog_partitions_max=6)
+    assert cluster.create("a", 4, 3).error_code == 0
+    for refused in (cluster.create("b", 3), cluster.assign("b", *[(1,)] * 3), grow(cluster, "a", 7)):
         assert refused.error_code == PolicyViolation.code
         assert "raftlog.partitions.max, which is 6" in refused.error_message
-    assert grow(world, "a", 6).error_code == 0
-    assert world.create("b", 1).error_code == PolicyViolation.code
+    assert grow(cluster, "a", 6).error_code == 0
+    assert cluster.create("b", 1).error_code == PolicyViolation.code
 
 
 def test_partitions_of_one_topic_are_bounded() -> None:
     """INVALID_PARTITIONS, at its creation and later."""
-    world = cluster(raftlog_topic_partitions_max=4)
-    assert world.create("a", 5).error_code == InvalidPartitions.code
-    assert world.assign("a", *[(1,)] * 5).error_code == InvalidPartitions.code
-    assert world.create("a", 4).error_code == 0
-    refused = grow(world, "a", 5)
+    cluster = limited_cluster(raftlog_topic_partitions_max=4)
+    assert cluster.create("a", 5).error_code == InvalidPartitions.code
+    assert cluster.assign("a", *[(1,)] * 5).error_code == InvalidPartitions.code
+    assert cluster.create("a", 4).error_code == 0
+    refused = grow(cluster, "a", 5)
     assert refused.error_code == InvalidPartitions.code
     assert refused.error_message == ("a topic has at most 4 partitions (raftlog.topic.partitions.max), not 5")
 
 
 def test_the_clusters_own_topics_are_never_refused() -> None:
     """A client that fills a cluster with topics does not keep groups from working."""
-    world = cluster(raftlog_topics_max=1, raftlog_partitions_max=1, raftlog_metadata_max_bytes=1_000)
-    world.create("a")
-    assert world.create(CONSUMER_OFFSETS_TOPIC, 50, 3, cleanup_policy="compact").error_code == 0
-    assert world.create("b").error_code == PolicyViolation.code
+    cluster = limited_cluster(
+        raftlog_topics_max=1, raftlog_partitions_max=1, raftlog_metadata_max_bytes=1_000
+    )
+    cluster.create("a")
+    assert cluster.create(CONSUMER_OFFSETS_TOPIC, 50, 3, cleanup_policy="compact").error_code == 0
+    assert cluster.create("b").error_code == PolicyViolation.code
 
 
 def test_configs_are_bounded_and_can_always_be_deleted() -> None:
     """Entries of all resources count together, those of new topics too; changing a value takes no room."""
-    world = cluster(raftlog_configs_max=2)
-    assert world.create("a", retention_ms="1").error_code == 0
-    assert configure(world, "broker", "", "log.retention.ms", "5").error_code == 0
-    refused = configure(world, "topic", "a", "segment.bytes", "2000000")
+    cluster = limited_cluster(raftlog_configs_max=2)
+    assert cluster.create("a", retention_ms="1").error_code == 0
+    assert configure(cluster, "broker", "", "log.retention.ms", "5").error_code == 0
+    refused = configure(cluster, "topic", "a", "segment.bytes", "2000000")
     assert refused.error_code == PolicyViolation.code
     assert "raftlog.configs.max, which is 2" in refused.error_message
-    assert world.create("b", retention_ms="1").error_code == PolicyViolation.code
-    assert configure(world, "topic", "a", "retention.ms", "2").error_code == 0
-    assert configure(world, "topic", "a", "retention.ms", None).error_code == 0
-    assert world.create("b", retention_ms="1").error_code == 0
+    assert cluster.create("b", retention_ms="1").error_code == PolicyViolation.code
+    assert configure(cluster, "topic", "a", "retention.ms", "2").error_code == 0
+    assert configure(cluster, "topic", "a", "retention.ms", None).error_code == 0
+    assert cluster.create("b", retention_ms="1").error_code == 0
 
 
 def test_groups_that_do_not_exist_have_configs_within_a_limit() -> None:
     """Their number and their names' lengths are bounded: nothing else would remove such configs."""
-    world = cluster(raftlog_group_configs_max=2)
+    cluster = limited_cluster(raftlog_group_configs_max=2)
     key = "consumer.session.timeout.ms"
     long = "g" * (MAX_GROUP_NAME_LENGTH + 1)
-    assert configure(world, "group", long, key, "50000").error_code == InvalidRequest.code
-    codes = [configure(world, "group", f"g{number}", key, "50000").error_code for number in range(3)]
+    assert configure(cluster, "group", long, key, "50000").error_code == InvalidRequest.code
+    codes = [configure(cluster, "group", f"g{number}", key, "50000").error_code for number in range(3)]
     assert codes == [0, 0, PolicyViolation.code]
-    assert configure(world, "group", "g0", "consumer.heartbeat.interval.ms", "6000").error_code == 0
+    assert configure(cluster, "group", "g0", "consumer.heartbeat.interval.ms", "6000").error_code == 0
     for each in (key, "consumer.heartbeat.interval.ms"):
-        configure(world, "group", "g0", each, None)
-    assert configure(world, "group", "g2", key, "50000").error_code == 0
+        configure(cluster, "group", "g0", each, None)
+    assert configure(cluster, "group", "g2", key, "50000").error_code == 0
 
 
 def test_values_in_new_topics_are_as_short_as_in_altered_ones() -> None:
     """Kafka's 32,767 characters."""
-    world = cluster()
+    cluster = limited_cluster()
     value = "1:1" + ",1:1" * MAX_VALUE_LENGTH
-    refused = world.create("a", leader_replication_throttled_replicas=value)
+    refused = cluster.create("a", leader_replication_throttled_replicas=value)
     assert refused.error_code == InvalidConfig.code
     assert refused.error_message == (
         f"leader.replication.throttled.replicas: a value has at most {MAX_VALUE_LENGTH} characters"
@@ -148,44 +150,44 @@ def test_values_in_new_topics_are_as_short_as_in_altered_ones() -> None:
 
 def test_bytes_of_the_metadata_are_bounded() -> None:
     """Names, values and replicas count; what makes the image smaller is allowed at the limit."""
-    world = cluster(raftlog_metadata_max_bytes=1_500)
+    cluster = limited_cluster(raftlog_metadata_max_bytes=1_500)
     value = ",".join(f"{number}:1" for number in range(200))
     key = "leader.replication.throttled.replicas"
-    world.assign("a", (1,))
-    refused = configure(world, "topic", "a", key, value)
+    cluster.assign("a", (1,))
+    refused = configure(cluster, "topic", "a", key, value)
     assert refused.error_code == PolicyViolation.code
     assert "raftlog.metadata.max.bytes, which is 1500" in refused.error_message
-    assert configure(world, "topic", "a", key, value[:200]).error_code == 0
-    while world.create(f"t{world.image.offset}").error_code == 0:
-        assert world.image.usage.size_bytes <= 1_500
-    moved = world.ask(AlterReassignments((Reassignment("a", 0, (1, 2, 3)),))).results[0]
+    assert configure(cluster, "topic", "a", key, value[:200]).error_code == 0
+    while cluster.create(f"t{cluster.image.offset}").error_code == 0:
+        assert cluster.image.usage.size_bytes <= 1_500
+    moved = cluster.ask(AlterReassignments((Reassignment("a", 0, (1, 2, 3)),))).results[0]
     assert moved.error_code == PolicyViolation.code
-    assert configure(world, "topic", "a", key, value[:100]).error_code == 0
-    assert configure(world, "topic", "a", key, None).error_code == 0
-    moved = world.ask(AlterReassignments((Reassignment("a", 0, (1, 2, 3)),))).results[0]
+    assert configure(cluster, "topic", "a", key, value[:100]).error_code == 0
+    assert configure(cluster, "topic", "a", key, None).error_code == 0
+    moved = cluster.ask(AlterReassignments((Reassignment("a", 0, (1, 2, 3)),))).results[0]
     assert moved.error_code == 0
 
 
 def test_limits_can_be_changed_while_the_cluster_runs() -> None:
     """As cluster-wide configs: an operator at a limit need not restart controllers."""
-    world = cluster(raftlog_topics_max=1)
-    world.create("a")
-    assert configure(world, "broker", "", "raftlog.topics.max", "2").error_code == 0
-    assert (world.create("b").error_code, world.create("c").error_code) == (0, PolicyViolation.code)
-    assert configure(world, "broker", "", "raftlog.topics.max", "1").error_code == 0
-    assert set(world.image.topics) == {"a", "b"}, "what is there stays"
+    cluster = limited_cluster(raftlog_topics_max=1)
+    cluster.create("a")
+    assert configure(cluster, "broker", "", "raftlog.topics.max", "2").error_code == 0
+    assert (cluster.create("b").error_code, cluster.create("c").error_code) == (0, PolicyViolation.code)
+    assert configure(cluster, "broker", "", "raftlog.topics.max", "1").error_code == 0
+    assert set(cluster.image.topics) == {"a", "b"}, "what is there stays"
 
 
 def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many brokers, each with so many bytes; brokers that are registered may always come back."""
-    world = cluster()
-    assert world.register(4, rack="r" * MAX_REGISTRATION_BYTES).error_code == InvalidRegistration.code
+    cluster = limited_cluster()
+    assert cluster.register(4, rack="r" * MAX_REGISTRATION_BYTES).error_code == InvalidRegistration.code
     monkeypatch.setattr("raftlog.controller.metadata_limits.MAX_BROKERS", 3)
     assert MAX_BROKERS > 3
-    assert world.register(4).error_code == PolicyViolation.code
-    world.die(3)
-    world.come_back(3)
-    assert not world.image.brokers[3].fenced
+    assert cluster.register(4).error_code == PolicyViolation.code
+    cluster.die(3)
+    cluster.come_back(3)
+    assert not cluster.image.brokers[3].fenced
 
 
 def test_nodes_restart_from_a_snapshot_at_the_limits() -> None:

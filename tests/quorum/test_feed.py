@@ -82,27 +82,27 @@ class FeedingVoter:
 async def test_an_observer_waits_for_the_snapshot_that_its_voter_is_being_sent() -> None:
     """An install cuts the log before the file is durable; the feed took that for impossible and ended the node
     (simulated: quorum, seeds 1405, 1421, 1792). An older snapshot would leave a gap."""
-    world, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel()
-    world.follow(channel)
-    world.feed.on_commit()
-    assert {type(each) for each in channel.sent} == {LeaderStatus} and set(world.asked_from) == {20}
-    world.held = LoadedSnapshot(21, b"state")
-    world.feed.on_commit()
-    world.feed.close()
+    voter, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel()
+    voter.follow(channel)
+    voter.feed.on_commit()
+    assert {type(each) for each in channel.sent} == {LeaderStatus} and set(voter.asked_from) == {20}
+    voter.held = LoadedSnapshot(21, b"state")
+    voter.feed.on_commit()
+    voter.feed.close()
     assert channel.sent[1:] == [ObserverSnapshotChunk(21, 5, 0, b"state"), CommittedBatches(22, [b"x"])]
 
 
 async def test_an_observer_is_sent_a_snapshot_as_fast_as_it_takes_it() -> None:
     """All at once filled the memory of the voter, for each observer that started with it."""
-    world, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel(takes=2)
+    voter, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel(takes=2)
     state = bytes(2 * CHUNK_BYTES + 1)
-    world.held = LoadedSnapshot(21, state)
-    world.follow(channel)
+    voter.held = LoadedSnapshot(21, state)
+    voter.follow(channel)
     assert [type(each) for each in channel.sent] == [LeaderStatus, ObserverSnapshotChunk]
     for _ in range(3):
         channel.takes = 1
         channel.on_writable()
-        world.feed.on_commit()
+        voter.feed.on_commit()
     assert [type(each) for each in channel.sent] == [
         LeaderStatus,
         *3 * [ObserverSnapshotChunk],
@@ -110,24 +110,24 @@ async def test_an_observer_is_sent_a_snapshot_as_fast_as_it_takes_it() -> None:
     ]
     parts = [each for each in channel.sent if isinstance(each, ObserverSnapshotChunk)]
     assert b"".join(each.data for each in parts) == state
-    world.feed.close()
+    voter.feed.close()
 
 
 async def test_one_observer_that_cannot_be_served_is_closed_and_no_other() -> None:
     """The feed advances in the voter's own round: what fails there would end the voter."""
-    world, broken, sound = (
+    voter, broken, sound = (
         FeedingVoter(first_index=20, applied_index=22),
         FakeObserverChannel(),
         FakeObserverChannel(),
     )
-    world.held = LoadedSnapshot(21, b"state")
+    voter.held = LoadedSnapshot(21, b"state")
     broken.send = lambda payload: 1 / 0  # type: ignore[assignment,method-assign,return-value]
     for each in (broken, sound):
         each.peer_id = 8 + (each is sound)
-        world.feed.add_observer(each)  # type: ignore[arg-type]
+        voter.feed.add_observer(each)  # type: ignore[arg-type]
     sound.hear(msgspec.msgpack.encode(SubscribeFrom(22)))
-    world.driver.core.applied_index = 23
-    world.feed.on_commit()
+    voter.driver.core.applied_index = 23
+    voter.feed.on_commit()
     assert broken.close_reason is not None and "failed" in broken.close_reason
     assert sound.close_reason is None and sound.sent[-1] == CommittedBatches(23, [b"x"])
-    world.feed.close()
+    voter.feed.close()

@@ -48,41 +48,41 @@ class QuorumShape:
         self.offloads_s = chance.choices(disks_s, k=1 if alike else self.voters)
         """How long a voter's disk takes: all of them the same, or each its own time."""
 
-    def world(self, loop: SimLoop) -> QuorumCluster:
+    def cluster(self, loop: SimLoop) -> QuorumCluster:
         """Return a world of this shape, not yet started."""
-        world = QuorumCluster(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
-        for host, offload_s in zip(world.hosts.values(), cycle(self.offloads_s), strict=False):
+        cluster = QuorumCluster(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
+        for host, offload_s in zip(cluster.hosts.values(), cycle(self.offloads_s), strict=False):
             host.offload_s = offload_s
-        return world
+        return cluster
 
 
 async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal. Raises AssertionError."""
     shape = QuorumShape(loop)
-    world = shape.world(loop)
-    storm = QuorumFaultSwarm(loop, world)
-    world.boot()
-    world.boot_observer()
-    await world.leader()
+    cluster = shape.cluster(loop)
+    storm = QuorumFaultSwarm(loop, cluster)
+    cluster.boot()
+    cluster.boot_observer()
+    await cluster.leader()
     end = loop.time() + seconds
     number = 0
     while loop.time() < end:
         for _ in range(storm.chance.choice((0, 1, 1, 3, 12))):
             number += 1
             padding = b"." * storm.chance.randint(0, shape.padding)
-            world.append(b"%d%s" % (number, padding), storm.chance.choice([None, None, *world.nodes]))
+            cluster.append(b"%d%s" % (number, padding), storm.chance.choice([None, None, *cluster.nodes]))
         await storm.wait()
-        world.check()
+        cluster.check()
         storm.strike()
-        world.check()
+        cluster.check()
     storm.end()
     await asyncio.sleep(1)
-    await world.settle(b"end")
-    await world.until(lambda: world.machines[OBSERVER].data == world.oracle.committed)
+    await cluster.settle(b"end")
+    await cluster.until(lambda: cluster.machines[OBSERVER].data == cluster.oracle.committed)
     return Report(
         voters=shape.voters,
-        committed=len(world.oracle.committed),
-        acked=world.oracle.acked,
-        elections=len(world.law.leaders),
+        committed=len(cluster.oracle.committed),
+        acked=cluster.oracle.acked,
+        elections=len(cluster.law.leaders),
         faults=dict(storm.counts),
     )

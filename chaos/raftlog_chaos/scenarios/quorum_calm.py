@@ -23,11 +23,11 @@ COMMITS_WITHIN_S: Final = 1.0
 
 async def _disturb(stage: QuorumChoreography) -> None:
     """A minority of followers is lost in some way, and comes back: the leader stays, and goes on committing."""
-    world, chance = stage.world, stage.chance
-    await world.until(world.all_answered)  # who was cut off a moment ago may be heard late
-    leader = await world.leader()
-    term = world.nodes[leader].term
-    minority = (len(world.hosts) - 1) // 2
+    cluster, chance = stage.cluster, stage.chance
+    await cluster.until(cluster.all_answered)  # who was cut off a moment ago may be heard late
+    leader = await cluster.leader()
+    term = cluster.nodes[leader].term
+    minority = (len(cluster.hosts) - 1) // 2
     lost = stage.others(leader)[: chance.randint(1, minority)]
     for node in lost:
         _lose(stage, node, leader)
@@ -38,11 +38,11 @@ async def _disturb(stage: QuorumChoreography) -> None:
 
 
 def _lose(stage: QuorumChoreography, node: int, leader: int) -> None:
-    world, chance = stage.world, stage.chance
+    cluster, chance = stage.cluster, stage.chance
     others = stage.others(node)
     ways: list[Callable[[], object]] = [
-        lambda: world.crash(node),
-        world.hosts[node].pause,
+        lambda: cluster.crash(node),
+        cluster.hosts[node].pause,
         lambda: stage.part([node], others),
         lambda: stage.part([node], [leader]),
         lambda: stage.hush(node, *others),
@@ -54,30 +54,30 @@ def _lose(stage: QuorumChoreography, node: int, leader: int) -> None:
 
 async def _keeps(stage: QuorumChoreography, leader: int, term: int, *, seconds: float, busy: bool) -> None:
     """Demand that the leader leads its term all the time, and, if `busy`, commits what it is given."""
-    world, loop = stage.world, stage.loop
+    cluster, loop = stage.cluster, stage.loop
     end = loop.time() + seconds
     waiting_since: float | None = None
-    acked = world.oracle.acked
+    acked = cluster.oracle.acked
     while loop.time() < end:
-        quorum = world.nodes[leader]
+        quorum = cluster.nodes[leader]
         assert quorum.leading and quorum.term == term, (
             f"node {leader} no longer leads term {term} (now {quorum.term}), and had a majority all along"
         )
         if not busy:
             waiting_since = loop.time()
-        elif waiting_since is None or world.oracle.acked > acked:
-            acked, waiting_since = world.oracle.acked, loop.time()
+        elif waiting_since is None or cluster.oracle.acked > acked:
+            acked, waiting_since = cluster.oracle.acked, loop.time()
             stage.append(leader, 1)
         late = loop.time() - waiting_since
         assert late < COMMITS_WITHIN_S, f"leader {leader} committed nothing for {late:.2f} s"
-        world.check()
+        cluster.check()
         await asyncio.sleep(LOOK_S)
 
 
 async def _isolate_the_leader(stage: QuorumChoreography) -> None:
     """The leader loses touch with all others, or they with it: it steps down in time, and is succeeded in time."""
-    world, chance, loop = stage.world, stage.chance, stage.loop
-    leader = await world.leader()
+    cluster, chance, loop = stage.cluster, stage.chance, stage.loop
+    leader = await cluster.leader()
     others = stage.others(leader)
     if chance.random() < 0.5:
         stage.part([leader], others)
@@ -88,7 +88,7 @@ async def _isolate_the_leader(stage: QuorumChoreography) -> None:
     began_at = loop.time()
     stage.append(leader, 2)
     await stage.watch(STEPS_DOWN_WITHIN_S)
-    assert not world.nodes[leader].leading, f"isolated leader {leader} leads after {STEPS_DOWN_WITHIN_S} s"
+    assert not cluster.nodes[leader].leading, f"isolated leader {leader} leads after {STEPS_DOWN_WITHIN_S} s"
     limit = max(0.0, began_at + SUCCEEDED_WITHIN_S - loop.time())
     assert await stage.leader_among(others, limit + LOOK_S), f"nobody leads {SUCCEEDED_WITHIN_S} s later"
 

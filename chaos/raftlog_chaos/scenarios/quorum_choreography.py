@@ -27,31 +27,31 @@ class QuorumChoreography:
         self.chance = random.Random(loop.stream("plan").random())
         self.shape = QuorumShape(loop)
         self.shape.voters = voters or self.shape.voters
-        self.world: QuorumCluster = self.shape.world(loop)
+        self.cluster: QuorumCluster = self.shape.cluster(loop)
         self._number = 0
 
     async def play(self, plan: Plan, seconds: float) -> Report:
         """Play rounds of a plan for some virtual seconds, and demand after each that nothing is missing."""
         rounds = 0
-        self.world.boot()
+        self.cluster.boot()
         end = self.loop.time() + seconds
         while self.loop.time() < end:
-            await self.world.settle(b"round%d" % rounds)
+            await self.cluster.settle(b"round%d" % rounds)
             await plan(self)
-            self.world.on_new_leader = lambda _node: None
+            self.cluster.on_new_leader = lambda _node: None
             self.back()
             rounds += 1
-            self.world.check()
-        await self.world.settle(b"end")
-        world = self.world
-        committed, acked = len(world.oracle.committed), world.oracle.acked
-        return Report(self.shape.voters, committed, acked, len(world.law.leaders), {"rounds": rounds})
+            self.cluster.check()
+        await self.cluster.settle(b"end")
+        cluster = self.cluster
+        committed, acked = len(cluster.oracle.committed), cluster.oracle.acked
+        return Report(self.shape.voters, committed, acked, len(cluster.law.leaders), {"rounds": rounds})
 
     # -- moves -------------------------------------------------------------------------------------
 
     def others(self, *but: int) -> list[int]:
         """Return all voters but these, in any order."""
-        rest = [node for node in self.world.hosts if node not in but]
+        rest = [node for node in self.cluster.hosts if node not in but]
         return self.chance.sample(rest, len(rest))
 
     def append(self, node: int | None, count: int) -> None:
@@ -59,13 +59,13 @@ class QuorumChoreography:
         for _ in range(count):
             self._number += 1
             padding = b"." * self.chance.randint(0, self.shape.padding)
-            self.world.append(b"%d%s" % (self._number, padding), node)
+            self.cluster.append(b"%d%s" % (self._number, padding), node)
 
     async def watch(self, seconds: float) -> None:
         """Let time pass, and look at the logs all the while."""
         end = self.loop.time() + seconds
         while self.loop.time() < end:
-            self.world.check()
+            self.cluster.check()
             await asyncio.sleep(min(0.003, seconds))
 
     async def watch_until(self, condition: Callable[[], bool], seconds: float, step_s: float = 0.005) -> None:
@@ -78,7 +78,7 @@ class QuorumChoreography:
         """Wait for one of these to lead; None if none does in time."""
         wanted, end = set(nodes), self.loop.time() + seconds
         while self.loop.time() < end:
-            if (leader := self.world.leading()) in wanted:
+            if (leader := self.cluster.leading()) in wanted:
                 return leader
             await self.watch(0.005)
         return None
@@ -88,12 +88,12 @@ class QuorumChoreography:
         others = list(others)
         for one in some:
             for other in others:
-                self.loop.cut(self.world.hosts[one], self.world.hosts[other])
+                self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[other])
 
     def hush(self, source: int, *targets: int) -> None:
         """Hold back what goes from one voter to others."""
         for target in targets:
-            self.loop.clog(self.world.hosts[source], self.world.hosts[target])
+            self.loop.clog(self.cluster.hosts[source], self.cluster.hosts[target])
 
     def deafen(self, target: int) -> None:
         """Hold back what goes from all others to one."""
@@ -103,49 +103,49 @@ class QuorumChoreography:
     def reunite(self, one: int, *others: int) -> None:
         """Undo cuts and hushes between one voter and others."""
         for other in others:
-            self.loop.heal(self.world.hosts[one], self.world.hosts[other])
+            self.loop.heal(self.cluster.hosts[one], self.cluster.hosts[other])
 
     def back(self) -> None:
         """Everything runs, everyone reaches everyone."""
         self.loop.heal()
-        for host in self.world.hosts.values():
+        for host in self.cluster.hosts.values():
             host.resume()
-        for node in self.world.hosts:
-            if node not in self.world.nodes:
-                self.world.boot(node)
+        for node in self.cluster.hosts:
+            if node not in self.cluster.nodes:
+                self.cluster.boot(node)
 
 
 async def _hide_a_minority(stage: QuorumChoreography) -> None:
     """Hide a minority, lose the power of one who is up to date, and let the hidden ones and that one go on alone."""
-    world, chance = stage.world, stage.chance
-    leader = await world.leader()
-    minority = (len(world.hosts) - 1) // 2
+    cluster, chance = stage.cluster, stage.chance
+    leader = await cluster.leader()
+    minority = (len(cluster.hosts) - 1) // 2
     hidden = stage.others(leader)[:minority]
     current = stage.others(*hidden)
     paused = chance.random() < 0.5
     if paused:
         for node in hidden:
-            world.hosts[node].pause()
+            cluster.hosts[node].pause()
     else:
         stage.part(hidden, current)
     for _ in range(chance.randint(1, 4)):
         stage.append(leader, chance.randint(1, 4))
         await stage.watch(chance.choice((0.002, 0.01, 0.05)))
-    acked = world.oracle.acked
+    acked = cluster.oracle.acked
     stage.append(leader, chance.randint(1, 4))
     end = stage.loop.time() + 0.5
-    while world.oracle.acked == acked and stage.loop.time() < end:
+    while cluster.oracle.acked == acked and stage.loop.time() < end:
         await stage.watch(0.001)
     failed = chance.choice(current)
     gone = [node for node in current if node != failed]
-    world.crash(failed)
+    cluster.crash(failed)
     if chance.random() < 0.5:
-        world.crash(*gone)
+        cluster.crash(*gone)
     stage.loop.heal()
     stage.part(gone, [*hidden, failed])
     for node in hidden:
-        world.hosts[node].resume()
-    world.boot(failed)
+        cluster.hosts[node].resume()
+    cluster.boot(failed)
     alone = await stage.leader_among([*hidden, failed])
     if alone is not None:
         stage.append(alone, 3)
@@ -154,8 +154,8 @@ async def _hide_a_minority(stage: QuorumChoreography) -> None:
 
 async def _let_rivals_take_turns(stage: QuorumChoreography) -> None:
     """Two leaders whose tails differ take turns, and neither lives long: figure 8 of the Raft paper."""
-    world, chance = stage.world, stage.chance
-    first = await world.leader()
+    cluster, chance = stage.cluster, stage.chance
+    first = await cluster.leader()
     rest = stage.others(first)
     stage.part([first], rest)
     stage.append(first, chance.randint(2, 12))
@@ -166,13 +166,13 @@ async def _let_rivals_take_turns(stage: QuorumChoreography) -> None:
             young.append(node)
             stage.part([node], stage.others(node))
 
-    world.on_new_leader = cut_off
+    cluster.on_new_leader = cut_off
     await stage.watch_until(lambda: bool(young), 3.0)
     if not young:
         return
     second = young[0]
     returned: list[int] = []
-    world.on_new_leader = returned.append
+    cluster.on_new_leader = returned.append
     stage.reunite(first, *stage.others(first, second))
     await stage.watch_until(lambda: bool(returned), 3.0)
     if chance.random() < 0.7:
@@ -188,7 +188,7 @@ async def _silence_amid_its_tail(stage: QuorumChoreography, leader: int, others:
     """Hold back what a leader says once a part of its old tail has arrived; the answers reach it."""
 
     def ends() -> list[int]:
-        return [stage.world.nodes[node].driver.journal.last_index for node in others]
+        return [stage.cluster.nodes[node].driver.journal.last_index for node in others]
 
     before = ends()
     await stage.watch_until(lambda: ends() != before, 0.15, 0.0002)
@@ -198,8 +198,8 @@ async def _silence_amid_its_tail(stage: QuorumChoreography, leader: int, others:
 
 async def _answer_late(stage: QuorumChoreography) -> None:
     """The answers of a voter that was cut off come when its leader has lost the lead and won it again."""
-    world, chance = stage.world, stage.chance
-    first = await world.leader()
+    cluster, chance = stage.cluster, stage.chance
+    first = await cluster.leader()
     late, *rest = stage.others(first)
     stage.hush(first, *rest)
     stage.hush(late, first)
@@ -214,14 +214,14 @@ async def _answer_late(stage: QuorumChoreography) -> None:
     await stage.watch(0.1)
     stage.reunite(first, *rest)
     await stage.watch(0.15)
-    world.crash(second)
+    cluster.crash(second)
     third = await stage.leader_among(stage.others(second, late), 1.5)
     if third is None:
         return
     cut = stage.others(first, second, late, third)[:1]
     stage.part(cut, stage.others(*cut))
     stage.append(third, chance.randint(1, 6))
-    stage.loop.network.heal(world.hosts[late], world.hosts[first])
+    stage.loop.network.heal(cluster.hosts[late], cluster.hosts[first])
     stage.hush(first, late)
     await stage.watch(0.2)
 

@@ -31,17 +31,17 @@ WAVERS_S: Final = (0.0, 0.0, 0.002, 0.005, 0.01, 0.03)
 class QuorumFaultSwarm:
     """Strikes a world until told to stop. `counts` says how often what happened."""
 
-    def __init__(self, loop: SimLoop, world: QuorumCluster) -> None:
+    def __init__(self, loop: SimLoop, cluster: QuorumCluster) -> None:
         self.loop = loop
-        self.world = world
+        self.cluster = cluster
         self.chance = random.Random(loop.stream("storm").random())
         self.counts: Counter[str] = Counter()
         self.down: set[int] = set()
         self._calm = False
         self._hunting = 0
         self._wavering = 0
-        world.on_new_leader = self._new_leader
-        world.on_vote = self._voted
+        cluster.on_new_leader = self._new_leader
+        cluster.on_vote = self._voted
         faults: list[Callable[[], None]] = [
             self.crash,
             self.blink,
@@ -84,13 +84,13 @@ class QuorumFaultSwarm:
         self.loop.call_later(seconds, lambda: None if self._calm else deed(*whom))
 
     def _one(self) -> int:
-        leader = self.world.leading()
+        leader = self.cluster.leading()
         if leader is not None and self.chance.random() < 0.4:
             return leader
-        return self.chance.choice(sorted(self.world.hosts))
+        return self.chance.choice(sorted(self.cluster.hosts))
 
     def _others(self, one: int) -> list[int]:
-        return [each for each in sorted(self.world.hosts) if each != one]
+        return [each for each in sorted(self.cluster.hosts) if each != one]
 
     # -- faults -------------------------------------------------------------------------------------
 
@@ -101,12 +101,12 @@ class QuorumFaultSwarm:
         """Kill -9, mostly with the loss of power."""
         if node not in self.down:
             self.down.add(node)
-            self.world.crash(node, power_loss=self.chance.random() < 0.8)
+            self.cluster.crash(node, power_loss=self.chance.random() < 0.8)
 
     def _boot(self, node: int) -> None:
         if node in self.down:
             self.down.discard(node)
-            self.world.boot(node)
+            self.cluster.boot(node)
 
     def blink(self) -> None:
         """Gone and back, perhaps before anyone has noticed."""
@@ -116,18 +116,18 @@ class QuorumFaultSwarm:
 
     def blackout(self) -> None:
         """All at once."""
-        for node in self.world.hosts:
+        for node in self.cluster.hosts:
             self._crash(node)
             self._later(self.chance.choice(LASTS_S), self._boot, node)
 
     def pause(self) -> None:
         one = self._one()
-        self.world.hosts[one].pause()
-        self._later(self.chance.choice(LASTS_S), self.world.hosts[one].resume)
+        self.cluster.hosts[one].pause()
+        self._later(self.chance.choice(LASTS_S), self.cluster.hosts[one].resume)
 
     def cut(self) -> None:
         one = self._one()
-        self.loop.cut(self.world.hosts[one], self.world.hosts[self.chance.choice(self._others(one))])
+        self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[self.chance.choice(self._others(one))])
 
     def clog(self) -> None:
         """Bytes of one direction stand still."""
@@ -141,7 +141,7 @@ class QuorumFaultSwarm:
 
     def _pair(self) -> tuple[Host, Host]:
         one = self._one()
-        pair = [self.world.hosts[one], self.world.hosts[self.chance.choice(self._others(one))]]
+        pair = [self.cluster.hosts[one], self.cluster.hosts[self.chance.choice(self._others(one))]]
         self.chance.shuffle(pair)
         return pair[0], pair[1]
 
@@ -150,9 +150,9 @@ class QuorumFaultSwarm:
         self._isolate(self._one(), self.chance.choice(("cut", "deaf", "mute")))
 
     def _isolate(self, one: int, how: str) -> None:
-        host = self.world.hosts[one]
+        host = self.cluster.hosts[one]
         for each in self._others(one):
-            other = self.world.hosts[each]
+            other = self.cluster.hosts[each]
             if how == "cut":
                 self.loop.cut(host, other)
             elif how == "deaf":
@@ -162,24 +162,24 @@ class QuorumFaultSwarm:
 
     def hand_over(self) -> None:
         """The leader asks another voter to lead."""
-        leader = self.world.leading()
-        if leader is not None and leader in self.world.nodes:
-            self.world.hosts[leader].call(self.world.nodes[leader].driver.transfer_leadership)
+        leader = self.cluster.leading()
+        if leader is not None and leader in self.cluster.nodes:
+            self.cluster.hosts[leader].call(self.cluster.nodes[leader].driver.transfer_leadership)
 
     def strand_leader(self) -> None:
         """Nobody hears the leader any more, which goes on taking batches; it comes back by itself."""
-        leader = self.world.leading()
+        leader = self.cluster.leading()
         if leader is None:
             return
         self._isolate(leader, "cut")
         for number in range(self.chance.randrange(1, 8)):
-            self.world.append(b"stranded%d" % number, leader)
-        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, self.world.hosts[leader])
+            self.cluster.append(b"stranded%d" % number, leader)
+        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, self.cluster.hosts[leader])
 
     def hunt(self) -> None:
         """The next leaders die young, or lose sight of the others."""
         self._hunting = self.chance.randint(1, 4)
-        leader = self.world.leading()
+        leader = self.cluster.leading()
         if leader is not None:
             self._lose(leader)
 
@@ -203,7 +203,7 @@ class QuorumFaultSwarm:
         """The power fails while one of a voter's next syncs is under way."""
         one = self._one()
         left = self.chance.randrange(4)
-        disk = self.world.hosts[one].disk
+        disk = self.cluster.hosts[one].disk
 
         def sync() -> None:
             nonlocal left
@@ -212,7 +212,7 @@ class QuorumFaultSwarm:
                 return
             disk.on_sync = None
             self.down.add(one)
-            self.world.crash(one)
+            self.cluster.crash(one)
             self._later(self.chance.choice(LASTS_S), self._boot, one)
             raise OSError(errno.EIO, "the power failed")  # the dead process must not go on
 
@@ -225,7 +225,7 @@ class QuorumFaultSwarm:
             self._later(self.chance.choice(LASTS_S), self._boot, node)
         else:
             self._isolate(node, self.chance.choice(("cut", "mute")))
-            self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, self.world.hosts[node])
+            self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, self.cluster.hosts[node])
 
     # -- cures --------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class QuorumFaultSwarm:
             self._boot(node)
 
     def resume(self) -> None:
-        for host in self.world.hosts.values():
+        for host in self.cluster.hosts.values():
             host.resume()
 
     def heal(self) -> None:

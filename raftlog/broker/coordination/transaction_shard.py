@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, TransactionReplay]):
-    """`send(tenure, markers)` begins to tell an outcome. `room`: what the broker has room for."""
+    """`send(shard, markers)` begins to tell an outcome. `room`: what the broker has room for."""
 
     what: ClassVar = "transaction"
 

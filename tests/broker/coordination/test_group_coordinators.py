@@ -57,14 +57,14 @@ def run_scenario(
     """Play a scenario on one broker."""
 
     async def program(loop: SimLoop) -> None:
-        async def node() -> None:
-            world = GroupBroker(host, with_topic=with_topic, **settings)
+        async def life() -> None:
+            node = GroupBroker(host, with_topic=with_topic, **settings)
             await asyncio.sleep(0.1)
-            await scenario(world)
-            await world.groups.close()
+            await scenario(node)
+            await node.groups.close()
 
         host = loop.host("b1")
-        await host.start(node())
+        await host.start(life())
 
     simulate(program)
 
@@ -80,9 +80,9 @@ def join_of(member_id: str = "", group_id: str = "g") -> JoinGroup:
     )
 
 
-async def join(world: GroupBroker) -> str:
-    joined = await world.groups.ask(GroupCoordinator.join, join_of())
-    await world.groups.ask(
+async def join(node: GroupBroker) -> str:
+    joined = await node.groups.ask(GroupCoordinator.join, join_of())
+    await node.groups.ask(
         GroupCoordinator.sync, SyncGroup("g", MemberRef(joined.member_id), 1, {joined.member_id: b"a"})
     )
     return str(joined.member_id)
@@ -91,11 +91,11 @@ async def join(world: GroupBroker) -> str:
 def test_the_first_group_has_the_offsets_topic_made() -> None:
     """50 compacted partitions, as many replicas as there are brokers (at most 3); made once for many askers."""
 
-    async def scenario(world: GroupBroker) -> None:
-        found = await asyncio.gather(*(world.groups.find(f"g{index}") for index in range(5)))
+    async def scenario(node: GroupBroker) -> None:
+        found = await asyncio.gather(*(node.groups.find(f"g{index}") for index in range(5)))
         assert found == [1] * 5
-        assert len(world.submitted) == 1
-        topic = world.submitted[0].topics[0]
+        assert len(node.submitted) == 1
+        topic = node.submitted[0].topics[0]
         assert (topic.name, topic.num_partitions, topic.replication_factor) == (
             CONSUMER_OFFSETS_TOPIC,
             50,
@@ -103,7 +103,7 @@ def test_the_first_group_has_the_offsets_topic_made() -> None:
         )
         assert topic.configs["cleanup.policy"] == "compact"
         with pytest.raises(InvalidGroupId):
-            await world.groups.find("")
+            await node.groups.find("")
 
     run_scenario(scenario, with_topic=False)
 
@@ -115,22 +115,22 @@ def test_a_commit_survives_the_kill_of_every_node() -> None:
         host = loop.host("b1")
 
         async def first() -> str:
-            world = GroupBroker(host)
+            node = GroupBroker(host)
             await asyncio.sleep(0.1)
             for offset in range(20):
-                assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 3}")) == (0,)
-            return await join(world)
+                assert await node.groups.commit(commit_of(offset, group_id=f"g{offset % 3}")) == (0,)
+            return await join(node)
 
         async def second(member_id: str) -> None:
-            world = GroupBroker(host)
+            node = GroupBroker(host)
             await asyncio.sleep(0.1)
             for index, offset in enumerate((18, 19, 17)):
-                group = await world.groups.read(f"g{index}")
+                group = await node.groups.read(f"g{index}")
                 committed = group.offsets["t", 0]
                 assert (committed.offset, committed.metadata) == (offset, "text")
-            assert (await world.groups.read("g")).state == STABLE
-            await world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", MemberRef(member_id), 1))
-            assert [each.group_id for each in await world.groups.read_all()] == ["g1", "g", "g0", "g2"]
+            assert (await node.groups.read("g")).state == STABLE
+            await node.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", MemberRef(member_id), 1))
+            assert [each.group_id for each in await node.groups.read_all()] == ["g1", "g", "g0", "g2"]
 
         member_id = await host.start(first())
         loop.crash(host)
@@ -150,31 +150,31 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
         host = loop.host("b1")
 
         async def first() -> int:
-            world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
+            node = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
             await asyncio.sleep(0.1)
             for number in range(FEW_BYTES):
                 try:
-                    await world.groups.commit(commit_of(number, group_id=f"g{number}"))
+                    await node.groups.commit(commit_of(number, group_id=f"g{number}"))
                 except PolicyViolation:
-                    assert world.groups.memory_bytes() <= FEW_BYTES
+                    assert node.groups.memory_bytes() <= FEW_BYTES
                     return number
             raise AssertionError("there is no limit")
 
         async def second(count: int, limit: int) -> None:
-            world = GroupBroker(host, raftlog_group_max_bytes=limit)
+            node = GroupBroker(host, raftlog_group_max_bytes=limit)
             await asyncio.sleep(0.1)
-            groups = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
+            groups = {each.group_id: each.offsets["t", 0].offset for each in await node.groups.read_all()}
             assert groups == {f"g{number}": number for number in range(count)}
             with pytest.raises(PolicyViolation):
-                await world.groups.commit(commit_of(1, group_id="another"))
-            assert await world.groups.commit(commit_of(0, group_id="g0")) == (0,)
+                await node.groups.commit(commit_of(1, group_id="another"))
+            assert await node.groups.commit(commit_of(0, group_id="g0")) == (0,)
 
         async def last(count: int) -> None:
-            world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
+            node = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
             await asyncio.sleep(0.1)
             for number in range(count):
-                await world.groups.ask(GroupCoordinator.delete, DeleteGroup(f"g{number}"))
-            assert world.groups.memory_bytes() == 0
+                await node.groups.ask(GroupCoordinator.delete, DeleteGroup(f"g{number}"))
+            assert node.groups.memory_bytes() == 0
 
         count = await host.start(first())
         assert count > PARTITIONS
@@ -190,24 +190,24 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
 def test_requests_wait_until_the_partition_is_read_back() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS while the log is read, and until all it holds is committed."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await world.groups.commit(commit_of(1))
-        world.partition_host.flushes = False
+    async def scenario(node: GroupBroker) -> None:
+        await node.groups.commit(commit_of(1))
+        node.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable, match="in time"):
-            await world.groups.commit(commit_of(2))
-        world.publish(leader=1)
+            await node.groups.commit(commit_of(2))
+        node.publish(leader=1)
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.groups.read("g")
+            await node.groups.read("g")
         await asyncio.sleep(1)
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.groups.read("g")
+            await node.groups.read("g")
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.groups.read_all()
-        world.partition_host.flushes = True
-        for partition in world.replicas.partitions.values():
-            world.partition_host.flush(partition)
+            await node.groups.read_all()
+        node.partition_host.flushes = True
+        for partition in node.replicas.partitions.values():
+            node.partition_host.flush(partition)
         await asyncio.sleep(0.1)
-        assert (await world.groups.read("g")).offsets["t", 0].offset == 2
+        assert (await node.groups.read("g")).offsets["t", 0].offset == 2
 
     run_scenario(scenario)
 
@@ -215,37 +215,37 @@ def test_requests_wait_until_the_partition_is_read_back() -> None:
 def test_a_broker_that_lost_the_partition_says_so() -> None:
     """NOT_COORDINATOR for those who wait and those who come; the next leadership reads everything back."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await world.groups.commit(commit_of(1))
-        world.partition_host.flushes = False
-        waiting = asyncio.ensure_future(world.groups.commit(commit_of(2)))
+    async def scenario(node: GroupBroker) -> None:
+        await node.groups.commit(commit_of(1))
+        node.partition_host.flushes = False
+        waiting = asyncio.ensure_future(node.groups.commit(commit_of(2)))
         await asyncio.sleep(0.1)
-        world.publish(leader=2)
+        node.publish(leader=2)
         with pytest.raises(NotCoordinator):
             await waiting
         with pytest.raises(NotCoordinator):
-            await world.groups.read("g")
-        assert await world.groups.find("g") == 2
-        assert await world.groups.read_all() == []
-        world.partition_host.flushes = True
-        world.publish(leader=1)
+            await node.groups.read("g")
+        assert await node.groups.find("g") == 2
+        assert await node.groups.read_all() == []
+        node.partition_host.flushes = True
+        node.publish(leader=1)
         await asyncio.sleep(0.2)
-        assert (await world.groups.read("g")).offsets["t", 0].offset in (1, 2)
+        assert (await node.groups.read("g")).offsets["t", 0].offset in (1, 2)
 
     run_scenario(scenario)
 
 
-def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None:
+def test_a_replica_that_fails_ends_the_shard_before_the_metadata_does() -> None:
     """A disk that refuses a write makes the commit fail with NOT_COORDINATOR, not vanish."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await world.groups.commit(commit_of(1))
-        world.disk.fail("write")
+    async def scenario(node: GroupBroker) -> None:
+        await node.groups.commit(commit_of(1))
+        node.disk.fail("write")
         with pytest.raises(NotCoordinator):
-            await world.groups.commit(commit_of(2))
+            await node.groups.commit(commit_of(2))
         await asyncio.sleep(0.1)
         with pytest.raises(NotCoordinator):
-            await world.groups.read("g")
+            await node.groups.read("g")
 
     run_scenario(scenario)
 
@@ -253,12 +253,12 @@ def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None
 def test_without_the_topic_nobody_coordinates() -> None:
     """NOT_COORDINATOR before the offsets topic exists; COORDINATOR_NOT_AVAILABLE for a partition without leader."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         with pytest.raises(NotCoordinator):
-            await world.groups.read("g")
-        world.publish(leader=-1)
+            await node.groups.read("g")
+        node.publish(leader=-1)
         with pytest.raises(CoordinatorNotAvailable):
-            await world.groups.find("g")
+            await node.groups.find("g")
 
     run_scenario(scenario, with_topic=False)
 
@@ -266,15 +266,15 @@ def test_without_the_topic_nobody_coordinates() -> None:
 def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
     """Sessions of 6 s are looked at twice a second."""
 
-    async def scenario(world: GroupBroker) -> None:
-        member = MemberRef(await join(world))
+    async def scenario(node: GroupBroker) -> None:
+        member = MemberRef(await join(node))
         for _ in range(5):
             await asyncio.sleep(4)
-            await world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1))
+            await node.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1))
         await asyncio.sleep(7)
         with pytest.raises(UnknownMemberId):
-            await world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1))
-        assert (await world.groups.read("g")).state == EMPTY
+            await node.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1))
+        assert (await node.groups.read("g")).state == EMPTY
 
     run_scenario(scenario)
 
@@ -284,24 +284,24 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
 
     async def program(loop: SimLoop) -> None:
         host = loop.host("b1")
-        world: list[GroupBroker] = []
+        node: list[GroupBroker] = []
 
-        async def node() -> str:
-            world.append(GroupBroker(host))
+        async def life() -> str:
+            node.append(GroupBroker(host))
             await asyncio.sleep(0.1)
-            return await join(world[0])
+            return await join(node[0])
 
-        member_id = await host.start(node())
+        member_id = await host.start(life())
         loop.pause(host)
         await asyncio.sleep(60)
         loop.resume(host)
         await asyncio.sleep(1)
 
         async def heartbeat() -> None:
-            await world[0].groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", MemberRef(member_id), 1))
+            await node[0].groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", MemberRef(member_id), 1))
 
         await host.start(heartbeat())
-        group = await host.start(world[0].groups.read("g"))
+        group = await host.start(node[0].groups.read("g"))
         assert list(group.membership.members) == [member_id]
 
     simulate(program)
@@ -310,28 +310,28 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
 def test_a_deleted_topic_takes_its_offsets_along() -> None:
     """Also one that was made again under the same name."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         other = TopicState("u", TOPIC.topic_id, (PartitionState((1,), (1,), 1),))
-        world.publish(topics={"t": TOPIC, "u": other})
-        await world.groups.commit(commit_of(1))
-        await world.groups.commit(commit_of(2, topic="u"))
-        world.publish(topics={"u": other})
-        assert list((await world.groups.read("g")).offsets) == [("u", 0)]
+        node.publish(topics={"t": TOPIC, "u": other})
+        await node.groups.commit(commit_of(1))
+        await node.groups.commit(commit_of(2, topic="u"))
+        node.publish(topics={"u": other})
+        assert list((await node.groups.read("g")).offsets) == [("u", 0)]
 
     run_scenario(scenario)
 
 
-async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> None:
+async def test_a_shard_that_fails_says_so_rather_than_loading_for_ever() -> None:
     """Every failure while groups are read back becomes NOT_COORDINATOR, which clients act upon."""
 
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = GroupCoordinatorShard(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
-    tenure.start()
+    shard = GroupCoordinatorShard(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
+    shard.start()
     await asyncio.sleep(0)
-    assert tenure.has_failed
-    tenure.end(NotCoordinator())
+    assert shard.has_failed
+    shard.end(NotCoordinator())
 
 
 def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,14 +343,14 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
         loaded.append((id(coordinator), len(groups)))
         load(coordinator, groups, now=now)
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         for number in range(500):
-            await world.groups.commit(commit_of(number, f"g{number}"))
+            await node.groups.commit(commit_of(number, f"g{number}"))
         monkeypatch.setattr(GroupCoordinator, "load", noting)
-        world.publish(leader=2)
-        world.publish(leader=1)
+        node.publish(leader=2)
+        node.publish(leader=1)
         await asyncio.sleep(1)
-        assert len(await world.groups.read_all()) == 500
+        assert len(await node.groups.read_all()) == 500
 
     run_scenario(scenario)
     assert sum(count for _, count in loaded) == 500
@@ -360,13 +360,13 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
 def test_all_partitions_together_are_swept_in_slices() -> None:
     """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         for number in range(GROUPS_PER_SWEEP + 100):
-            await world.groups.commit(commit_of(1, f"g{number}"))
-        counts = [len(await world.groups.read_all())]
+            await node.groups.commit(commit_of(1, f"g{number}"))
+        counts = [len(await node.groups.read_all())]
         while counts[-1]:
             await asyncio.sleep(TICK_S / 2)
-            counts.append(len(await world.groups.read_all()))
+            counts.append(len(await node.groups.read_all()))
         swept = [before - after for before, after in pairwise(counts) if before != after]
         assert swept == [GROUPS_PER_SWEEP, 100]
 
@@ -376,14 +376,14 @@ def test_all_partitions_together_are_swept_in_slices() -> None:
 def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
     """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
 
-    async def scenario(world: GroupBroker) -> None:
-        member = MemberRef(await join(world))
-        world.partition_host.flushes = False
+    async def scenario(node: GroupBroker) -> None:
+        member = MemberRef(await join(node))
+        node.partition_host.flushes = False
         commit = CommitOffsets("g", member, 1, commit_of(1).commits)
-        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(world.groups.commit(commit))]
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(node.groups.commit(commit))]
         await asyncio.sleep(0)
         for _ in range(MAX_PARKED):
-            waiting.append(world.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1)))
+            waiting.append(node.groups.ask(GroupCoordinator.heartbeat, Heartbeat("g", member, 1)))
         await asyncio.sleep(0.01)
         assert [each.done() for each in (waiting[-2], waiting[-1])] == [False, True]
         assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
@@ -395,9 +395,9 @@ def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() 
 def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
     """Twenty of them took a fifth of a second of the loop in one go."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         for number in range(40):
-            await world.groups.commit(commit_of(1, f"g{number}"))
+            await node.groups.commit(commit_of(1, f"g{number}"))
         fed: list[int] = []
         turn = 0
         feeding = GroupReplay.feed_stepwise
@@ -408,8 +408,8 @@ def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(GroupReplay, "feed_stepwise", count)
-            world.publish(leader=2)
-            world.publish(leader=1)
+            node.publish(leader=2)
+            node.publish(leader=1)
             while len(fed) < PARTITIONS:
                 turn += 1
                 await asyncio.sleep(0)
@@ -430,19 +430,19 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
 
     monkeypatch.setattr(GroupReplay, "_note", note)
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         nonlocal turn
         (one,) = commit_of(1).commits
         many = tuple(msgspec.structs.replace(one, partition=number) for number in range(40))
-        await world.groups.commit(msgspec.structs.replace(commit_of(1), commits=many))
-        world.publish(leader=2)
-        world.publish(leader=1)
+        await node.groups.commit(msgspec.structs.replace(commit_of(1), commits=many))
+        node.publish(leader=2)
+        node.publish(leader=1)
         while noted.total() < len(many):
             turn += 1
             await asyncio.sleep(0)
         assert max(noted.values()) <= 5
         await asyncio.sleep(0.1)
-        assert len((await world.groups.read("g")).offsets) == len(many)
+        assert len((await node.groups.read("g")).offsets) == len(many)
 
     run_scenario(scenario)
 
@@ -450,20 +450,20 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
 def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
     """Else a topic made again under that name would be read from the old one's offset: records skipped."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await world.groups.commit(commit_of(1))
-        world.partition_host.flushes = False
+    async def scenario(node: GroupBroker) -> None:
+        await node.groups.commit(commit_of(1))
+        node.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable, match="in time"):
-            await world.groups.commit(commit_of(2))
-        world.publish(leader=1)
-        world.publish(topics={})
+            await node.groups.commit(commit_of(2))
+        node.publish(leader=1)
+        node.publish(topics={})
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.groups.read("g")
-        world.partition_host.flushes = True
-        for partition in world.replicas.partitions.values():
-            world.partition_host.flush(partition)
+            await node.groups.read("g")
+        node.partition_host.flushes = True
+        for partition in node.replicas.partitions.values():
+            node.partition_host.flush(partition)
         await asyncio.sleep(0.1)
-        assert (await world.groups.read("g")).offsets == {}
+        assert (await node.groups.read("g")).offsets == {}
 
     run_scenario(scenario)
 
@@ -471,22 +471,22 @@ def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
 def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes() -> None:
     """Thousands of commits of a few groups: what is kept is their last, whoever coordinates next."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
-        for partition in world.replicas.partitions.values():
+        for partition in node.replicas.partitions.values():
             partition.log.config = config
         sizes = []
         for offset in range(1, 1_501):
-            assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 5}")) == (0,)
+            assert await node.groups.commit(commit_of(offset, group_id=f"g{offset % 5}")) == (0,)
             if offset % 100 == 0:
-                await world.groups.ask(GroupCoordinator.delete, DeleteGroup(f"g{(offset - 1) % 5}"))
-                sizes.append(max(_cleaned(each) for each in world.replicas.partitions.values()))
+                await node.groups.ask(GroupCoordinator.delete, DeleteGroup(f"g{(offset - 1) % 5}"))
+                sizes.append(max(_cleaned(each) for each in node.replicas.partitions.values()))
         assert max(sizes) < 12_000
-        assert sum(each.log_end_offset for each in world.replicas.partitions.values()) >= 1_500
-        world.disk.cold_read_rate = 1.0  # it is read away from the loop
-        world.publish(leader=1)
+        assert sum(each.log_end_offset for each in node.replicas.partitions.values()) >= 1_500
+        node.disk.cold_read_rate = 1.0  # it is read away from the loop
+        node.publish(leader=1)
         await asyncio.sleep(0.5)
-        found = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
+        found = {each.group_id: each.offsets["t", 0].offset for each in await node.groups.read_all()}
         assert found == {"g0": 1_500, "g1": 1_496, "g2": 1_497, "g3": 1_498}
 
     run_scenario(scenario)

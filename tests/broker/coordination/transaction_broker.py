@@ -112,13 +112,13 @@ def run_scenario(
     """Play a scenario on one broker."""
 
     async def program(loop: SimLoop) -> None:
-        async def node() -> None:
-            world = TransactionBroker(host, with_topic=with_topic, **settings)
-            await world.pass_time(0.1)
-            await scenario(world)
-            await world.transactions.close()
+        async def life() -> None:
+            node = TransactionBroker(host, with_topic=with_topic, **settings)
+            await node.pass_time(0.1)
+            await scenario(node)
+            await node.transactions.close()
 
         host = loop.host("b1")
-        await host.start(node())
+        await host.start(life())
 
     simulate(program)

@@ -79,7 +79,7 @@ def with_topics(image: MetadataImage, *topics: TopicState) -> MetadataImage:
 
 
 class HandlerSetup:
-    """The world around one broker: `image` is what it sees, `asked` what it asked the controller."""
+    """The surroundings of one broker: `image` is what it sees, `asked` what it asked the controller."""
 
     def __init__(self, image: MetadataImage | None = None, **config: Any) -> None:
         self.image = cluster_image() if image is None else image

@@ -33,13 +33,13 @@ MANY = 4 * PARTS_AT_ONCE
 
 def run_scenario(scenario: Callable[[GroupBroker], Awaitable[None]], **settings: Any) -> None:
     async def program(loop: SimLoop) -> None:
-        async def node() -> None:
-            world = GroupBroker(host, **settings)
+        async def life() -> None:
+            node = GroupBroker(host, **settings)
             await asyncio.sleep(0.1)
-            await scenario(world)
+            await scenario(node)
 
         host = loop.host("b1")
-        await host.start(node())
+        await host.start(life())
 
     simulate(program)
 
@@ -49,17 +49,17 @@ def versions(handler: Any) -> Any:
     return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
 
 
-async def join(world: GroupBroker, version: int = 5, member_id: str = "", **fields: Any) -> Any:
+async def join(node: GroupBroker, version: int = 5, member_id: str = "", **fields: Any) -> Any:
     protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": b"sub"}]
     fields = {"session_timeout": 10_000, "rebalance_timeout": 60_000, "protocols": protocols, **fields}
-    return await world.call(
+    return await node.call(
         join_group, version, group_id="g", member_id=member_id, protocol_type="consumer", **fields
     )
 
 
-async def sync(world: GroupBroker, member_id: str, generation: int, version: int = 3, **fields: Any) -> Any:
+async def sync(node: GroupBroker, member_id: str, generation: int, version: int = 3, **fields: Any) -> Any:
     assignments = [{"_": "SyncGroupRequestAssignment", "member_id": member_id, "assignment": b"mine"}]
-    return await world.call(
+    return await node.call(
         sync_group,
         version,
         group_id="g",
@@ -70,15 +70,15 @@ async def sync(world: GroupBroker, member_id: str, generation: int, version: int
     )
 
 
-async def stable(world: GroupBroker) -> tuple[str, int]:
-    required = await join(world)
-    joined = await join(world, member_id=required.member_id)
-    await sync(world, joined.member_id, joined.generation_id)
+async def stable(node: GroupBroker) -> tuple[str, int]:
+    required = await join(node)
+    joined = await join(node, member_id=required.member_id)
+    await sync(node, joined.member_id, joined.generation_id)
     return joined.member_id, joined.generation_id
 
 
 async def commit(
-    world: GroupBroker, version: int, *partitions: tuple[int, int, str | None], **fields: Any
+    node: GroupBroker, version: int, *partitions: tuple[int, int, str | None], **fields: Any
 ) -> list[int]:
     rows = [
         {
@@ -93,7 +93,7 @@ async def commit(
     topic = {"_": "OffsetCommitRequestTopic", "name": "t", "topic_id": TOPIC_ID, "partitions": rows}
     topic.update({name: fields.pop(name) for name in ("name", "topic_id") if name in fields})
     fields = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1, **fields}
-    response = await world.call(offset_commit, version, topics=[topic], **fields)
+    response = await node.call(offset_commit, version, topics=[topic], **fields)
     return [int(each.error_code) for each in response.topics[0].partitions]
 
 
@@ -101,11 +101,11 @@ async def commit(
 def test_join_group(version: int) -> None:
     """v4 and later need two steps; before v4 one is enough; a refusal names its error."""
 
-    async def scenario(world: GroupBroker) -> None:
-        joined = await join(world, version)
+    async def scenario(node: GroupBroker) -> None:
+        joined = await join(node, version)
         if version >= 4:
             assert (int(joined.error_code), joined.generation_id) == (79, -1)
-            joined = await join(world, version, joined.member_id)
+            joined = await join(node, version, joined.member_id)
         assert (int(joined.error_code), joined.generation_id, joined.protocol_name) == (0, 1, "range")
         assert joined.leader == joined.member_id == joined.members[0].member_id
         assert bytes(joined.members[0].metadata) == b"sub"
@@ -113,9 +113,9 @@ def test_join_group(version: int) -> None:
             assert joined.protocol_type == "consumer"
         if version >= 9:
             assert joined.skip_assignment is False
-        second = await join(world, version, "invented")
+        second = await join(node, version, "invented")
         assert (int(second.error_code), second.members) == (25, ())
-        described = await world.groups.read("g")
+        described = await node.groups.read("g")
         member = described.membership.members[joined.member_id]
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
         assert member.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
@@ -127,16 +127,16 @@ def test_join_group(version: int) -> None:
 def test_sync_group(version: int) -> None:
     """The leader's assignment comes back; another generation, and since v5 no protocol, is refused."""
 
-    async def scenario(world: GroupBroker) -> None:
-        member_id = (await join(world, 3)).member_id
-        response = await sync(world, member_id, 1, version)
+    async def scenario(node: GroupBroker) -> None:
+        member_id = (await join(node, 3)).member_id
+        response = await sync(node, member_id, 1, version)
         assert (int(response.error_code), bytes(response.assignment)) == (0, b"mine")
         if version >= 5:
             assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
-        assert int((await sync(world, member_id, 2, version)).error_code) == 22
+        assert int((await sync(node, member_id, 2, version)).error_code) == 22
         if version >= 5:
             for missing in ("protocol_type", "protocol_name"):
-                refused = await sync(world, member_id, 1, version, **{missing: None})
+                refused = await sync(node, member_id, 1, version, **{missing: None})
                 assert int(refused.error_code) == 23
 
     run_scenario(scenario)
@@ -146,11 +146,11 @@ def test_sync_group(version: int) -> None:
 def test_heartbeat(version: int) -> None:
     """0 for a member, UNKNOWN_MEMBER_ID for a stranger, INVALID_GROUP_ID without a group."""
 
-    async def scenario(world: GroupBroker) -> None:
-        member_id, generation = await stable(world)
+    async def scenario(node: GroupBroker) -> None:
+        member_id, generation = await stable(node)
 
         async def beat(who: str, group_id: str = "g") -> int:
-            response = await world.call(
+            response = await node.call(
                 heartbeat, version, group_id=group_id, generation_id=generation, member_id=who
             )
             return int(response.error_code)
@@ -164,20 +164,20 @@ def test_heartbeat(version: int) -> None:
 def test_leave_group(version: int) -> None:
     """From v3 on each member has its own answer."""
 
-    async def scenario(world: GroupBroker) -> None:
-        member_id, _ = await stable(world)
+    async def scenario(node: GroupBroker) -> None:
+        member_id, _ = await stable(node)
         if version < 3:
-            gone = await world.call(leave_group, version, group_id="g", member_id=member_id)
-            again = await world.call(leave_group, version, group_id="g", member_id=member_id)
+            gone = await node.call(leave_group, version, group_id="g", member_id=member_id)
+            again = await node.call(leave_group, version, group_id="g", member_id=member_id)
             assert (int(gone.error_code), int(again.error_code)) == (0, 25)
         else:
             members = [{"_": "MemberIdentity", "member_id": each} for each in (member_id, "stranger")]
-            response = await world.call(leave_group, version, group_id="g", members=members)
+            response = await node.call(leave_group, version, group_id="g", members=members)
             assert int(response.error_code) == 0
             assert [int(each.error_code) for each in response.members] == [0, 25]
-            refused = await world.call(leave_group, version, group_id="", members=members)
+            refused = await node.call(leave_group, version, group_id="", members=members)
             assert int(refused.error_code) == 24
-        assert (await world.groups.read("g")).state == "Empty"
+        assert (await node.groups.read("g")).state == "Empty"
 
     run_scenario(scenario)
 
@@ -186,18 +186,18 @@ def test_leave_group(version: int) -> None:
 def test_offset_commit(version: int) -> None:
     """Each partition has its own answer: kept, text too long, no such partition, no such topic."""
 
-    async def scenario(world: GroupBroker) -> None:
-        codes = await commit(world, version, (0, 5, "text"), (1, 6, "x" * 4097), (3, 7, ""), (2, 8, None))
+    async def scenario(node: GroupBroker) -> None:
+        codes = await commit(node, version, (0, 5, "text"), (1, 6, "x" * 4097), (3, 7, ""), (2, 8, None))
         assert codes == [0, 12, 3, 0]
-        offsets = (await world.groups.read("g")).offsets
+        offsets = (await node.groups.read("g")).offsets
         assert {key[1]: (each.offset, each.metadata) for key, each in offsets.items()} == {
             0: (5, "text"),
             2: (8, ""),
         }
         assert offsets["t", 0].leader_epoch == (4 if version >= 6 else -1)
-        unknown = await commit(world, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
+        unknown = await commit(node, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
         assert unknown == [100 if version >= 10 else 3]
-        stranger = await commit(world, version, (0, 5, ""), member_id="x", generation_id_or_member_epoch=3)
+        stranger = await commit(node, version, (0, 5, ""), member_id="x", generation_id_or_member_epoch=3)
         assert stranger == [25]
 
     run_scenario(scenario)
@@ -207,16 +207,16 @@ def test_offset_commit(version: int) -> None:
 def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
     """INVALID_TOPIC_EXCEPTION: with UNKNOWN_TOPIC_OR_PARTITION clients repeat it rather than join again."""
 
-    async def scenario(world: GroupBroker) -> None:
-        assert await commit(world, version, (0, 5, "")) == [0]
-        world.publish(topics={})
-        assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 17]
-        other = await commit(world, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
+    async def scenario(node: GroupBroker) -> None:
+        assert await commit(node, version, (0, 5, "")) == [0]
+        node.publish(topics={})
+        assert await commit(node, version, (0, 6, "")) == [100 if version >= 10 else 17]
+        other = await commit(node, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
         assert other == [100 if version >= 10 else 3]
         await asyncio.sleep(DELETED_KNOWN_S)
-        assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 3]
-        world.publish(topics={"t": TOPIC})
-        assert await commit(world, version, (0, 7, "")) == [0]
+        assert await commit(node, version, (0, 6, "")) == [100 if version >= 10 else 3]
+        node.publish(topics={"t": TOPIC})
+        assert await commit(node, version, (0, 7, "")) == [0]
 
     run_scenario(scenario)
 
@@ -224,12 +224,12 @@ def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
 def test_a_bounded_number_of_deleted_topics_is_known() -> None:
     """The last ones: names come and go for as long as a broker runs."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         for number in range(3):
-            world.publish(topics={f"{number}-{each}": TOPIC for each in range(MAX_DELETED_TOPICS // 2)})
-        world.publish(topics={})
-        assert not world.groups.was_deleted("0-1")
-        assert world.groups.was_deleted("1-1") and world.groups.was_deleted("2-1")
+            node.publish(topics={f"{number}-{each}": TOPIC for each in range(MAX_DELETED_TOPICS // 2)})
+        node.publish(topics={})
+        assert not node.groups.was_deleted("0-1")
+        assert node.groups.was_deleted("1-1") and node.groups.was_deleted("2-1")
 
     run_scenario(scenario)
 
@@ -238,9 +238,9 @@ def test_a_bounded_number_of_deleted_topics_is_known() -> None:
 def test_who_does_not_coordinate_a_group_says_so_even_of_topics_it_does_not_know(version: int) -> None:
     """Its metadata may be behind the client's; that a topic is unknown would be taken for the last word."""
 
-    async def scenario(world: GroupBroker) -> None:
-        world.publish(leader=2, topics={})
-        assert await commit(world, version, (0, 5, ""), (1, 6, "")) == [16, 16]
+    async def scenario(node: GroupBroker) -> None:
+        node.publish(leader=2, topics={})
+        assert await commit(node, version, (0, 5, ""), (1, 6, "")) == [16, 16]
 
     run_scenario(scenario)
 
@@ -262,11 +262,11 @@ def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
 def test_offset_fetch(version: int) -> None:
     """Committed positions come back with their text, others as -1; null topics bring everything."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await commit(world, 8, (0, 5, "text"), (2, 8, ""))
+    async def scenario(node: GroupBroker) -> None:
+        await commit(node, 8, (0, 5, "text"), (2, 8, ""))
 
         async def fetch(topics: list[Any] | None) -> Any:
-            response = await world.call(offset_fetch, version, **fetch_fields(version, topics))
+            response = await node.call(offset_fetch, version, **fetch_fields(version, topics))
             return response if version < 8 else response.groups[0]
 
         found = await fetch([("t", TOPIC_ID, (0, 1))])
@@ -284,7 +284,7 @@ def test_offset_fetch(version: int) -> None:
         if version >= 10:
             unknown = await fetch([("", UUID(int=99), (0,))])
             assert int(unknown.topics[0].partitions[0].error_code) == 100
-        world.publish(leader=2)
+        node.publish(leader=2)
         lost = await fetch([("t", TOPIC_ID, (0,))])
         code = lost.topics[0].partitions[0].error_code if version < 2 else lost.error_code
         assert int(code) == 16
@@ -296,12 +296,12 @@ def test_offset_fetch(version: int) -> None:
 def test_find_coordinator(version: int) -> None:
     """The leader of the group's partition on the listener asked; other coordinator types are refused."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         async def find(key: str, key_type: int = 0) -> Any:
             fields = {"key": key} if version < 4 else {"coordinator_keys": [key, "other"]}
             if version >= 1:
                 fields["key_type"] = key_type
-            response = await world.call(find_coordinator, version, **fields)
+            response = await node.call(find_coordinator, version, **fields)
             return response if version < 4 else response.coordinators[0]
 
         found = await find("g")
@@ -319,9 +319,9 @@ def test_find_coordinator(version: int) -> None:
 def test_describe_groups(version: int) -> None:
     """A stable group with its member; an unknown one is Dead, from v6 on GROUP_ID_NOT_FOUND."""
 
-    async def scenario(world: GroupBroker) -> None:
-        member_id, _ = await stable(world)
-        response = await world.call(describe_groups, version, groups=["g", "unknown"])
+    async def scenario(node: GroupBroker) -> None:
+        member_id, _ = await stable(node)
+        response = await node.call(describe_groups, version, groups=["g", "unknown"])
         known, unknown = response.groups
         assert (known.group_state, known.protocol_type, known.protocol_data) == (
             "Stable",
@@ -339,20 +339,20 @@ def test_describe_groups(version: int) -> None:
 def test_list_groups(version: int) -> None:
     """All groups; from v4 on filtered by state, from v5 on by type."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await stable(world)
-        await commit(world, 8, (0, 5, ""), group_id="simple")
-        listed = await world.call(list_groups, version)
+    async def scenario(node: GroupBroker) -> None:
+        await stable(node)
+        await commit(node, 8, (0, 5, ""), group_id="simple")
+        listed = await node.call(list_groups, version)
         names = {(each.group_id, each.protocol_type) for each in listed.groups}
         assert names == {("g", "consumer"), ("simple", "")}
         if version >= 4:
-            empty = await world.call(list_groups, version, states_filter=["empty"])
+            empty = await node.call(list_groups, version, states_filter=["empty"])
             assert [(each.group_id, each.group_state) for each in empty.groups] == [("simple", "Empty")]
         if version >= 5:
-            assert (await world.call(list_groups, version, types_filter=["consumer"])).groups == ()
-            assert len((await world.call(list_groups, version, types_filter=["Classic"])).groups) == 2
-        world.publish(leader=1)
-        loading = await world.call(list_groups, version)
+            assert (await node.call(list_groups, version, types_filter=["consumer"])).groups == ()
+            assert len((await node.call(list_groups, version, types_filter=["Classic"])).groups) == 2
+        node.publish(leader=1)
+        loading = await node.call(list_groups, version)
         assert int(loading.error_code) == 14
 
     run_scenario(scenario)
@@ -362,18 +362,18 @@ def test_list_groups(version: int) -> None:
 def test_delete_groups(version: int) -> None:
     """Each group has its own answer: gone, has members, not found, no name; not ours."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await stable(world)
-        await commit(world, 8, (0, 5, ""), group_id="simple")
+    async def scenario(node: GroupBroker) -> None:
+        await stable(node)
+        await commit(node, 8, (0, 5, ""), group_id="simple")
 
         async def delete() -> dict[str, int]:
             names = ["simple", "g", "unknown", ""]
-            response = await world.call(delete_groups, version, groups_names=names)
+            response = await node.call(delete_groups, version, groups_names=names)
             return {each.group_id: int(each.error_code) for each in response.results}
 
         assert await delete() == {"simple": 0, "g": 68, "unknown": 69, "": 24}
-        assert not (await world.groups.read("simple")).exists
-        world.publish(leader=2)
+        assert not (await node.groups.read("simple")).exists
+        node.publish(leader=2)
         assert await delete() == {"simple": 16, "g": 16, "unknown": 16, "": 24}
 
     run_scenario(scenario)
@@ -383,21 +383,21 @@ def test_delete_groups(version: int) -> None:
 def test_offset_delete(version: int) -> None:
     """Each partition has its own answer; what concerns the group is told once."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await commit(world, 8, (0, 5, ""), (2, 8, ""))
+    async def scenario(node: GroupBroker) -> None:
+        await commit(node, 8, (0, 5, ""), (2, 8, ""))
 
         async def delete(group_id: str) -> Any:
             rows = [{"_": "OffsetDeleteRequestPartition", "partition_index": index} for index in (0, 1, 9)]
             topics = [
                 {"_": "OffsetDeleteRequestTopic", "name": name, "partitions": rows} for name in ("t", "nope")
             ]
-            return await world.call(offset_delete, version, group_id=group_id, topics=topics)
+            return await node.call(offset_delete, version, group_id=group_id, topics=topics)
 
         response = await delete("g")
         assert int(response.error_code) == 0
         codes = [[int(each.error_code) for each in topic.partitions] for topic in response.topics]
         assert codes == [[0, 0, 3], [3, 3, 3]]
-        assert list((await world.groups.read("g")).offsets) == [("t", 2)]
+        assert list((await node.groups.read("g")).offsets) == [("t", 2)]
         assert int((await delete("unknown")).error_code) == 69
         assert int((await delete("")).error_code) == 24
 
@@ -408,15 +408,15 @@ def test_offset_delete(version: int) -> None:
 def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
     """One generation, after the delay that the second one prolonged; on time, not with the next tick."""
 
-    async def scenario(world: GroupBroker) -> None:
-        began = world.loop.time()
+    async def scenario(node: GroupBroker) -> None:
+        began = node.loop.time()
         ids = [""] * 2
         if version >= 4:
-            ids = [(await join(world, version)).member_id for _ in ids]
-        first, second = await asyncio.gather(*(join(world, version, each) for each in ids))
+            ids = [(await join(node, version)).member_id for _ in ids]
+        first, second = await asyncio.gather(*(join(node, version, each) for each in ids))
         assert {int(first.generation_id), int(second.generation_id)} == {1}
         assert sorted((len(first.members), len(second.members))) == [0, 2]
-        assert 6.42 <= world.loop.time() - began < 6.6
+        assert 6.42 <= node.loop.time() - began < 6.6
 
     run_scenario(scenario, group_initial_rebalance_delay_ms=3_210)
 
@@ -476,7 +476,7 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
 def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: dict[str, Any]) -> None:
     """One request of half a million names must not keep the broker from its own heartbeats."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         turns = 0
 
         async def count() -> None:
@@ -486,7 +486,7 @@ def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: 
                 await asyncio.sleep(0)
 
         others = asyncio.ensure_future(count())
-        await world.call(handler, APIS[handler.API_KEY].max_version, **parts)
+        await node.call(handler, APIS[handler.API_KEY].max_version, **parts)
         others.cancel()
         assert turns >= MANY // PARTS_AT_ONCE
 
@@ -496,12 +496,12 @@ def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: 
 def test_who_names_a_group_again_and_again_is_told_once() -> None:
     """A few kilobytes of names made an answer of a hundred megabytes."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await stable(world)
-        described = await world.call(describe_groups, 5, groups=["g", "h", "g"])
+    async def scenario(node: GroupBroker) -> None:
+        await stable(node)
+        described = await node.call(describe_groups, 5, groups=["g", "h", "g"])
         assert [each.group_id for each in described.groups] == ["g", "h"]
         asked = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}
-        fetched = await world.call(offset_fetch, 8, groups=[asked, asked])
+        fetched = await node.call(offset_fetch, 8, groups=[asked, asked])
         assert [each.group_id for each in fetched.groups] == ["g"]
 
     run_scenario(scenario)
@@ -512,28 +512,28 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
     monkeypatch.setattr(describe_groups, "MAX_MEMBERS", 1)
     monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 1)
 
-    async def scenario(world: GroupBroker) -> None:
-        await commit(world, 8, (0, 1, ""), group_id="h")
-        await stable(world)
-        described = await world.call(describe_groups, 5, groups=["g", "h", "i"])
+    async def scenario(node: GroupBroker) -> None:
+        await commit(node, 8, (0, 1, ""), group_id="h")
+        await stable(node)
+        described = await node.call(describe_groups, 5, groups=["g", "h", "i"])
         assert [int(each.error_code) for each in described.groups] == [0, 14, 14]
-        again = await world.call(describe_groups, 5, groups=["h", "i"])
+        again = await node.call(describe_groups, 5, groups=["h", "i"])
         assert [int(each.error_code) for each in again.groups] == [0, 0]
         groups = [{"_": "OffsetFetchRequestGroup", "group_id": each, "topics": None} for each in "hg"]
-        fetched = await world.call(offset_fetch, 8, groups=groups)
+        fetched = await node.call(offset_fetch, 8, groups=groups)
         assert [int(each.error_code) for each in fetched.groups] == [0, 14]
 
     run_scenario(scenario)
 
 
-async def answered_by_one_flush(world: GroupBroker, handler: Any, version: int, **fields: Any) -> Any:
+async def answered_by_one_flush(node: GroupBroker, handler: Any, version: int, **fields: Any) -> Any:
     """Send a request while nothing is flushed; then everything is, once."""
-    world.partition_host.flushes = False
-    asked = asyncio.ensure_future(world.call(handler, version, **fields))
+    node.partition_host.flushes = False
+    asked = asyncio.ensure_future(node.call(handler, version, **fields))
     await asyncio.sleep(0.01)
     assert not asked.done()
-    for partition in world.replicas.partitions.values():
-        world.partition_host.flush(partition)
+    for partition in node.replicas.partitions.values():
+        node.partition_host.flush(partition)
     await asyncio.sleep(0.01)
     assert asked.done(), "some part was begun only after another had ended"
     return await asked
@@ -542,11 +542,11 @@ async def answered_by_one_flush(world: GroupBroker, handler: Any, version: int, 
 def test_groups_that_are_deleted_together_wait_for_one_commit() -> None:
     """Not for one after the other: ten of them took ten round trips."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         names = [f"g{number}" for number in range(10)]
         for name in names:
-            await commit(world, 8, (0, 1, ""), group_id=name)
-        answer = await answered_by_one_flush(world, delete_groups, 2, groups_names=["", *names, "none"])
+            await commit(node, 8, (0, 1, ""), group_id=name)
+        answer = await answered_by_one_flush(node, delete_groups, 2, groups_names=["", *names, "none"])
         assert [int(each.error_code) for each in answer.results] == [24, *[0] * 10, 69]
 
     run_scenario(scenario)
@@ -555,16 +555,16 @@ def test_groups_that_are_deleted_together_wait_for_one_commit() -> None:
 def test_members_that_leave_together_wait_for_one_commit() -> None:
     """Each has its own answer, whatever they wait for."""
 
-    async def scenario(world: GroupBroker) -> None:
-        ids = [(await join(world)).member_id for _ in range(2)]
-        first, _ = await asyncio.gather(*(join(world, member_id=each) for each in ids))
-        await sync(world, first.leader, first.generation_id)
-        world.partition_host.flushes = False
+    async def scenario(node: GroupBroker) -> None:
+        ids = [(await join(node)).member_id for _ in range(2)]
+        first, _ = await asyncio.gather(*(join(node, member_id=each) for each in ids))
+        await sync(node, first.leader, first.generation_id)
+        node.partition_host.flushes = False
         member = {"member_id": first.leader, "generation_id_or_member_epoch": first.generation_id}
-        committed = asyncio.ensure_future(commit(world, 8, (0, 1, ""), **member))
+        committed = asyncio.ensure_future(commit(node, 8, (0, 1, ""), **member))
         await asyncio.sleep(0.01)
         members = [{"_": "MemberIdentity", "member_id": each} for each in (*ids, "stranger")]
-        answer = await answered_by_one_flush(world, leave_group, 5, group_id="g", members=members)
+        answer = await answered_by_one_flush(node, leave_group, 5, group_id="g", members=members)
         assert [int(each.error_code) for each in answer.members] == [0, 0, 25]
         assert await committed == [0]
 
@@ -574,7 +574,7 @@ def test_members_that_leave_together_wait_for_one_commit() -> None:
 def test_an_offset_may_be_kept_for_as_long_as_64_bits_can_say() -> None:
     """A retention time that led beyond them could not be written, and ended the connection."""
 
-    async def scenario(world: GroupBroker) -> None:
-        assert await commit(world, 3, (0, 5, "m"), retention_time=2**63 - 1) == [0]
+    async def scenario(node: GroupBroker) -> None:
+        assert await commit(node, 3, (0, 5, "m"), retention_time=2**63 - 1) == [0]
 
     run_scenario(scenario)

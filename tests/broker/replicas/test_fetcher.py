@@ -98,7 +98,7 @@ class FetcherSetup:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[FetcherSetup]:
+async def fetcher_setup() -> AsyncIterator[FetcherSetup]:
     made = FetcherSetup()
     try:
         yield made
@@ -118,7 +118,7 @@ def stamped(offset: int, epoch: int = 0) -> bytes:
 
 async def test_the_first_fetch_names_everything_and_the_next_only_what_changed() -> None:
     """KIP-227: incremental sessions; the first comes back at once so that a second may follow."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         first = it.leader.asked[0][1]
@@ -137,7 +137,7 @@ async def test_the_first_fetch_names_everything_and_the_next_only_what_changed()
 
 async def test_the_fetch_offset_is_only_what_is_flushed() -> None:
     """Its fetch offset is the proof: what it appended as another leader's follower is synced first."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         role: Any = it.partition.role
         role.append_fetched(memoryview(stamped(0)), leader_epoch=0, high_watermark=0, log_start_offset=0)
         it.node.host.dirty.clear()
@@ -149,7 +149,7 @@ async def test_the_fetch_offset_is_only_what_is_flushed() -> None:
 
 async def test_a_partition_that_comes_during_a_long_poll_is_asked_for_at_once() -> None:
     """A second request goes behind the waiting one, and never a third."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         it.leader.answer()
@@ -168,7 +168,7 @@ async def test_a_partition_that_comes_during_a_long_poll_is_asked_for_at_once() 
 
 async def test_an_answer_to_a_superseded_question_is_dropped() -> None:
     """The leader epoch moved on while it was under way: its records are not appended."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         it.leader.answer()
@@ -183,7 +183,7 @@ async def test_an_answer_to_a_superseded_question_is_dropped() -> None:
 
 async def test_an_answer_sent_before_the_offset_moved_is_not_appended_twice() -> None:
     """The request behind it named nothing new of the partition, so the leader may send the same records again."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         other = ReplicaNode(2, it.registered).partition
         other.index = 1
         other.reconcile(PartitionState((1, 2), (1, 2), 1))
@@ -205,7 +205,7 @@ async def test_an_answer_sent_before_the_offset_moved_is_not_appended_twice() ->
 
 async def test_a_refused_partition_is_left_out_for_a_while() -> None:
     """It leaves the session, where its error would be answered at once again and again, and returns after a while."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         it.leader.answer(FetchedPartition(0, error_code=6))
@@ -219,7 +219,7 @@ async def test_a_refused_partition_is_left_out_for_a_while() -> None:
 
 async def test_a_lost_session_begins_again_with_everything() -> None:
     """FETCH_SESSION_ID_NOT_FOUND: the leader restarted or dropped it."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         it.leader.answer()
@@ -231,7 +231,7 @@ async def test_a_lost_session_begins_again_with_everything() -> None:
 
 async def test_a_lost_connection_is_made_again() -> None:
     """After a short backoff, with a session of its own."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         it.leader.answer()
@@ -244,7 +244,7 @@ async def test_a_lost_connection_is_made_again() -> None:
 
 async def test_hanging_up_ourselves_is_no_loss_of_the_leader() -> None:
     """Only a connection that the leader's side ended says something of the leader."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         it.leader.answer()
@@ -256,7 +256,7 @@ async def test_hanging_up_ourselves_is_no_loss_of_the_leader() -> None:
 
 async def test_a_diverging_log_is_cut_and_asked_for_again() -> None:
     """KIP-595, with the epoch that remains."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         role: Any = it.partition.role
         for offset in (0, 1):
             role.append_fetched(
@@ -272,7 +272,7 @@ async def test_a_diverging_log_is_cut_and_asked_for_again() -> None:
 
 async def test_a_corrupt_batch_is_asked_for_again_later() -> None:
     """The follower appends nothing of it and goes on with the other partitions meanwhile."""
-    async with world() as it:
+    async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
         bad = bytearray(stamped(0))
