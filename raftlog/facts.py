@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from raftlog.admin.facts import (
     AccountFacts,
+    AdmissionFacts,
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
     GroupFacts,
     PartitionFacts,
-    PlaceFacts,
     RaftFacts,
     TransactionFacts,
 )
@@ -73,13 +73,13 @@ class NodeFacts:
         """Return about how many bytes the groups take that are coordinated here."""
         return 0 if self._node.broker is None else self._node.broker.coordinators.memory_bytes()
 
-    def places(self) -> PlaceFacts | None:
+    def admission(self) -> AdmissionFacts | None:
         """Return who is connected; None without the broker role."""
         if self._node.broker is None:
             return None
         server = self._node.broker.server
         admission, sessions = server.admission, server.sessions
-        return PlaceFacts(
+        return AdmissionFacts(
             admission.strangers,
             admission.most_strangers,
             admission.brokers,

@@ -83,7 +83,7 @@ class AccountFacts(NamedTuple):
         return cls(account.name, account.used, account.limit, account.most, account.times_full)
 
 
-class PlaceFacts(NamedTuple):
+class AdmissionFacts(NamedTuple):
     """Connected clients, see `raftlog.broker.network.admission`, and requests that wait for memory."""
 
     clients: int
@@ -196,7 +196,7 @@ class Facts(Protocol):
     def group_bytes(self) -> int:
         """Return about how many bytes the groups take that are coordinated here (raftlog.group.max.bytes)."""
 
-    def places(self) -> PlaceFacts | None:
+    def admission(self) -> AdmissionFacts | None:
         """Return who is connected; None without the broker role."""
 
     def directories(self) -> list[DirectoryFacts]:

@@ -27,7 +27,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _chores(scrape)
     yield from _requests(scrape)
     yield from _memory(scrape)
-    yield from _places(scrape)
+    yield from _admission(scrape)
     yield from _answers(scrape)
     yield from _disks(scrape)
     yield from _raft(scrape)
@@ -215,30 +215,32 @@ def _memory(scrape: Scrape) -> Iterator[Family]:
     yield labelled("raftlog_memory_exhausted_total", "counter", text, full)
 
 
-def _places(scrape: Scrape) -> Iterator[Family]:
-    places = scrape.facts.places()
-    if places is None:
+def _admission(scrape: Scrape) -> Iterator[Family]:
+    admission = scrape.facts.admission()
+    if admission is None:
         return
     kinds = (
-        (labels(kind="client"), places.clients),
-        (labels(kind="broker"), places.brokers),
-        (labels(kind="unproven"), places.in_hall),
+        (labels(kind="client"), admission.clients),
+        (labels(kind="broker"), admission.brokers),
+        (labels(kind="unproven"), admission.in_hall),
     )
     text = "Connections by who is at the other end; unproven: beyond the places of clients, perhaps a broker."
     yield labelled("raftlog_connections_by_kind", "gauge", text, kinds)
     name = "raftlog_connections_client_limit"
     text = "Most connections of clients: max.connections, or what files and memory allow."
-    yield single(name, "gauge", text, places.clients_most)
+    yield single(name, "gauge", text, admission.clients_most)
     name = "raftlog_connections_waiting_for_memory"
     yield single(
         name,
         "gauge",
         "Connections that are not read for want of memory for requests.",
-        places.readers_waiting,
+        admission.readers_waiting,
     )
-    yield single("raftlog_fetch_sessions", "gauge", "Fetch sessions (KIP-227).", places.fetch_sessions)
+    yield single("raftlog_fetch_sessions", "gauge", "Fetch sessions (KIP-227).", admission.fetch_sessions)
     name = "raftlog_fetch_sessions_evicted_total"
-    yield single(name, "counter", "Fetch sessions that went for newer ones.", places.fetch_sessions_evicted)
+    yield single(
+        name, "counter", "Fetch sessions that went for newer ones.", admission.fetch_sessions_evicted
+    )
 
 
 def _answers(scrape: Scrape) -> Iterator[Family]:

@@ -54,7 +54,7 @@ class TransactionPort(Protocol):
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> Sequence[Any]:
         """Return what is open in partitions while no coordinator knows of it, and was not used for so long."""
 
-    async def end_hanging(self, place: TopicPartition, start_offset: int) -> Any:
+    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Any:
         """Abort such a one."""
 
 

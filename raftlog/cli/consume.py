@@ -27,9 +27,9 @@ consume = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The positions to begin and to end at (-o): a place, or times in ms. `place` "" is the mode's default."""
+    """The positions to begin and to end at (-o): a position, or times in ms. `position` "" is the mode's default."""
 
-    place: str = ""
+    position: str = ""
     start_ms: int | None = None
     stop_ms: int | None = None
 
@@ -41,7 +41,7 @@ class Source:
     topics: Sequence[str]
     group: str
     partition: int
-    places: Range
+    span: Range
     settings: Mapping[str, object]
 
 
@@ -80,22 +80,20 @@ def read(
     """
     names = [each for each in (topic, *(topics or [])) if each]
     _check(names, group, partition)
-    places = _read_offsets((["beginning"] if from_beginning else []) + (offset or []))
+    span = _read_offsets((["beginning"] if from_beginning else []) + (offset or []))
     show = _printer(format, key_delimiter, delimiter=delimiter, json=json, nulls=nulls, unpacked=unpack or [])
     wanted = Wanted(
         show=show,
         count=count,
         exit_at_end=exit_at_end,
-        stop_ms=places.stop_ms,
+        stop_ms=span.stop_ms,
         idle_s=idle / 1000,
         unbuffered=unbuffered,
         carry_on=carry_on,
         verbose=verbose and not quiet,
-        commits=bool(group) or places.place == "stored",
+        commits=bool(group) or span.position == "stored",
     )
-    source = Source(
-        names, group or "", partition, places, {"isolation.level": isolation} if isolation else {}
-    )
+    source = Source(names, group or "", partition, span, {"isolation.level": isolation} if isolation else {})
     return _run(target, source, wanted, quiet=quiet)
 
 
@@ -123,9 +121,9 @@ def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
 
 def _read(reader: Reader, source: Source) -> int:
     if source.group:
-        reader.subscribe(source.topics, source.places)
+        reader.subscribe(source.topics, source.span)
     else:
-        reader.assign(source.topics[0], source.partition, source.places)
+        reader.assign(source.topics[0], source.partition, source.span)
     return reader.run()
 
 
@@ -161,20 +159,20 @@ def _literal(text: str) -> str:
 
 def _read_offsets(given: Sequence[str]) -> Range:
     """Read the -o options; those of one kind, the last counts. Raises Failure."""
-    place, times = "", {"s@": None, "e@": None}
+    position, times = "", {"s@": None, "e@": None}
     for each in given:
         try:
             if each[:2] in times:
                 times[each[:2]] = int(each[2:])  # type: ignore[assignment]
             elif each in ("beginning", "end", "stored"):
-                place = each
+                position = each
             else:
-                place = str(int(each))
+                position = str(int(each))
         except ValueError:
             raise Failure(
                 f"-o {each}: beginning, end, stored, a whole number, s@MS or e@MS", exits.USAGE
             ) from None
-    return Range(place, times["s@"], times["e@"])
+    return Range(position, times["s@"], times["e@"])
 
 
 def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:
@@ -185,7 +183,7 @@ def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:
     }
     if source.group:
         return {**shared, "group.id": source.group}
-    is_stored = source.places.place == "stored"
+    is_stored = source.span.position == "stored"
     if is_stored and "group.id" not in given:
         raise Failure("-o stored: whose? Say -X group.id=GROUP", exits.USAGE)
     return {
@@ -226,7 +224,7 @@ class Reader:
     """The last message of each partition that was printed and is not to be committed yet."""
     _code: int = 0
 
-    def assign(self, topic: str, partition: int, places: Range) -> None:
+    def assign(self, topic: str, partition: int, span: Range) -> None:
         """Read these partitions, without a group. Raises Failure when they are not there."""
         there = self._leaders_of(topic)
         if not there:
@@ -236,19 +234,19 @@ class Reader:
             raise Failure(f"topic {topic} has no partition {partition}, but {known}", exits.NOT_FOUND)
         chosen = sorted(there) if partition < 0 else [partition]
         self._going = {(topic, each) for each in chosen}
-        self.consumer.assign(self._begin(topic, chosen, places))
+        self.consumer.assign(self._begin(topic, chosen, span))
 
-    def _begin(self, topic: str, partitions: Sequence[int], places: Range) -> list[Any]:
+    def _begin(self, topic: str, partitions: Sequence[int], span: Range) -> list[Any]:
         library = confluent_kafka()
-        if places.start_ms is not None:
-            wanted = [library.TopicPartition(topic, each, places.start_ms) for each in partitions]
+        if span.start_ms is not None:
+            wanted = [library.TopicPartition(topic, each, span.start_ms) for each in partitions]
             return list(self.consumer.offsets_for_times(wanted, timeout=self.target.timeout_s))
         return [
-            library.TopicPartition(topic, each, self._offset(topic, each, places.place))
+            library.TopicPartition(topic, each, self._offset(topic, each, span.position))
             for each in partitions
         ]
 
-    def _offset(self, topic: str, partition: int, place: str) -> int:
+    def _offset(self, topic: str, partition: int, position: str) -> int:
         """Return where to begin: never outside what the partition holds, where a consumer would be sent elsewhere."""
         library = confluent_kafka()
         named: dict[str, int] = {
@@ -257,16 +255,16 @@ class Reader:
             "end": library.OFFSET_END,
             "stored": library.OFFSET_STORED,
         }
-        if place in named:
-            return named[place]
+        if position in named:
+            return named[position]
         low, high = self.consumer.get_watermark_offsets(
             library.TopicPartition(topic, partition), timeout=self.target.timeout_s
         )
-        offset = int(place)
+        offset = int(position)
         return int(max(low, min(high, offset if offset >= 0 else high + offset)))
 
-    def subscribe(self, topics: Sequence[str], places: Range) -> None:
-        """Read as a member of a group; what it has committed goes before `places`' default, not before a place."""
+    def subscribe(self, topics: Sequence[str], span: Range) -> None:
+        """Read as a member of a group; what it has committed goes before `span`' default, not before a position."""
         self._going = None
         self.consumer.list_topics(timeout=self.target.timeout_s)  # or fails while nobody answers
 
@@ -275,8 +273,8 @@ class Reader:
 
         def assigned(consumer: Any, partitions: list[Any]) -> None:
             self._going = {(each.topic, each.partition) for each in partitions}
-            if places.place or places.start_ms is not None:
-                consumer.assign([self._begin(each.topic, [each.partition], places)[0] for each in partitions])
+            if span.position or span.start_ms is not None:
+                consumer.assign([self._begin(each.topic, [each.partition], span)[0] for each in partitions])
 
         self.consumer.subscribe(list(topics), on_assign=assigned, on_revoke=revoked)
 
@@ -339,34 +337,34 @@ class Reader:
         return list(self.consumer.consume(min(BATCH, left), 0)) if left > 0 else []
 
     def _print(self, message: Any) -> None:
-        place = (message.topic(), message.partition())
+        tp = (message.topic(), message.partition())
         kind, timestamp_ms = message.timestamp()
         if self.wanted.stop_ms is not None and timestamp_ms >= self.wanted.stop_ms:
             if self._going is not None:
-                self._going.discard(place)
-            self.consumer.pause([confluent_kafka().TopicPartition(*place)])
+                self._going.discard(tp)
+            self.consumer.pause([confluent_kafka().TopicPartition(*tp)])
             return
         if self._going is not None:  # else the group is sharing anew just now
-            self._going.add(place)
+            self._going.add(tp)
         record = Record(
-            place[0].encode(),
-            place[1],
+            tp[0].encode(),
+            tp[1],
             message.offset(),
             message.key(),
             message.value(),
             message.headers() or (),
             kind,
             timestamp_ms,
-            self._leaders_of(place[0]).get(place[1], -1),
+            self._leaders_of(tp[0]).get(tp[1], -1),
         )
         try:
             sys.stdout.buffer.write(self.wanted.show(record))
         except Failure as failure:
-            raise Failure(f"{place[0]} {place[1]} at offset {record.offset}: {failure}") from None
+            raise Failure(f"{tp[0]} {tp[1]} at offset {record.offset}: {failure}") from None
         if self.wanted.unbuffered:
             sys.stdout.buffer.flush()
         if self.wanted.commits:
-            self._last[place] = message
+            self._last[tp] = message
         self._printed += 1
 
     def _is_fatal(self, message: Any, error: Any) -> bool:
@@ -374,13 +372,13 @@ class Reader:
         if error.code() != confluent_kafka().KafkaError._PARTITION_EOF:
             return True
         sys.stdout.buffer.flush()
-        place = (message.topic(), message.partition())
+        tp = (message.topic(), message.partition())
         if self.wanted.exit_at_end and self._going is not None:
-            self._going.discard(place)
+            self._going.discard(tp)
         if self.wanted.verbose:
             end = ": exiting" if not self._going else ""
             print(
-                f"% Reached end of topic {place[0]} [{place[1]}] at offset {message.offset()}{end}",
+                f"% Reached end of topic {tp[0]} [{tp[1]}] at offset {message.offset()}{end}",
                 file=sys.stderr,
             )
         return False

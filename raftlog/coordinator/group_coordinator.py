@@ -296,7 +296,7 @@ class GroupCoordinator:
             self._open.setdefault(producer_id, set()).add(group.group_id)
 
     def delete_offsets(self, request: DeleteOffsets, answer: Answer, *, at: Moment) -> None:
-        """Answered with one error code per place, or a KafkaError for all."""
+        """Answered with one error code per partition, or a KafkaError for all."""
 
         def ask(group: AnyGroup) -> None:
             self._upkeep.finish_deletion(group)

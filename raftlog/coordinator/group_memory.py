@@ -115,7 +115,9 @@ def group_bytes(group: Group) -> int:
     """Return about how many bytes a group takes, beside what its classic members offer."""
     found = GROUP_BYTES if group.exists else 0
     found += sum(map(_of_offset, group.offsets.values()))
-    found += sum(_of_offset(each.committed) for places in group.pending.values() for each in places.values())
+    found += sum(
+        _of_offset(each.committed) for offsets in group.pending.values() for each in offsets.values()
+    )
     found += _of_membership(group.membership)
     state = group.consumer
     if state is not None:
@@ -134,13 +136,15 @@ def _growth(before: Group, after: Group, records: Iterable[GroupRecord]) -> int:
     if after.consumer is not before.consumer:
         consumer = [each for each in records if isinstance(each, ConsumerRecord)]
         found += _consumer_growth(before.consumer, after.consumer, consumer)
-    places = set(_with_text(before, records))
-    return found + sum(_text_at(after, place) - _text_at(before, place) for place in places)
+    topic_partitions = set(_with_text(before, records))
+    return found + sum(_text_at(after, tp) - _text_at(before, tp) for tp in topic_partitions)
 
 
 def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[PartitionKey]:
-    """Yield the places that records change and that have a text, or may have one. Few have: ten thousand offsets of a
-    request are looked at in one turn of the loop."""
+    """Yield the partitions that records change and that have a text, or may have one.
+
+    Few have: ten thousand offsets of a request are looked at in one turn of the loop.
+    """
     offsets = before.offsets
     for record in records:
         if isinstance(record, OffsetCommitted):
@@ -182,7 +186,7 @@ def _sized(entries: Mapping[str, Any], key: str, size: Callable[[Any], int]) -> 
 
 
 def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
-    """Whether records begin a group, or have an offset of a place that had none."""
+    """Whether records begin a group, or have an offset of a partition that had none."""
     if not before.exists:
         return True
     return any(
@@ -193,12 +197,12 @@ def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
     )
 
 
-def _text_at(group: Group, place: PartitionKey) -> int:
+def _text_at(group: Group, tp: PartitionKey) -> int:
     """The memory of the texts of a group's offsets of one partition, those included that pend."""
-    committed = group.offsets.get(place)
+    committed = group.offsets.get(tp)
     found = 0 if committed is None else len(committed.metadata)
     return found + sum(
-        len(places[place].committed.metadata) for places in group.pending.values() if place in places
+        len(offsets[tp].committed.metadata) for offsets in group.pending.values() if tp in offsets
     )
 
 

@@ -131,7 +131,7 @@ class WriteTxnMarker(msgspec.Struct, frozen=True):
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):
-    """Answered with one error code per place."""
+    """Answered with one error code per partition."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]

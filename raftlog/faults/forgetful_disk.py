@@ -165,9 +165,9 @@ class ForgetfulDisk(RealDisk):
         if not self._is_watched(path):
             return
         folder, name = os.path.split(path)
-        inode, place = os.lstat(path).st_ino, os.stat(folder).st_ino
+        inode, folder_inode = os.lstat(path).st_ino, os.stat(folder).st_ino
         self.note(Forgotten(inode))
-        self.note(Named(place, self._names(place).epoch, name, inode))
+        self.note(Named(folder_inode, self._names(folder_inode).epoch, name, inode))
 
     def mkdir(self, path: str) -> None:
         with self.lock:
@@ -190,8 +190,10 @@ class ForgetfulDisk(RealDisk):
         with self.lock:
             inode = os.lstat(source).st_ino
             if source != target and self._is_watched(target):
-                place = os.stat(folder).st_ino
-                change = Named(place, self._names(place).epoch, name, inode, os.path.basename(source))
+                folder_inode = os.stat(folder).st_ino
+                change = Named(
+                    folder_inode, self._names(folder_inode).epoch, name, inode, os.path.basename(source)
+                )
                 if os.path.isfile(target):
                     change.grave = self._grave(target)
                     self.note(change)
@@ -219,8 +221,8 @@ class ForgetfulDisk(RealDisk):
             shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
             return
         folder, name = os.path.split(path)
-        place, grave = os.stat(folder).st_ino, self._grave(path)
-        self.note(Removed(place, self._names(place).epoch, name, inode, grave))
+        folder_inode, grave = os.stat(folder).st_ino, self._grave(path)
+        self.note(Removed(folder_inode, self._names(folder_inode).epoch, name, inode, grave))
         os.rename(path, grave)
 
     def sync_dir(self, path: str) -> None:

@@ -69,10 +69,10 @@ def test_elections_are_audited_by_what_became_of_each(cluster: AdminCluster, api
     """One that was not needed is no failure."""
     audited(cluster, api, "POST", "/topics", {"topic_name": "led", "partitions_count": 1})
     node = Api(cluster.admin_url(2))
-    places = [{"topic_name": "led", "partition_id": each} for each in (0, 8)]
-    line = audited(cluster, node, "POST", "/v1/elections", {"partitions": places})
+    connections = [{"topic_name": "led", "partition_id": each} for each in (0, 8)]
+    line = audited(cluster, node, "POST", "/v1/elections", {"partitions": connections})
     assert (line["outcome"], line["done"], line["failed"]) == ("partly", ["led-0"], ["led-8"])
-    line = audited(cluster, node, "POST", "/v1/elections", {"partitions": places[:1]})
+    line = audited(cluster, node, "POST", "/v1/elections", {"partitions": connections[:1]})
     assert (line["outcome"], line["done"]) == ("done", ["led-0"])
 
 

@@ -17,13 +17,13 @@ from raftlog.admin.cluster_summary import SLICE
 from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
 from raftlog.admin.facts import (
     AccountFacts,
+    AdmissionFacts,
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
     GroupFacts,
     PartitionFacts,
-    PlaceFacts,
     RaftFacts,
     TopicTraffic,
     TransactionFacts,
@@ -81,7 +81,7 @@ class Node:
     def group_bytes(self) -> int:
         return 700
 
-    def places(self) -> PlaceFacts | None:
+    def admission(self) -> AdmissionFacts | None:
         return None
 
     def directories(self) -> list[DirectoryFacts]:

@@ -305,10 +305,10 @@ def test_partition_moves_and_its_move_is_shown_until_it_is_done(api: Api) -> Non
 def test_election_tells_of_each_partition_and_an_unclean_one_wants_consent(api: Api, node: Api) -> None:
     """ElectLeaders by HTTP; records are not lost by a default."""
     create(api, "elected", replicas_assignments=[{"partition_id": 0, "broker_ids": [2, 1]}])
-    places = [{"topic_name": "elected", "partition_id": 0}, {"topic_name": "elected", "partition_id": 8}]
-    answer = node.ask("POST", "/v1/elections", {"partitions": places})
+    connections = [{"topic_name": "elected", "partition_id": 0}, {"topic_name": "elected", "partition_id": 8}]
+    answer = node.ask("POST", "/v1/elections", {"partitions": connections})
     assert (answer.status, [each["error_code"] for each in answer.body["data"]]) == (207, [84, 3])
-    for body in ({"partitions": places}, {"accept_data_loss": True}):
+    for body in ({"partitions": connections}, {"accept_data_loss": True}):
         answer = node.ask("POST", "/v1/elections", {"election_type": "UNCLEAN", **body})
         assert answer.body["error_code"] == 40002, body
 

@@ -28,7 +28,7 @@ class BackgroundProducer:
         self.acks = acks
         self.sent = 0
         self.acked = 0
-        self.places: list[RecordMetadata] = []
+        self.acknowledged: list[RecordMetadata] = []
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stream-{client.name}")
@@ -71,7 +71,7 @@ class BackgroundProducer:
 
     def _run(self) -> None:
         try:
-            self.places = self.client.produce(
+            self.acknowledged = self.client.produce(
                 self.topic, self._numbers(), partition=self.partition, acks=self.acks, acked=self._count
             )
         except BaseException as error:  # told to whoever waits

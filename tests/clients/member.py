@@ -41,9 +41,9 @@ class Share:
             self._told = now
             tell("has", *now)
 
-    def loses(self, places: Iterable[Any]) -> None:
+    def loses(self, topic_partitions: Iterable[Any]) -> None:
         """Tell what was taken from it."""
-        lost = sorted(each.partition for each in places)
+        lost = sorted(each.partition for each in topic_partitions)
         tell("gave", *lost)
         self.is_now(each for each in self._told or () if each not in lost)
 
@@ -80,8 +80,8 @@ def confluent(bootstrap: str, topic: str, group: str, assignor: str, instance_id
     share = Share()
     consumer.subscribe(
         [topic],
-        on_revoke=lambda _, places: share.loses(places),
-        on_lost=lambda _, places: share.loses(places),
+        on_revoke=lambda _, topic_partitions: share.loses(topic_partitions),
+        on_lost=lambda _, topic_partitions: share.loses(topic_partitions),
     )
     while not ended.is_set():
         records = [each for each in consumer.consume(100, POLL_S) if each.error() is None]
@@ -137,7 +137,7 @@ def kafka_python(
         found = consumer.poll(int(POLL_S * 1000))
         for each in (record for records in found.values() for record in records):
             tell("read", each.value.decode())
-        share.is_now(place.partition for place in consumer.assignment())
+        share.is_now(tp.partition for tp in consumer.assignment())
         if found:
             try:
                 consumer.commit()
@@ -168,7 +168,7 @@ async def aio(bootstrap: str, topic: str, group: str, assignor: str) -> None:
         found = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
         for each in (record for records in found.values() for record in records):
             tell("read", each.value.decode())
-        share.is_now(place.partition for place in consumer.assignment())
+        share.is_now(tp.partition for tp in consumer.assignment())
         if found:
             try:
                 await consumer.commit()

@@ -41,10 +41,8 @@ def joining(group: str, **fields: Any) -> dict[str, Any]:
 def committing(api: ApiKey, version: int, *, metadata: str = "", **fields: Any) -> dict[str, Any]:
     """Return an OffsetCommit or TxnOffsetCommit of one partition."""
     make, name = request_builders(api, version), message_type(api, version, "request").__name__
-    place = getattr(make, f"{name}Partition")(
-        partition_index=0, committed_offset=1, committed_metadata=metadata
-    )
-    return {"topics": (getattr(make, f"{name}Topic")(name=TOPIC, partitions=(place,)),), **fields}
+    tp = getattr(make, f"{name}Partition")(partition_index=0, committed_offset=1, committed_metadata=metadata)
+    return {"topics": (getattr(make, f"{name}Topic")(name=TOPIC, partitions=(tp,)),), **fields}
 
 
 def beating(member_id: str, epoch: int, **fields: Any) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class Members:
             for each in self.consumers:
                 record = each.poll(0.05)
                 if record is not None and record.error() is None:
-                    place = record.partition(), record.offset()
-                    self.read[place] = self.read.get(place, 0) + 1
+                    record_metadata = record.partition(), record.offset()
+                    self.read[record_metadata] = self.read.get(record_metadata, 0) + 1
 
     def shares(self) -> list[int]:
         return sorted(len(each.assignment()) for each in self.consumers)

@@ -66,7 +66,7 @@ def test_an_idempotent_producer_loses_and_doubles_nothing_when_its_leader_is_kil
     client.close()
     reader = Confluent(cluster.bootstrap_servers)
     assert stream.read_back(reader) == stream.values
-    assert [place.offset for place in stream.places] == list(range(stream.sent))
+    assert [record_metadata.offset for record_metadata in stream.acknowledged] == list(range(stream.sent))
     reader.close()
     logs = [bytes_on_disk(cluster, node_id, home) for node_id in cluster.nodes]
     assert logs[0] == logs[1] == logs[2]

@@ -99,8 +99,8 @@ def insist(call: Callable[[], Any]) -> Any:
 
 
 def committed(consumer: Consumer) -> list[tuple[int, str | None]]:
-    places = [TopicPartition("groups", index) for index in range(3)]
-    found = insist(lambda: consumer.committed(places, PATIENCE_S))
+    topic_partitions = [TopicPartition("groups", index) for index in range(3)]
+    found = insist(lambda: consumer.committed(topic_partitions, PATIENCE_S))
     return [(each.offset, each.metadata) for each in found]
 
 
@@ -128,8 +128,8 @@ def test_a_member_goes_on_after_kills_and_every_commit_is_there(
     """Commits with their text survive kill -9 of the coordinator and of all nodes; no record comes twice."""
     consumer = consumer_of(cluster, group)
     first = read(consumer, RECORDS // 2)
-    places = [TopicPartition("groups", index) for index in range(3)]
-    read_to = [each for each in consumer.position(places) if each.offset >= 0]
+    topic_partitions = [TopicPartition("groups", index) for index in range(3)]
+    read_to = [each for each in consumer.position(topic_partitions) if each.offset >= 0]
     texts = [
         TopicPartition(each.topic, each.partition, each.offset, metadata=f"at {each.offset}")
         for each in read_to
@@ -196,15 +196,15 @@ def test_groups_and_offsets_are_deleted_by_stock_admins(cluster: Cluster) -> Non
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     with pytest.raises(KafkaException, match=r"NON_EMPTY_GROUP|not empty"):
         admin.delete_consumer_groups(["to-go"])["to-go"].result(PATIENCE_S)
-    places = [TopicPartition("groups", index) for index in range(3)]
-    assert all(each.offset > 0 for each in insist(lambda: reader.committed(places, PATIENCE_S)))
+    topic_partitions = [TopicPartition("groups", index) for index in range(3)]
+    assert all(each.offset > 0 for each in insist(lambda: reader.committed(topic_partitions, PATIENCE_S)))
     reader.close()
     python = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
     from kafka import TopicPartition as Place
 
     python.delete_group_offsets("to-go", [Place("groups", 0)])
     after = consumer_of(cluster, "to-go")
-    assert [each.offset >= 0 for each in insist(lambda: after.committed(places, PATIENCE_S))] == [
+    assert [each.offset >= 0 for each in insist(lambda: after.committed(topic_partitions, PATIENCE_S))] == [
         False,
         True,
         True,

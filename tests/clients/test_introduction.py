@@ -52,8 +52,8 @@ def test_an_empty_partition_numbers_from_0_and_a_consumer_seeks_back(stock: Stoc
     """Offsets 0, 1, 2; a consumer at the end seeks to 1 and reads on from there."""
     stock.create_topic(topic, 1, 3)
     assert stock.bounds(topic, 0) == (0, 0)
-    places = [stock.produce(topic, [value])[0] for value in (b"first", b"second", b"third")]
-    assert places == [(0, 0), (0, 1), (0, 2)]
+    acknowledged = [stock.produce(topic, [value])[0] for value in (b"first", b"second", b"third")]
+    assert acknowledged == [(0, 0), (0, 1), (0, 2)]
     whole, again = stock.read_ranges(topic, 0, [(0, 3), (1, 2)])
     assert [each.value for each in whole] == [b"first", b"second", b"third"]
     assert again == whole[1:]
@@ -101,8 +101,10 @@ def test_the_records_of_one_key_stay_in_one_partition(stock: StockClient, topic:
     stock.create_topic(topic, NUM_PARTITIONS, 1)
     homes = {}
     for key in KEYS:
-        places = stock.produce(topic, [b"one", b"two"], key=key) + stock.produce(topic, [b"three"], key=key)
-        homes[key] = {place.partition for place in places}
+        acknowledged = stock.produce(topic, [b"one", b"two"], key=key) + stock.produce(
+            topic, [b"three"], key=key
+        )
+        homes[key] = {record_metadata.partition for record_metadata in acknowledged}
     assert all(len(partitions) == 1 for partitions in homes.values())
     assert len(set.union(*homes.values())) > 1
 
@@ -149,8 +151,8 @@ def test_records_without_a_key_spread_evenly(stock: StockClient, topic: str) -> 
     stock.create_topic(topic, NUM_PARTITIONS, 1)
     for partition in range(NUM_PARTITIONS):  # librdkafka leaves out whose leader it is not connected to yet
         stock.produce(topic, [b"here"], partition=partition)
-    places = stock.produce(topic, [b"anywhere"] * 400)
-    shares = Counter(place.partition for place in places)
+    acknowledged = stock.produce(topic, [b"anywhere"] * 400)
+    shares = Counter(record_metadata.partition for record_metadata in acknowledged)
     assert all(50 <= shares[partition] <= 200 for partition in range(NUM_PARTITIONS)), shares
 
 

@@ -70,8 +70,8 @@ def test_records_of_each_codec_come_back_as_they_went(
 ) -> None:
     """Idempotent, acks=all; the codec passes through untouched to every replica's disk."""
     stock.create_topic(topic, 1, 3)
-    places = stock.produce(topic, VALUES, key=b"key", compression=codec)
-    assert [place.offset for place in places] == list(range(len(VALUES)))
+    acknowledged = stock.produce(topic, VALUES, key=b"key", compression=codec)
+    assert [record_metadata.offset for record_metadata in acknowledged] == list(range(len(VALUES)))
     records = stock.read(topic, 0, 0, len(VALUES))
     assert [(each.offset, each.key, each.value) for each in records] == [
         (offset, b"key", value) for offset, value in enumerate(VALUES)
@@ -106,8 +106,8 @@ def test_a_group_of_one_resumes_where_it_committed(stock: StockClient, topic: st
         stock.produce(topic, VALUES[:20], partition=partition)
     first = stock.consume_as_group(topic, f"group-of-{topic}", 25)
     second = stock.consume_as_group(topic, f"group-of-{topic}", 60 - len(first))
-    places = [(each.partition, each.offset) for each in first + second]
-    assert sorted(places) == [(partition, offset) for partition in range(3) for offset in range(20)]
+    acknowledged = [(each.partition, each.offset) for each in first + second]
+    assert sorted(acknowledged) == [(partition, offset) for partition in range(3) for offset in range(20)]
 
 
 def test_a_second_member_waits_for_its_turn_and_gets_its_share(

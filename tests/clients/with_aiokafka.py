@@ -167,11 +167,12 @@ class Aiokafka(StockClient):
                     sent.append(await producer.send(topic, value, key=key, partition=partition))
                     sent[-1].add_done_callback(lambda done: done.exception() or acked())
                     await asyncio.sleep(0)  # send alone does not let the sender run
-                places = [await each for each in sent]
+                acknowledged = [await each for each in sent]
             finally:
                 await producer.stop()
             return [
-                UNKNOWN if each is None else RecordMetadata(each.partition, each.offset) for each in places
+                UNKNOWN if each is None else RecordMetadata(each.partition, each.offset)
+                for each in acknowledged
             ]
 
         return self._run(send())
@@ -206,11 +207,11 @@ class Aiokafka(StockClient):
     def read_ranges(self, topic: str, partition: int, legs: Sequence[ReadRange]) -> list[list[Record]]:
         async def take() -> list[list[Record]]:
             async with self._consumer() as consumer:
-                place = TopicPartition(topic, partition)
-                consumer.assign([place])
+                record_metadata = TopicPartition(topic, partition)
+                consumer.assign([record_metadata])
                 found = []
                 for start, count in legs:
-                    consumer.seek(place, start)
+                    consumer.seek(record_metadata, start)
                     found.append(await self._take(consumer, count))
                 return found
 
@@ -219,9 +220,9 @@ class Aiokafka(StockClient):
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         async def ask() -> int | None:
             async with self._consumer() as consumer:
-                place = TopicPartition(topic, partition)
-                consumer.assign([place])
-                found = (await consumer.offsets_for_times({place: timestamp_ms}))[place]
+                record_metadata = TopicPartition(topic, partition)
+                consumer.assign([record_metadata])
+                found = (await consumer.offsets_for_times({record_metadata: timestamp_ms}))[record_metadata]
                 return None if found is None else found.offset
 
         return self._run(ask())
@@ -229,19 +230,21 @@ class Aiokafka(StockClient):
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         async def ask() -> tuple[int, int]:
             async with self._consumer() as consumer:
-                place = TopicPartition(topic, partition)
-                consumer.assign([place])
-                starts = await consumer.beginning_offsets([place])
-                ends = await consumer.end_offsets([place])
-                return starts[place], ends[place]
+                record_metadata = TopicPartition(topic, partition)
+                consumer.assign([record_metadata])
+                starts = await consumer.beginning_offsets([record_metadata])
+                ends = await consumer.end_offsets([record_metadata])
+                return starts[record_metadata], ends[record_metadata]
 
         return self._run(ask())
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
         async def delete() -> int:
             async with self._admin() as admin:
-                place = TopicPartition(topic, partition)
-                return (await admin.delete_records({place: RecordsToDelete(before)}))[place]
+                record_metadata = TopicPartition(topic, partition)
+                return (await admin.delete_records({record_metadata: RecordsToDelete(before)}))[
+                    record_metadata
+                ]
 
         return self._run(delete())
 

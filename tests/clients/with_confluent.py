@@ -126,14 +126,14 @@ class Confluent(StockClient):
         acked: Callable[[], None] = nothing,
     ) -> list[RecordMetadata]:
         producer = self._producer(acks, compression or "none")
-        places: dict[int, RecordMetadata] = {}
+        acknowledged: dict[int, RecordMetadata] = {}
         errors: list[KafkaError] = []
 
         def delivered(number: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 errors.append(error)
                 return
-            places[number] = RecordMetadata(message.partition(), message.offset())
+            acknowledged[number] = RecordMetadata(message.partition(), message.offset())
             acked()
 
         target = {} if partition is None else {"partition": partition}
@@ -144,7 +144,7 @@ class Confluent(StockClient):
             assert producer.flush(2 * PATIENCE_S) == 0
         if errors:
             raise ClientRefused(errors[0].code(), errors[0].str())
-        return [places[number] for number in sorted(places)]
+        return [acknowledged[number] for number in sorted(acknowledged)]
 
     def _producer(self, acks: int | str, compression: str) -> Producer:
         """One for each way to produce is kept: a new one waits half a second before it asks for its producer id."""
@@ -221,8 +221,8 @@ class Confluent(StockClient):
         return low, high
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        place = TopicPartition(topic, partition, before)
-        deleted = self._ask(lambda admin: admin.delete_records([place]))
+        record_metadata = TopicPartition(topic, partition, before)
+        deleted = self._ask(lambda admin: admin.delete_records([record_metadata]))
         return int(deleted.low_watermark)
 
     # Groups and cluster

@@ -148,30 +148,30 @@ class KafkaPython(StockClient):
         return found
 
     def read_ranges(self, topic: str, partition: int, legs: Sequence[ReadRange]) -> list[list[Record]]:
-        place = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         found = []
         with closing(self._consumer()) as consumer, refusals():
-            consumer.assign([place])
+            consumer.assign([tp])
             for start, count in legs:
-                consumer.seek(place, start)
+                consumer.seek(tp, start)
                 found.append(self._take(consumer, count))
         return found
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        place = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         with closing(self._consumer()) as consumer, refusals():
-            found = consumer.offsets_for_times({place: timestamp_ms})[place]
+            found = consumer.offsets_for_times({tp: timestamp_ms})[tp]
         return None if found is None else int(found.offset)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        place = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         with closing(self._consumer()) as consumer, refusals():
-            return consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+            return consumer.beginning_offsets([tp])[tp], consumer.end_offsets([tp])[tp]
 
     def delete_records(self, topic: str, partition: int, before: int) -> int:
-        place = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         with refusals():
-            return int(self._admin.delete_records({place: before})[place]["low_watermark"])
+            return int(self._admin.delete_records({tp: before})[tp]["low_watermark"])
 
     # Groups and cluster
 

@@ -76,17 +76,17 @@ def test_a_slice_looks_at_no_more_than_it_takes():
     """A million offsets are not gone through to take a thousand of them."""
     seen = 0
 
-    def places():  # type: ignore[no-untyped-def]
+    def topic_partitions():  # type: ignore[no-untyped-def]
         nonlocal seen
         for index in range(10**6):
             seen += 1
             yield "t", index
 
-    batch = next_tombstone_batch("g", places())
-    assert (len(batch.places), batch.is_all) == (TOMBSTONES_PER_BATCH, False)
+    batch = next_tombstone_batch("g", topic_partitions())
+    assert (len(batch.topic_partitions), batch.is_all) == (TOMBSTONES_PER_BATCH, False)
     assert seen == TOMBSTONES_PER_BATCH + 1
     assert next_tombstone_batch("g", [("t", 0)]) == ([("t", 0)], True)
-    assert next_tombstone_batch("g", [("t" * 10**6, 0), ("t", 0)]).places == [("t" * 10**6, 0)], (
+    assert next_tombstone_batch("g", [("t" * 10**6, 0), ("t", 0)]).topic_partitions == [("t" * 10**6, 0)], (
         "at least one"
     )
 

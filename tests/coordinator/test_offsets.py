@@ -337,9 +337,9 @@ def test_many_groups_are_swept_in_slices() -> None:
 def committed_by(bench: GroupCoordinatorSetup, topic: str, count: int) -> None:
     """Commit so many partitions of a topic."""
     for first in range(0, count, 3_000):
-        places = range(first, min(first + 3_000, count))
+        topic_partitions = range(first, min(first + 3_000, count))
         commits = tuple(
-            OffsetCommit(topic, each, CommittedOffset(1, -1, "", bench.now_ms)) for each in places
+            OffsetCommit(topic, each, CommittedOffset(1, -1, "", bench.now_ms)) for each in topic_partitions
         )
         assert set(bench.commit_offset(0, commits=commits)) == {0}
 

@@ -18,16 +18,16 @@ from raftlog.coordinator.group import (
 )
 from raftlog.coordinator.partition_map import PartitionMap
 
-PLACES = st.tuples(st.sampled_from("tuv"), st.integers(0, 3))
-CHANGES = st.lists(st.tuples(PLACES, st.none() | st.integers()), max_size=20)
+TOPIC_PARTITIONS = st.tuples(st.sampled_from("tuv"), st.integers(0, 3))
+CHANGES = st.lists(st.tuples(TOPIC_PARTITIONS, st.none() | st.integers()), max_size=20)
 
 
-def change(places: Any, changes: list[Any]) -> None:
-    for place, value in changes:
+def change(offsets: Any, changes: list[Any]) -> None:
+    for tp, value in changes:
         if value is None:
-            places.pop(place, None)
+            offsets.pop(tp, None)
         else:
-            places[place] = value
+            offsets[tp] = value
 
 
 @given(first=CHANGES, second=CHANGES, third=CHANGES)
@@ -45,20 +45,20 @@ def test_copies_are_maps_of_their_own(first: Any, second: Any, third: Any):
         assert len(found) == len(expected) and set(found) == expected.keys()
         assert found.topics() == {topic for topic, _ in expected}
         rest = found.without(["u", "none"], lambda topic, value: value % 2 == 0)
-        assert rest == {place: each for place, each in expected.items() if place[0] != "u" or each % 2}
+        assert rest == {tp: each for tp, each in expected.items() if tp[0] != "u" or each % 2}
         assert len(rest) == len(list(rest))
 
 
 def test_what_is_not_there_is_missed():
     """As in any map."""
-    places = PartitionMap({("t", 1): 5})
-    assert ("t", 2) not in places and ("u", 1) not in places and places.get(("u", 1)) is None
+    offsets = PartitionMap({("t", 1): 5})
+    assert ("t", 2) not in offsets and ("u", 1) not in offsets and offsets.get(("u", 1)) is None
     for missing in (("t", 2), ("u", 1)):
         with pytest.raises(KeyError):
-            del places[missing]
+            del offsets[missing]
         with pytest.raises(KeyError):
-            _ = places[missing]
-    assert places.of_topic("t") == {1: 5} and not places.of_topic("u")
+            _ = offsets[missing]
+    assert offsets.of_topic("t") == {1: 5} and not offsets.of_topic("u")
 
 
 def lines_of(call: Any) -> int:

@@ -13,9 +13,11 @@ from raftlog.coordinator.pending_deletion import TOMBSTONES_PER_BATCH, PendingDe
 ONE = CommittedOffset(1)
 
 
-def group_of(*places: PartitionKey, pending: tuple[PartitionKey, ...] = ()) -> Group:
+def group_of(*topic_partitions: PartitionKey, pending: tuple[PartitionKey, ...] = ()) -> Group:
     pends = {5: PartitionMap({each: PendingOffset(ONE, 0) for each in pending})} if pending else {}
-    return Group("g", offsets=PartitionMap(dict.fromkeys(places, ONE)), pending=pends, next_pending_number=1)
+    return Group(
+        "g", offsets=PartitionMap(dict.fromkeys(topic_partitions, ONE)), pending=pends, next_pending_number=1
+    )
 
 
 def named(*names: str) -> dict[str, frozenset[UUID | None]]:
@@ -44,9 +46,9 @@ def test_topics_go_with_what_pends_and_nothing_else_does() -> None:
 
 def test_a_group_ends_with_its_last_slice() -> None:
     """Each slice fits into a batch; until the last one the group is there."""
-    places = [("t", index) for index in range(2 * TOMBSTONES_PER_BATCH + 5)]
+    topic_partitions = [("t", index) for index in range(2 * TOMBSTONES_PER_BATCH + 5)]
     left, slices = worked_off(
-        PendingDeletion(deletes_group=True), group_of(*places, pending=(("p", 0), ("t", 0)))
+        PendingDeletion(deletes_group=True), group_of(*topic_partitions, pending=(("p", 0), ("t", 0)))
     )
     assert slices == [TOMBSTONES_PER_BATCH, TOMBSTONES_PER_BATCH, 6]
     assert not left.exists

@@ -16,14 +16,14 @@ from raftlog.coordinator.consumer.reconcile import difference, next_assignment, 
 from tests.coordinator.group_coordinator_setup import topic_id
 
 T = topic_id("t")
-PLACES = 6
+TOPIC_PARTITIONS = 6
 
 
 def share(*indexes: int) -> Partitions:
     return {T: frozenset(indexes)} if indexes else {}
 
 
-OWNERS = st.lists(st.sampled_from("abc"), min_size=PLACES, max_size=PLACES)
+OWNERS = st.lists(st.sampled_from("abc"), min_size=TOPIC_PARTITIONS, max_size=TOPIC_PARTITIONS)
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40)
 
 

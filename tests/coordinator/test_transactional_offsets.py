@@ -315,8 +315,8 @@ def test_the_commit_whose_record_came_last_stands(steps: list[Step]) -> None:
     known: Group = bench.read()
     bench.fail_over()
     assert bench.offset() == expected.offset
-    assert {each: list(places) for each, places in bench.read().pending.items()} == {
-        each: list(places) for each, places in known.pending.items()
+    assert {each: list(topic_partitions) for each, topic_partitions in bench.read().pending.items()} == {
+        each: list(topic_partitions) for each, topic_partitions in known.pending.items()
     }
 
 

@@ -41,7 +41,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._dev: subprocess.Popen[str] | None = None
-        self._places: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
         self.printed = ""
 
     def close(self) -> None:
@@ -100,12 +100,12 @@ class Reader:
         kafka = re.search(r"Kafka +127\.0\.0\.1:(\d+)", self.printed)
         http = re.search(r"HTTP +http://127\.0\.0\.1:(\d+)", self.printed)
         assert kafka and http, self.printed
-        self._places = {"bootstrap": f"localhost:{kafka[1]}", "http": f"localhost:{http[1]}"}
+        self._urls = {"bootstrap": f"localhost:{kafka[1]}", "http": f"localhost:{http[1]}"}
 
     def _here(self, text: str) -> str:
         """Return a text with the ports of this reader's cluster."""
         for usual, place in USUAL_PORTS.items():
-            text = text.replace(usual, self._places.get(place, usual))
+            text = text.replace(usual, self._urls.get(place, usual))
         return text
 
     def _shell(self, text: str) -> str:
@@ -115,9 +115,9 @@ class Reader:
             "PATH": f"{self._programs()}:{os.environ['PATH']}",
             "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
         }
-        if self._places:
-            environment["RAFTLOG_BOOTSTRAP"] = self._places["bootstrap"]
-            environment["RAFTLOG_HTTP"] = f"http://{self._places['http']}"
+        if self._urls:
+            environment["RAFTLOG_BOOTSTRAP"] = self._urls["bootstrap"]
+            environment["RAFTLOG_HTTP"] = f"http://{self._urls['http']}"
         found = run(
             ["bash", "-euo", "pipefail", "-c", self._here(text)],
             cwd=self._folder,

@@ -157,13 +157,13 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_durable_by_it(data: st
     disk.write_file(f"{data}/c", b"removed")
     file = disk.open(f"{data}/a")
     file.pwritev([b"before"], 0)
-    place, inode, epoch = os.stat(data).st_ino, os.stat(f"{data}/a").st_ino, file.begin_sync()
+    folder_inode, inode, epoch = os.stat(data).st_ino, os.stat(f"{data}/a").st_ino, file.begin_sync()
     file.pwritev([b"after"], 6)
     disk.note(Synced(inode, epoch))
-    folder_epoch = disk.begin_sync_dir(place)
+    folder_epoch = disk.begin_sync_dir(folder_inode)
     disk.rename(f"{data}/a", f"{data}/b")
     disk.remove(f"{data}/c")
-    disk.note(FolderSynced(place, folder_epoch))
+    disk.note(FolderSynced(folder_inode, folder_epoch))
     cut_power([data], None)
     assert {name: Path(data, name).read_bytes() for name in os.listdir(data)} == {
         "a": b"before",
@@ -255,10 +255,10 @@ def test_changes_that_were_written_down_but_never_made_undo_to_nothing(data: str
     disk = ForgetfulDisk([data])
     disk.write_file(f"{data}/a", b"old a")
     disk.write_file(f"{data}/b", b"old b")
-    place, inode = os.stat(data).st_ino, os.stat(f"{data}/a").st_ino
+    folder_inode, inode = os.stat(data).st_ino, os.stat(f"{data}/a").st_ino
     disk.note(Changed(inode, 0, 3, 700, 5, b" a"))
-    disk.note(Named(place, 9, "b", inode, "a", f"{aside(data)}/7"))
-    disk.note(Removed(place, 9, "a", inode, f"{aside(data)}/8"))
+    disk.note(Named(folder_inode, 9, "b", inode, "a", f"{aside(data)}/7"))
+    disk.note(Removed(folder_inode, 9, "a", inode, f"{aside(data)}/8"))
     journal = journal_of([data])
     journal.write_bytes(journal.read_bytes() + b"\xff\0\0\0half a record")
     cut_power([data], random.Random(1))

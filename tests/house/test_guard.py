@@ -166,9 +166,9 @@ def test_the_rule_sees_what_it_is_for() -> None:
 def _given_to_the_loop(tree: ast.Module) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            place = CALLBACK_AT.get(node.func.attr, len(node.args))
-            if place < len(node.args):
-                yield node.args[place]
+            position = CALLBACK_AT.get(node.func.attr, len(node.args))
+            if position < len(node.args):
+                yield node.args[position]
 
 
 def _is_guarded_call(given: ast.expr) -> bool:

@@ -57,7 +57,7 @@ def kafka_python(mode: str, bootstrap: str, topic: str, group: str, assignor: st
         producer.begin_transaction()
         for each in (record for records in found.values() for record in records):
             producer.send(group, each.value, partition=each.partition)
-        read_to = {place: OffsetAndMetadata(its[-1].offset + 1, "", -1) for place, its in found.items()}
+        read_to = {tp: OffsetAndMetadata(its[-1].offset + 1, "", -1) for tp, its in found.items()}
         producer.send_offsets_to_transaction(read_to, consumer.group_metadata())
         if mode == "holds":
             producer.flush()
@@ -67,7 +67,7 @@ def kafka_python(mode: str, bootstrap: str, topic: str, group: str, assignor: st
 
     while not ended.is_set():
         found = consumer.poll(int(POLL_S * 1000))
-        share.is_now(place.partition for place in consumer.assignment())
+        share.is_now(tp.partition for tp in consumer.assignment())
         if not found:
             continue
         try:
@@ -76,8 +76,8 @@ def kafka_python(mode: str, bootstrap: str, topic: str, group: str, assignor: st
             tell("undone", repr(error))
             producer.close(0)
             producer = new_producer()  # of the same id: what the other one left open is aborted
-            for place in consumer.assignment():
-                consumer.seek(TopicPartition(*place), consumer.committed(place) or 0)
+            for tp in consumer.assignment():
+                consumer.seek(TopicPartition(*tp), consumer.committed(tp) or 0)
         else:
             for each in (record for records in found.values() for record in records):
                 tell("read", each.value.decode())
@@ -115,56 +115,56 @@ class Aiokafka:
         await self.consumer.start()
         while not ended.is_set():
             found = await self.consumer.getmany(timeout_ms=int(POLL_S * 1000))
-            for place, records in found.items():
+            for tp, records in found.items():
                 try:
-                    if not await self.goes_on(place, records):
-                        lost.add(place)
+                    if not await self.goes_on(tp, records):
+                        lost.add(tp)
                 except KafkaError as error:
                     tell("undone", repr(error))
-                    lost.add(place)
+                    lost.add(tp)
             lost &= self.consumer.assignment()
-            for place in tuple(lost):
+            for tp in tuple(lost):
                 try:
-                    await self.begin(place)
-                    lost.discard(place)
+                    await self.begin(tp)
+                    lost.discard(tp)
                 except KafkaError as error:
                     tell("not begun", repr(error))
-            share.is_now(place.partition for place in self.consumer.assignment())
+            share.is_now(tp.partition for tp in self.consumer.assignment())
         await self.consumer.stop()
 
-    async def goes_on(self, place: Any, records: list[Any]) -> bool:
+    async def goes_on(self, tp: Any, records: list[Any]) -> bool:
         """Copy records that come next; returns False for others."""
-        producer, reached = self.reached.get(place, (None, -1))
+        producer, reached = self.reached.get(tp, (None, -1))
         if records[0].offset != reached:
             return False
-        await self.copy(producer, place, records)
+        await self.copy(producer, tp, records)
         return True
 
-    async def begin(self, place: Any) -> None:
+    async def begin(self, tp: Any) -> None:
         """The former holder of the partition is fenced and its transaction ended: from now on it is known what is
         committed.
         """
-        former, _ = self.reached.pop(place, (None, -1))
+        former, _ = self.reached.pop(tp, (None, -1))
         if former is not None:
             await former.stop()
-        producer = self.new_producer(transactional_id=f"{self.group}-{place.partition}")
+        producer = self.new_producer(transactional_id=f"{self.group}-{tp.partition}")
         await producer.start()
-        reached = await self.consumer.committed(place) or 0
-        self.consumer.seek(place, reached)
-        self.reached[place] = producer, reached
+        reached = await self.consumer.committed(tp) or 0
+        self.consumer.seek(tp, reached)
+        self.reached[tp] = producer, reached
 
-    async def copy(self, producer: Any, place: Any, records: list[Any]) -> None:
+    async def copy(self, producer: Any, tp: Any, records: list[Any]) -> None:
         await producer.begin_transaction()
         for each in records:
             await producer.send(self.group, each.value, partition=each.partition)
         read_to = records[-1].offset + 1
-        await producer.send_offsets_to_transaction({place: read_to}, self.group)
+        await producer.send_offsets_to_transaction({tp: read_to}, self.group)
         if self.mode == "holds":
             await producer.flush()
             tell("holds")
             await asyncio.Event().wait()
         await producer.commit_transaction()
-        self.reached[place] = producer, read_to
+        self.reached[tp] = producer, read_to
         for each in records:
             tell("read", each.value.decode())
 

@@ -16,7 +16,7 @@ FOR_LONG_MS = 300_000
 
 async def assigned(members: list[AIOKafkaConsumer], topics: set[str]) -> None:
     """Read until the members have partitions of just these topics, and both have some."""
-    while any({place.topic for place in each.assignment()} != topics for each in members):
+    while any({tp.topic for tp in each.assignment()} != topics for each in members):
         await asyncio.gather(*(each.getmany(timeout_ms=100) for each in members))
 
 

@@ -62,8 +62,8 @@ class Confluent:
         # only a consumer can name a group
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
         metadata = consumer.consumer_group_metadata()
-        place = TopicPartition(topic, partition, offset)
-        self._producer.send_offsets_to_transaction([place], metadata, STEP_S)
+        tp = TopicPartition(topic, partition, offset)
+        self._producer.send_offsets_to_transaction([tp], metadata, STEP_S)
         consumer.close()
 
     def flush(self) -> None:

@@ -23,7 +23,7 @@ from raftlog.replication.replica_host import TxnMarker
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
 
-PLACE = TopicPartition("t", 0)
+TP = TopicPartition("t", 0)
 SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
 LOST = ProducerIdAndEpoch(987_654, 3)
 
@@ -43,7 +43,7 @@ class HangingTransactionCluster:
         await self.cluster.until(lambda: self.leader() > 0, 10, "a leader")
 
     def leader(self) -> int:
-        state = self.cluster.state(*PLACE)
+        state = self.cluster.state(*TP)
         return -1 if state is None or len(state.isr) < 3 else state.leader
 
     def broker(self, node_id: int) -> BrokerRole:
@@ -65,7 +65,7 @@ class HangingTransactionCluster:
         return await self.on(other, work(self.broker(other).survey))
 
     def replica(self) -> Partition:
-        found = self.cluster.replica(self.leader(), *PLACE)
+        found = self.cluster.replica(self.leader(), *TP)
         assert found is not None
         return found
 
@@ -105,7 +105,7 @@ class HangingTransactionCluster:
         await broker.transactions.find(transactional_id)
         producer = await broker.transactions.init_producer(InitProducerId(transactional_id, 60_000))
         await broker.transactions.add_partitions(
-            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientTransactionVersion.TV_0)
+            AddPartitions(transactional_id, producer, frozenset({TP}), ClientTransactionVersion.TV_0)
         )
         return producer
 
@@ -129,10 +129,10 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
         assert cluster.replica().last_stable_offset == offset
         assert await cluster.ask(lambda survey: survey.hanging(unused_ms=60_000)) == []
         (found,) = await cluster.ask(lambda survey: survey.hanging("t", unused_ms=0))
-        assert (found.topic, found.partition, found.start_offset) == (*PLACE, offset)
+        assert (found.topic, found.partition, found.start_offset) == (*TP, offset)
         with pytest.raises(TransactionalIdNotFound):
-            await cluster.ask(lambda survey: survey.end_hanging(PLACE, offset + 1))
-        ended = await cluster.ask(lambda survey: survey.end_hanging(PLACE, offset))
+            await cluster.ask(lambda survey: survey.end_hanging(TP, offset + 1))
+        ended = await cluster.ask(lambda survey: survey.end_hanging(TP, offset))
         assert ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch) == LOST
         assert cluster.replica().last_stable_offset == cluster.replica().log_end_offset == offset + 2
         assert [each.producer_id for each in cluster.replica().log.aborted_before(offset + 1)] == [
@@ -151,12 +151,12 @@ def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
         offset = await cluster.write(producer)
         assert await cluster.ask(lambda survey: survey.hanging(unused_ms=0)) == []
         with pytest.raises(InvalidTxnState, match="x is Ongoing"):
-            await cluster.ask(lambda survey: survey.end_hanging(PLACE, offset))
+            await cluster.ask(lambda survey: survey.end_hanging(TP, offset))
         assert cluster.replica().last_stable_offset == offset
         (listed,) = await cluster.ask(lambda survey: survey.all())
         assert (listed.transactional_id, listed.state) == ("x", "Ongoing")
         described = await cluster.ask(lambda survey: survey.one("x"))
-        assert (described.partitions, described.producer_id) == (frozenset({PLACE}), producer.producer_id)
+        assert (described.partitions, described.producer_id) == (frozenset({TP}), producer.producer_id)
 
     run_scenario(scenario)
 
@@ -192,7 +192,7 @@ def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: boo
                 await cluster.write(LOST, sequence=1)
 
         async def end(survey: TransactionSurvey) -> None:
-            await SlowSurvey(survey._broker, meanwhile).end_hanging(PLACE, seen)
+            await SlowSurvey(survey._broker, meanwhile).end_hanging(TP, seen)
 
         with pytest.raises(InvalidTxnState, match="ended since"):
             await cluster.ask(end)
@@ -215,7 +215,7 @@ def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
             await cluster.write(LOST, sequence=1)
 
         async def end(survey: TransactionSurvey) -> None:
-            await SlowSurvey(survey._broker, meanwhile).end_hanging(PLACE, seen)
+            await SlowSurvey(survey._broker, meanwhile).end_hanging(TP, seen)
 
         with pytest.raises(InvalidTxnState, match="its producer goes on"):
             await cluster.ask(end)
@@ -235,7 +235,7 @@ def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
         dead, other = (each for each in (1, 2, 3) if each != cluster.leader())
         cluster.cluster.crash(dead)
         with pytest.raises(KafkaError):
-            await cluster.on(other, cluster.broker(other).survey.end_hanging(PLACE, offset))
+            await cluster.on(other, cluster.broker(other).survey.end_hanging(TP, offset))
         assert replica.last_stable_offset == offset
 
     run_scenario(scenario)

@@ -29,7 +29,7 @@ from raftlog.coordinator.transactions.transaction_requests import (
 from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.node import BrokerRole
 from raftlog.replication.partition import Partition
-from tests.node.test_hanging import PLACE, SETTINGS, HangingTransactionCluster, run_scenario
+from tests.node.test_hanging import SETTINGS, TP, HangingTransactionCluster, run_scenario
 
 STUCK_FOR_S = 3.0
 SHARED_S = 0.1
@@ -79,23 +79,23 @@ async def beside_the_other(cluster: HangingTransactionCluster) -> TopicPartition
         await cluster.on(1, node.control.submit(topic, timeout=5))
 
     def found() -> TopicPartition | None:
-        places = [TopicPartition(f"u{number}", 0) for number in range(8)]
-        states = [(place, cluster.cluster.state(*place)) for place in places]
+        topic_partitions = [TopicPartition(f"u{number}", 0) for number in range(8)]
+        states = [(tp, cluster.cluster.state(*tp)) for tp in topic_partitions]
         leader = cluster.leader()
         return next((p for p, s in states if s and s.leader == leader and len(s.isr) == 3), None)
 
     await cluster.cluster.until(lambda: found() is not None, 10, "a partition on the same leader")
-    place = found()
-    assert place is not None
-    return place
+    tp = found()
+    assert tp is not None
+    return tp
 
 
-async def transact(broker: BrokerRole, whose: Id, place: TopicPartition) -> float:
+async def transact(broker: BrokerRole, whose: Id, tp: TopicPartition) -> float:
     """Seconds from the end of a transaction that wrote to a partition to its completion."""
     name, producer = whose
     coordinated = broker.transactions
     await coordinated.add_partitions(
-        AddPartitions(name, producer, frozenset({place}), ClientTransactionVersion.TV_0)
+        AddPartitions(name, producer, frozenset({tp}), ClientTransactionVersion.TV_0)
     )
     await coordinated.end(EndTransaction(name, producer, True))
     clock = asyncio.get_running_loop().time
@@ -130,7 +130,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
         waiting = host.start(transact(broker, slow, stuck))
         await cluster.pass_time(STUCK_FOR_S)
         for _ in range(8):
-            assert await cluster.on(node_id, transact(broker, healthy, PLACE)) < SHARED_S
+            assert await cluster.on(node_id, transact(broker, healthy, TP)) < SHARED_S
             await cluster.pass_time(0.1)
         monkeypatch.undo()
         assert await waiting > STUCK_FOR_S
@@ -160,7 +160,7 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
         async def verify(whose: TransactionalProducer) -> float:
             clock = asyncio.get_running_loop().time
             began_at = clock()
-            refused = (await broker.verifier.verify(whose, [PLACE], dialect=ProducerApiLevel.ADDS))[PLACE]
+            refused = (await broker.verifier.verify(whose, [TP], dialect=ProducerApiLevel.ADDS))[TP]
             assert (refused is None) == (whose.transactional_id == healthy[0])
             return clock() - began_at
 

@@ -49,11 +49,11 @@ def run_scenario(script: Callable[[SimCluster], Awaitable[Any]], nodes: int = 3,
     return simulate(program, seed=nodes).result
 
 
-def _format(place: SimNode, cluster_id: str) -> None:
-    disk = place.host.disk
+def _format(sim_node: SimNode, cluster_id: str) -> None:
+    disk = sim_node.host.disk
     disk.mkdir("/data")
     disk.write_file(
-        "/data/meta.properties", f"version=1\nnode.id={place.node_id}\ncluster.id={cluster_id}\n".encode()
+        "/data/meta.properties", f"version=1\nnode.id={sim_node.node_id}\ncluster.id={cluster_id}\n".encode()
     )
 
 
@@ -68,8 +68,8 @@ def test_a_formatted_folder_names_the_cluster() -> None:
     """`raftlog format --cluster-id` before the first start: the nodes agree on that name, and all join."""
 
     async def script(cluster: SimCluster) -> None:
-        for place in cluster.nodes.values():
-            _format(place, "chosen-beforehand")
+        for sim_node in cluster.nodes.values():
+            _format(sim_node, "chosen-beforehand")
         cluster.start()
         await cluster.until_ready()
         image = cluster.newest_image()
@@ -105,11 +105,11 @@ def test_a_voter_whose_journal_fails_ends_its_node() -> None:
         await cluster.until_ready()
         leader = cluster.leader_id()
         assert leader is not None
-        place = cluster.nodes[leader]
-        assert place.node is not None and place.node.broker is not None
-        place.host.disk.fail("any", under="/data/raftlog-metadata")
-        request = AllocateProducerIds(leader, place.node.broker.lifecycle.broker_epoch)
-        place.host.start(_ask(place.node, request))
+        sim_node = cluster.nodes[leader]
+        assert sim_node.node is not None and sim_node.node.broker is not None
+        sim_node.host.disk.fail("any", under="/data/raftlog-metadata")
+        request = AllocateProducerIds(leader, sim_node.node.broker.lifecycle.broker_epoch)
+        sim_node.host.start(_ask(sim_node.node, request))
         while cluster.leader_id() in (None, leader):
             await asyncio.sleep(0.1)
         assert len(cluster.failures) == 1 and "metadata quorum failed" in cluster.failures[0]
@@ -123,9 +123,9 @@ def test_a_node_whose_last_log_directory_fails_ends() -> None:
     async def script(cluster: SimCluster) -> None:
         cluster.start()
         await cluster.until_ready()
-        place = cluster.nodes[2]
-        assert place.node is not None and place.node.broker is not None
-        logs = place.node.broker.replicas.logs
+        sim_node = cluster.nodes[2]
+        assert sim_node.node is not None and sim_node.node.broker is not None
+        logs = sim_node.node.broker.replicas.logs
         logs.fail(logs.volumes[0], OSError(errno.EIO, "it rots"))
         await asyncio.sleep(0.1)
         assert cluster.failures == ["node 2 stopped itself: no log directory is left that works"]
@@ -290,11 +290,11 @@ def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_
         survivor = cluster.leader_id()
         assert survivor is not None
         others = [each for each in cluster.nodes if each != survivor]
-        place = cluster.nodes[survivor]
-        node = place.node
+        sim_node = cluster.nodes[survivor]
+        node = sim_node.node
         assert node is not None and node.broker is not None
         epoch = node.broker.lifecycle.broker_epoch
-        await place.host.start(_answer(node, CreateTopics((NewTopic("there", 2, 3),))))
+        await sim_node.host.start(_answer(node, CreateTopics((NewTopic("there", 2, 3),))))
         cluster.crash(*others)
         changes: list[Request] = [
             CreateTopics((NewTopic("new", 3, 1),)),
@@ -305,7 +305,7 @@ def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_
             ElectLeaders(PREFERRED),
         ]
         began_at = cluster.loop.time()
-        outcomes = await asyncio.gather(*(place.host.start(_refusal(node, each)) for each in changes))
+        outcomes = await asyncio.gather(*(sim_node.host.start(_refusal(node, each)) for each in changes))
         assert outcomes == ["RequestTimedOut"] * len(changes)
         assert cluster.loop.time() - began_at < 3.5
         cluster.start(*others)
@@ -314,7 +314,7 @@ def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_
         assert image is not None
         assert len(image.topics["new"].partitions) == 3 if "new" in image.topics else True
         assert len(image.topics["there"].partitions) in (2, 5) if "there" in image.topics else True
-        await place.host.start(_answer(node, CreateTopics((NewTopic("after", 1, 3),))))
+        await sim_node.host.start(_answer(node, CreateTopics((NewTopic("after", 1, 3),))))
         cluster.check()
 
     run_scenario(script)
@@ -365,13 +365,13 @@ def test_a_running_broker_that_is_unregistered_hands_over_and_comes_back_with_it
         controller = cluster.leader_id()
         assert controller is not None
         victim = controller % 3 + 1
-        place = cluster.nodes[controller]
-        assert place.node is not None
+        sim_node = cluster.nodes[controller]
+        assert sim_node.node is not None
         order = tuple(dict.fromkeys((victim, 1, 2, 3)))
         topic = NewTopic("t", assignments={0: order})
-        await place.host.start(_answer(place.node, CreateTopics((topic,))))
+        await sim_node.host.start(_answer(sim_node.node, CreateTopics((topic,))))
         await cluster.until(lambda: _leads(cluster, victim), 5, "it leads")
-        assert await place.host.start(_answer(place.node, UnregisterBroker(victim))) == Done()
+        assert await sim_node.host.start(_answer(sim_node.node, UnregisterBroker(victim))) == Done()
         await cluster.until(lambda: not _leads(cluster, victim), 1, "another leads")
         await asyncio.sleep(10)
         image = cluster.last_image()
@@ -402,11 +402,11 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
     """KIP-919: a node that is no broker, too; what changes the metadata is forwarded to the active controller."""
 
     async def script(cluster: SimCluster) -> None:
-        place = cluster.nodes[3]
-        place.config = dataclasses.replace(
-            place.config,
+        sim_node = cluster.nodes[3]
+        sim_node.config = dataclasses.replace(
+            sim_node.config,
             roles=frozenset({"controller"}),
-            listeners=tuple(each for each in place.config.listeners if each.name == "CONTROLLER"),
+            listeners=tuple(each for each in sim_node.config.listeners if each.name == "CONTROLLER"),
         )
         cluster.start()
         await cluster.until_ready((1, 2))

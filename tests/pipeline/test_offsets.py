@@ -21,8 +21,8 @@ from raftlog.pipeline.offsets import (
     waiting,
 )
 
-PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 20))
-OFFSETS = st.dictionaries(PLACES, st.integers(0, 10_000), min_size=1)
+TOPIC_PARTITIONS = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 20))
+OFFSETS = st.dictionaries(TOPIC_PARTITIONS, st.integers(0, 10_000), min_size=1)
 
 
 def at(partition: int, topic: str = "t") -> TopicPartition:
@@ -80,12 +80,12 @@ def test_with_a_limit_a_stream_gets_to_the_end_and_never_beyond(
     end: dict[TopicPartition, int], data: st.DataObject
 ):
     """Every trigger takes at least one offset where there is one, and at most one more per partition than the limit."""
-    start = {place: data.draw(st.integers(0, offset)) for place, offset in end.items()}
+    start = {tp: data.draw(st.integers(0, offset)) for tp, offset in end.items()}
     most = data.draw(st.integers(1, 20_000))
     taken = limited(start, end, most)
-    assert all(start[place] <= taken[place] <= end[place] for place in end)
+    assert all(start[tp] <= taken[tp] <= end[tp] for tp in end)
     assert waiting(start, taken) <= most + len(end)
-    assert taken == end or all(taken[place] > start[place] for place in end if end[place] > start[place])
+    assert taken == end or all(taken[tp] > start[tp] for tp in end if end[tp] > start[tp])
 
 
 def test_a_partition_that_went_backwards_is_left_alone_by_limits():
@@ -99,7 +99,7 @@ def test_split_ranges_cover_each_offset_once_and_in_order(
     end: dict[TopicPartition, int], data: st.DataObject
 ):
     """Nothing is read twice or left out, whatever minPartitions and maxRecordsPerPartition are."""
-    start = {place: data.draw(st.integers(0, offset)) for place, offset in end.items()}
+    start = {tp: data.draw(st.integers(0, offset)) for tp, offset in end.items()}
     whole = ranges_of(start, end)
     least = data.draw(st.none() | st.integers(1, 40))
     most = data.draw(st.none() | st.integers(50, 5_000))

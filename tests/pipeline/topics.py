@@ -82,8 +82,10 @@ class Topics:
 
     def held(self, topic: str, partitions: int = 1) -> int:
         """Return how many offsets all partitions have together."""
-        places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
-        futures = self._admin.list_offsets(places)
+        topic_partitions = {
+            TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)
+        }
+        futures = self._admin.list_offsets(topic_partitions)
         return sum(each.result(PATIENCE_S).offset for each in futures.values())
 
     def read(self, topic: str, partitions: int = 1) -> list[Row]:

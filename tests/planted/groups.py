@@ -178,8 +178,8 @@ def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
     """Offsets of a deleted topic go by its name, in time, and what was committed for its successor goes with them."""
 
     def left(chore: PendingDeletion, group: Group) -> Iterator[PartitionKey]:
-        places = dict.fromkeys(group.partitions())
-        return iter([each for each in places if chore.deletes_group or each[0] in chore.topics])
+        topic_partitions = dict.fromkeys(group.partitions())
+        return iter([each for each in topic_partitions if chore.deletes_group or each[0] in chore.topics])
 
     patch.setattr(GroupExpiration, "finish_deletion", lambda upkeep, group: None)
     patch.setattr(PendingDeletion, "remaining", left)

@@ -100,7 +100,7 @@ def pending_offsets_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def unstable_offsets_told(patch: pytest.MonkeyPatch) -> None:
     """A transaction's successor reads the offset from before it, though it is decided and its marker on the way."""
-    patch.setattr(offset_fetch, "is_unstable", lambda group, place: False)
+    patch.setattr(offset_fetch, "is_unstable", lambda group, tp: False)
 
 
 def markers_answered_at_the_append(patch: pytest.MonkeyPatch) -> None:

@@ -75,15 +75,15 @@ class ListenerSetup:
 
 @asynccontextmanager
 async def listening(on_kafka: OnKafkaClient | None = None) -> AsyncIterator[ListenerSetup]:
-    place = ListenerSetup(on_kafka)
+    setup = ListenerSetup(on_kafka)
     sock = bound_socket()
-    place.address = sock.getsockname()
-    await place.listener.start(sock)
+    setup.address = sock.getsockname()
+    await setup.listener.start(sock)
     try:
-        yield place
+        yield setup
     finally:
-        await place.listener.stop()
-        for each in place.sockets:
+        await setup.listener.stop()
+        for each in setup.sockets:
             each.close()
 
 
@@ -103,21 +103,21 @@ def closed(sockets: list[socket.socket]) -> int:
 async def test_strangers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 idle sockets locked brokers and voters out; now the newest comer always has a place, and for a moment."""
     monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 10)
-    async with listening() as place:
-        strangers = [await place.stranger() for _ in range(50)]
-        channels = [await place.dial(node_id) for node_id in (2, 3, 4)]
-        more = [await place.stranger() for _ in range(50)]
+    async with listening() as setup:
+        strangers = [await setup.stranger() for _ in range(50)]
+        channels = [await setup.dial(node_id) for node_id in (2, 3, 4)]
+        more = [await setup.stranger() for _ in range(50)]
         await until(lambda: closed(strangers) == 50 and closed(more) == 40)
-        assert place.strangers == 10
+        assert setup.strangers == 10
         assert all(each.opened and each.close_reason is None for each in channels)
 
 
 async def test_strangers_of_one_address_take_each_others_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood from one machine does not interrupt the handshake of another."""
     monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 10)
-    async with listening() as place:
-        slow = await place.stranger("127.0.0.2")
-        flood = [await place.stranger() for _ in range(50)]
+    async with listening() as setup:
+        slow = await setup.stranger("127.0.0.2")
+        flood = [await setup.stranger() for _ in range(50)]
         await until(lambda: closed(flood) == 41)
         assert not is_closed(slow)
 
@@ -125,10 +125,10 @@ async def test_strangers_of_one_address_take_each_others_places(monkeypatch: pyt
 async def test_a_refused_connection_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection beyond the limit was never closed, and kept whatever it was sent."""
     monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 1)
-    async with listening() as place:
+    async with listening() as setup:
         with capture_logs() as logs:
-            first = await place.stranger()
-            await place.stranger()
+            first = await setup.stranger()
+            await setup.stranger()
             await until(lambda: is_closed(first) and logs)
         assert "newer connection" in logs[0]["reason"]
         with pytest.raises(ConnectionError):
@@ -138,10 +138,10 @@ async def test_a_refused_connection_takes_nothing_more(monkeypatch: pytest.Monke
 
 async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections() -> None:
     """It harms nobody else, whatever is wrong with it."""
-    async with listening() as place:
-        other = await place.dial(3)
-        beating = await place.dial(2, "heartbeat")
-        channels = [await place.dial() for _ in range(listeners.MAX_CONNECTIONS_PER_NODE + 3)]
+    async with listening() as setup:
+        other = await setup.dial(3)
+        beating = await setup.dial(2, "heartbeat")
+        channels = [await setup.dial() for _ in range(listeners.MAX_CONNECTIONS_PER_NODE + 3)]
         await until(lambda: sum(each.close_reason is not None for each in channels) == 3)
         assert all(each.close_reason is not None for each in channels[:3])
         assert other.close_reason is None and beating.close_reason is None
@@ -150,27 +150,27 @@ async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections(
 async def test_a_kafka_client_leaves_its_place_with_its_first_bytes() -> None:
     """KIP-919: whoever serves it gets all that it sent; without such a server it is refused."""
     given: list[tuple[asyncio.Transport, bytes]] = []
-    async with listening(lambda *arguments: given.append(arguments)) as place:
-        client = await place.stranger()
+    async with listening(lambda *arguments: given.append(arguments)) as setup:
+        client = await setup.stranger()
         client.send(b"\0\0\xff\xff")  # longer than any hello
-        (channel,) = place.listener._unproven
+        (channel,) = setup.listener._unproven
         await until(lambda: len(channel._buffer) == 4)
         client.send(b"\0\x12")
         await until(lambda: given)
-        assert given[0][1] == b"\0\0\xff\xff\0\x12" and not place.strangers
-        assert (await place.dial()).opened
+        assert given[0][1] == b"\0\0\xff\xff\0\x12" and not setup.strangers
+        assert (await setup.dial()).opened
         given[0][0].abort()
-    async with listening() as place:
-        client = await place.stranger()
+    async with listening() as setup:
+        client = await setup.stranger()
         client.send(b"\0\0\0\x0a\0\x12\0\x03\0\0\0\0\0\0")
-        await until(lambda: not place.strangers)
+        await until(lambda: not setup.strangers)
 
 
 async def test_no_place_is_kept_for_what_has_ended() -> None:
     """However often nodes and strangers come and go."""
-    async with listening() as place:
+    async with listening() as setup:
         for node_id in range(2, 6):
-            (await place.dial(node_id)).close("done")
-            with closing(socket.create_connection(place.address)):
-                await until(lambda: place.strangers)
-        await until(lambda: not place.strangers and not place.listener._proven)
+            (await setup.dial(node_id)).close("done")
+            with closing(socket.create_connection(setup.address)):
+                await until(lambda: setup.strangers)
+        await until(lambda: not setup.strangers and not setup.listener._proven)

@@ -70,9 +70,9 @@ def unforeseen_in(lines: Iterable[str]) -> list[str]:
             continue
         told = json.loads(line)
         trace = str(told["exception"]).strip()
-        place = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "")
+        location = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "")
         found.append(
-            f"{told.get('event')}: {trace.rpartition(chr(10))[2][:160]} ({place.rpartition('/')[2]})"
+            f"{told.get('event')}: {trace.rpartition(chr(10))[2][:160]} ({location.rpartition('/')[2]})"
         )
     return found
 

@@ -36,10 +36,10 @@ class Graph:
         self.kinds = bytearray(start[-1])
         for kind, sources, targets in edges:
             for source, target in zip(sources, targets, strict=True):
-                place = start[source + 1]
-                start[source + 1] = place + 1
-                self.targets[place] = target
-                self.kinds[place] = kind
+                position = start[source + 1]
+                start[source + 1] = position + 1
+                self.targets[position] = target
+                self.kinds[position] = kind
         start.pop()
 
     def edges_of(self, node: int) -> Iterator[tuple[int, int]]:

@@ -21,39 +21,39 @@ def _judge_lost(log: KeyLog, evidence: Evidence, findings: Findings) -> None:
 
     Doubled values and offsets don't fool it: the bound counts a value's first place, a lost one's last.
     """
-    first, last = _places(log, evidence)
+    first, last = _positions(log, evidence)
     read = [at for at in range(len(first)) if log.reader[at] >= 0 and first[at] >= 0]
     if not read:
         return
     bound = max(read, key=lambda at: first[at])
     values: list[int | str] = []
-    for at, place in enumerate(last):
+    for at, position in enumerate(last):
         writer = log.writer[at]
-        if not (0 <= place <= first[bound] and log.reader[at] < 0 and writer >= 0):
+        if not (0 <= position <= first[bound] and log.reader[at] < 0 and writer >= 0):
             continue
         if evidence.committed[writer]:
             values = values or log.values()
             findings.add(
                 "lost-write",
                 log.name,
-                f"{values[at]!r} is at place {place} of the log and was never read, while {values[bound]!r} at place "
-                f"{first[bound]} was",
+                f"{values[at]!r} is at place {position} of the log and was never read, while "
+                f"{values[bound]!r} at place {first[bound]} was",
                 positions=(evidence.line_of(writer), evidence.line_of(log.reader[bound])),
                 about=(values[at], values[bound]),
             )
 
 
-def _places(log: KeyLog, evidence: Evidence) -> tuple[array[int], array[int]]:
+def _positions(log: KeyLog, evidence: Evidence) -> tuple[array[int], array[int]]:
     """Return each value's first and last place in the log; places number the offsets that hold anything."""
     first = array("i", [NOWHERE]) * len(log.writer)
     last = array("i", [NOWHERE]) * len(log.writer)
-    place, at_offset = NOWHERE, NOWHERE
+    position, at_offset = NOWHERE, NOWHERE
     for offset, at in evidence.placed(log):
         if offset != at_offset:
-            place, at_offset = place + 1, offset
+            position, at_offset = position + 1, offset
         if first[at] < 0:
-            first[at] = place
-        last[at] = place
+            first[at] = position
+        last[at] = position
     return first, last
 
 

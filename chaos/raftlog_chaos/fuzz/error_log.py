@@ -38,5 +38,5 @@ def last_of(line: str) -> str:
     """Return of a line of the log its event, the last line of the exception that it tells of, and where that was."""
     told = json.loads(line)
     trace = str(told.get("exception", "")).strip()
-    place = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "").rpartition("/")[2]
-    return f"{told.get('event')}: {trace.rpartition(chr(10))[2] or told} ({place})"
+    location = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "").rpartition("/")[2]
+    return f"{told.get('event')}: {trace.rpartition(chr(10))[2] or told} ({location})"

@@ -28,8 +28,9 @@ class Finding(NamedTuple):
     @classmethod
     def of(cls, error: BaseException, where: str, kind: str, frames: tuple[bytes, ...]) -> Self:
         """Return a finding of an exception: its name, its message and the place that raised it."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {str(error)[:120]} ({Path(place.filename).name}:{place.lineno} {place.name})"
+        raised = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{Path(raised.filename).name}:{raised.lineno} {raised.name}"
+        what = f"{type(error).__name__}: {str(error)[:120]} ({at})"
         return cls(where, what, kind, frames, "".join(traceback.format_exception(error))[-3_000:])
 
     @property

@@ -214,13 +214,13 @@ class Episode:
         for failed in self._cluster.failures:
             self._find(failed, kind, sent, port)
         self._cluster.failures.clear()
-        for place in self._cluster.nodes.values():
-            self._look_at(place, sent, kind, port)
+        for sim_node in self._cluster.nodes.values():
+            self._look_at(sim_node, sent, kind, port)
 
-    def _look_at(self, place: SimNode, sent: Sequence[bytes], kind: str, port: Port) -> None:
-        broker = place.node.broker if place.node is not None else None
-        if broker is None or not place.running:
-            self._find(f"node {place.node_id} does not run", kind, sent, port)
+    def _look_at(self, sim_node: SimNode, sent: Sequence[bytes], kind: str, port: Port) -> None:
+        broker = sim_node.node.broker if sim_node.node is not None else None
+        if broker is None or not sim_node.running:
+            self._find(f"node {sim_node.node_id} does not run", kind, sent, port)
         elif broker.server.counters.closed_by_broker.pop("request_crashed", 0) and not self.tally.findings:
             self._find("a request crashed", kind, sent, port)
 
@@ -228,9 +228,9 @@ class Episode:
         self.tally.findings.append(Finding("handlers", what, kind, tuple(frames), port=port))
 
 
-def _closed_by(place: SimNode) -> int:
+def _closed_by(sim_node: SimNode) -> int:
     """Return how many connections a node has closed, by its own count."""
-    if place.node is None or place.node.broker is None:
+    if sim_node.node is None or sim_node.node.broker is None:
         return -1
-    counters = place.node.broker.server.counters
+    counters = sim_node.node.broker.server.counters
     return sum(counters.closed_by_broker.values()) + counters.idle_closed + counters.refused

@@ -32,6 +32,6 @@ async def clean_stop(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _stop(scene: Choreography, node_id: int) -> None:
-    testbed = scene.cluster.nodes[node_id]
+    sim_node = scene.cluster.nodes[node_id]
     scene.cluster.leave(node_id)
-    await scene.cluster.until(lambda: not testbed.running, 30, "a gentle stop")
+    await scene.cluster.until(lambda: not sim_node.running, 30, "a gentle stop")

@@ -113,5 +113,5 @@ async def _begin_id(client: Client) -> None:
 
 
 def _knows_the_id(scene: Choreography) -> bool:
-    brokers = [testbed.node.broker for testbed in scene.cluster.running() if testbed.node is not None]
+    brokers = [sim_node.node.broker for sim_node in scene.cluster.running() if sim_node.node is not None]
     return any(len(each.transactions) for each in brokers if each is not None)

@@ -113,5 +113,5 @@ async def clean_all(scene: Choreography, writer: KeyedWriter) -> None:
 
 def cleanings(scene: Choreography) -> int:
     """How many cleanings the nodes' present lives have finished."""
-    brokers = [testbed.node.broker for testbed in scene.cluster.running() if testbed.node is not None]
+    brokers = [sim_node.node.broker for sim_node in scene.cluster.running() if sim_node.node is not None]
     return sum(each.housekeeping.compaction.cleanings for each in brokers if each is not None)

@@ -51,7 +51,7 @@ async def scrub(scene: Choreography) -> None:
     """Have every rotten log read as a whole: what nobody has met yet must not meet the next rot elsewhere."""
     for _ in range(SCRUBS_AT_MOST):
         await scene.whole()
-        rotten = [each for each, testbed in scene.cluster.nodes.items() if _is_rotten(testbed.host.disk)]
+        rotten = [each for each, sim_node in scene.cluster.nodes.items() if _is_rotten(sim_node.host.disk)]
         damaged = [
             each for index in range(PARTITIONS) for each in scene.replicas(index).values() if each.log.damage
         ]

@@ -62,11 +62,11 @@ class Endurance:
         sync_s = self.chance.choice((0.0, 0.001, 0.004))
         offload_s = self.chance.choice((OFFLOAD_S, (0.001, 0.05)))
         cold = self.chance.choice((0.0, 0.2))
-        for testbed in self.cluster.nodes.values():
-            testbed.host.offload_s = offload_s
-            testbed.host.disk.cold_read_rate = cold
+        for sim_node in self.cluster.nodes.values():
+            sim_node.host.offload_s = offload_s
+            sim_node.host.disk.cold_read_rate = cold
             if sync_s:
-                testbed.usual_sync = testbed.host.disk.on_sync = lambda: self.loop.spend(sync_s)
+                sim_node.usual_sync = sim_node.host.disk.on_sync = lambda: self.loop.spend(sync_s)
 
     async def begin(self) -> None:
         self.cluster.start()

@@ -116,9 +116,9 @@ class Extras:
         names = set(self.churn.names)
         return not any(
             each.topic in names
-            for testbed in self.cluster.running()
-            if testbed.node is not None and testbed.node.broker is not None
-            for each in testbed.node.broker.replicas.partitions
+            for sim_node in self.cluster.running()
+            if sim_node.node is not None and sim_node.node.broker is not None
+            for each in sim_node.node.broker.replicas.partitions
         )
 
     def judge(self) -> list[str]:

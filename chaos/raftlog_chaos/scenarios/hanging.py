@@ -90,9 +90,9 @@ class HangingTransactions(ExactlyOnce):
         try:
             for each in await survey.hanging(OUTCOMES, unused_ms=0):
                 await _linger(chance)
-                testbed = TopicPartition(each.topic, each.partition)
-                await survey.end_hanging(testbed, each.start_offset)
-                self.book.abort(testbed, each.start_offset)
+                tp = TopicPartition(each.topic, each.partition)
+                await survey.end_hanging(tp, each.start_offset)
+                self.book.abort(tp, each.start_offset)
         except (KafkaError, *AWAY):
             pass  # there is trouble, or it has ended: the next round shows
 

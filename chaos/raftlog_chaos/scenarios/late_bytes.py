@@ -38,7 +38,7 @@ async def late_bytes(loop: SimLoop, seconds: float = 12.0) -> Report:
 
 async def _give_up(scene: Choreography, follower: int, leader: int) -> None:
     """Hold back what the follower asks, or what it is told too, until it tries on another connection."""
-    hosts = {each: testbed.host for each, testbed in scene.cluster.nodes.items()}
+    hosts = {each: sim_node.host for each, sim_node in scene.cluster.nodes.items()}
     scene.loop.clog(hosts[follower], hosts[leader])
     if scene.chance.random() < 0.3:
         scene.loop.clog(hosts[leader], hosts[follower])

@@ -34,7 +34,7 @@ async def pause_kill(loop: SimLoop, seconds: float = 4.0) -> Report:
 
 async def _hide(scene: Choreography, stale: int, leader: int, other: int) -> None:
     """Pause it, or cut it off from its leader or from both, in silence or not."""
-    hosts = {each: testbed.host for each, testbed in scene.cluster.nodes.items()}
+    hosts = {each: sim_node.host for each, sim_node in scene.cluster.nodes.items()}
     how = scene.chance.choice(("pause", "leader", "deaf", "mute", "all"))
     if how == "pause":
         scene.cluster.pause(stale)

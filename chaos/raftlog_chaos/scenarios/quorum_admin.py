@@ -75,8 +75,8 @@ class Admin:
         self._cluster = cluster
         self._chance = chance
         self._clients = {
-            node_id: Client(name, [(testbed.host.name, PORT)], timeout_s=chance.choice((0.3, 1.5)))
-            for node_id, testbed in cluster.nodes.items()
+            node_id: Client(name, [(sim_node.host.name, PORT)], timeout_s=chance.choice((0.3, 1.5)))
+            for node_id, sim_node in cluster.nodes.items()
         }
         self._mine: list[str] = []
         """Topics that are certainly there."""

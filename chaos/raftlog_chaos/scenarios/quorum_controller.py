@@ -117,15 +117,15 @@ class Controllers:
         one = self._one()
         host = self.cluster.nodes[one].host
         how = self.chance.choice(("cut", "deaf", "mute"))
-        for other, testbed in self.cluster.nodes.items():
+        for other, sim_node in self.cluster.nodes.items():
             if other == one:
                 continue
             if how == "cut":
-                self.loop.cut(host, testbed.host)
+                self.loop.cut(host, sim_node.host)
             elif how == "deaf":
-                self.loop.clog(testbed.host, host)
+                self.loop.clog(sim_node.host, host)
             else:
-                self.loop.clog(host, testbed.host)
+                self.loop.clog(host, sim_node.host)
         if self.chance.random() < 0.7:
             self._later(self.loop.heal, host)
 
@@ -142,22 +142,22 @@ class Controllers:
     def hand_over(self) -> None:
         """The controller gives the lead to another voter."""
         leader = self.cluster.leader_id()
-        testbed = None if leader is None else self.cluster.nodes[leader]
-        if testbed is not None and testbed.node is not None and testbed.node.control.quorum is not None:
-            testbed.host.start(testbed.node.control.quorum.transfer_leadership())
+        sim_node = None if leader is None else self.cluster.nodes[leader]
+        if sim_node is not None and sim_node.node is not None and sim_node.node.control.quorum is not None:
+            sim_node.host.start(sim_node.node.control.quorum.transfer_leadership())
 
     async def depart(self) -> None:
         """A node takes long to end: it votes meanwhile, but leads no more, and is not elected whoever else is lost."""
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         one, leader = self._one(), None
-        testbed = self.cluster.nodes[one]
-        node = testbed.node
+        sim_node = self.cluster.nodes[one]
+        node = sim_node.node
         assert node is not None
         self.cluster.trouble_disk(one, DiskTrouble(slow_s=self.chance.choice(SLOW_SYNCS_S)))
         self.cluster.leave(one)
         ending_for_s = 0.0
-        while testbed.node is node and ending_for_s < WATCHED_S:
+        while sim_node.node is node and ending_for_s < WATCHED_S:
             pause_s = self.chance.choice(PAUSES_S[1:])
             await asyncio.sleep(pause_s)
             ending_for_s += pause_s if node.ending else 0.0
@@ -168,7 +168,7 @@ class Controllers:
                 self.cluster.start(leader)
             self.cluster.check()
         self.cluster.trouble_disk(one, DiskTrouble())
-        if testbed.node is node:
+        if sim_node.node is node:
             assert leader != one, f"node {one} has been ending for {ending_for_s:.1f} s, and leads"
             self.cluster.crash(one)
 

@@ -125,14 +125,14 @@ class Moves(Choreography):
 
     async def submit(self, request: Any) -> Any:
         """Ask the controller through any node, as its HTTP interface does."""
-        testbed = self.cluster.nodes[self.chance.choice(tuple(self.cluster.nodes))]
-        assert testbed.node is not None
-        return await testbed.host.start(testbed.node.control.submit(request))
+        sim_node = self.cluster.nodes[self.chance.choice(tuple(self.cluster.nodes))]
+        assert sim_node.node is not None
+        return await sim_node.host.start(sim_node.node.control.submit(request))
 
     def check_folders(self) -> None:
         """Nobody holds a live log of what it is no replica of."""
-        for node_id, testbed in self.cluster.nodes.items():
-            disk = testbed.host.disk
+        for node_id, sim_node in self.cluster.nodes.items():
+            disk = sim_node.host.disk
             with disk.undisturbed():
                 folders = set(disk.listdir("/data"))
             for index in range(PARTITIONS):

@@ -39,7 +39,7 @@ async def wiped(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 async def _with_delayed_news(scene: Choreography, leader: int, victim: int) -> None:
     """It restarts and is about to be in sync; what its leader tells the controller of that arrives after the wipe."""
-    hosts = {each: testbed.host for each, testbed in scene.cluster.nodes.items()}
+    hosts = {each: sim_node.host for each, sim_node in scene.cluster.nodes.items()}
     controller = scene.cluster.leader_id()
     scene.cluster.restart(victim)
     await asyncio.sleep(scene.a_while(0.0, 0.02, 0.1))
@@ -55,9 +55,9 @@ async def _with_delayed_news(scene: Choreography, leader: int, victim: int) -> N
 
 def _wipe(scene: Choreography, victim: int) -> None:
     """Everything but its vote goes; it starts anew at once."""
-    testbed = scene.cluster.nodes[victim]
+    sim_node = scene.cluster.nodes[victim]
     scene.cluster.crash(victim)
-    disk = testbed.host.disk
+    disk = sim_node.host.disk
     for name in disk.listdir("/data"):
         if name.startswith(f"{TOPIC}-"):
             disk.rmtree(f"/data/{name}")

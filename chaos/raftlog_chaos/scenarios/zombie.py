@@ -34,7 +34,7 @@ def hide(scene: Choreography, leader: int) -> None:
     """Hide a node from the others, not from clients: it stands still, hears nobody, is heard by nobody, or both."""
     nodes = scene.cluster.nodes
     host = nodes[leader].host
-    others = [testbed.host for each, testbed in nodes.items() if each != leader]
+    others = [sim_node.host for each, sim_node in nodes.items() if each != leader]
     how = scene.chance.choice(("pause", "cut", "deaf", "mute"))
     if how == "pause":
         scene.cluster.pause(leader)

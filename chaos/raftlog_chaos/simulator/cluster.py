@@ -107,50 +107,50 @@ class SimCluster:
     def start(self, *node_ids: int) -> None:
         """Start nodes (default: all) that do not run; one that is about to leave starts when it has left."""
         for node_id in node_ids or tuple(self.nodes):
-            place = self.nodes[node_id]
-            place.back = place.leaving
-            if not place.running:
-                place.running = True
-                place.troubled = place.host.disk.fails
-                place.cramped = place.host.disk.is_full
-                place.host.start(self._run(place))
+            sim_node = self.nodes[node_id]
+            sim_node.back = sim_node.leaving
+            if not sim_node.running:
+                sim_node.running = True
+                sim_node.troubled = sim_node.host.disk.fails
+                sim_node.cramped = sim_node.host.disk.is_full
+                sim_node.host.start(self._run(sim_node))
 
-    async def _run(self, place: SimNode) -> None:
-        node = place.node = Node(place.config, SimEnv(place.host))
+    async def _run(self, sim_node: SimNode) -> None:
+        node = sim_node.node = Node(sim_node.config, SimEnv(sim_node.host))
         if self.compaction is not None and node.control.quorum is not None:
             node.control.quorum.snapshot_policy = self.compaction
-        node.metadata.subscribe_each(self.invariants.began(place.host, place.node_id, node))
+        node.metadata.subscribe_each(self.invariants.began(sim_node.host, sim_node.node_id, node))
         try:
             await node.start()
         except Exception as error:
-            if place.node is not node:
+            if sim_node.node is not node:
                 return  # its power went
-            if not place.troubled and not place.host.disk.is_full:
-                self.failures.append(f"node {place.node_id} did not start: {error!r}")
+            if not sim_node.troubled and not sim_node.host.disk.is_full:
+                self.failures.append(f"node {sim_node.node_id} did not start: {error!r}")
                 if isinstance(error, NodeFailed):
                     return
                 raise
         else:
-            if place.node is not node:
+            if sim_node.node is not node:
                 return  # its power went, and it made the best of a disk that answers no more
-            place.started = True
+            sim_node.started = True
             reason = await node.failed
-            if not (place.troubled or place.cramped):
-                self.failures.append(f"node {place.node_id} stopped itself: {reason}")
+            if not (sim_node.troubled or sim_node.cramped):
+                self.failures.append(f"node {sim_node.node_id} stopped itself: {reason}")
                 return
-        place.host.note("ended itself")
-        self.loop.main.call(self.crash_if, place, node, False)
+        sim_node.host.note("ended itself")
+        self.loop.main.call(self.crash_if, sim_node, node, False)
 
     def crash(self, *node_ids: int, power_loss: bool = True, silent: bool = False) -> None:
         """Kill -9, with or without the loss of what was not synced; paused nodes die as well."""
         for node_id in node_ids:
-            place = self.nodes[node_id]
-            self.invariants.ended(place.host.name, midway=self.loop.process() is place.host.process)
-            if place.host.process.paused:
-                place.host.resume()
-            place.node = None
-            place.running = place.started = place.leaving = False
-            place.host.crash(power_loss=power_loss, silent=silent)
+            sim_node = self.nodes[node_id]
+            self.invariants.ended(sim_node.host.name, midway=self.loop.process() is sim_node.host.process)
+            if sim_node.host.process.paused:
+                sim_node.host.resume()
+            sim_node.node = None
+            sim_node.running = sim_node.started = sim_node.leaving = False
+            sim_node.host.crash(power_loss=power_loss, silent=silent)
 
     def restart(self, *node_ids: int, power_loss: bool = True) -> None:
         self.crash(*node_ids, power_loss=power_loss)
@@ -158,37 +158,37 @@ class SimCluster:
 
     def leave(self, node_id: int, *, power_loss: bool = True) -> None:
         """Shut a started node down gently (SIGTERM); the process ends when that is done, and all must be durable."""
-        place = self.nodes[node_id]
-        if place.started and not place.leaving:
-            place.leaving = True
-            place.host.start(self._leave(place, power_loss))
+        sim_node = self.nodes[node_id]
+        if sim_node.started and not sim_node.leaving:
+            sim_node.leaving = True
+            sim_node.host.start(self._leave(sim_node, power_loss))
 
-    async def _leave(self, place: SimNode, power_loss: bool) -> None:
-        assert place.node is not None
-        await place.node.shut_down()
-        self.loop.main.call(self.crash_if, place, place.node, power_loss)
+    async def _leave(self, sim_node: SimNode, power_loss: bool) -> None:
+        assert sim_node.node is not None
+        await sim_node.node.shut_down()
+        self.loop.main.call(self.crash_if, sim_node, sim_node.node, power_loss)
 
-    def crash_if(self, place: SimNode, node: Node, power_loss: bool) -> None:
+    def crash_if(self, sim_node: SimNode, node: Node, power_loss: bool) -> None:
         """Crash the place if that node still runs there; start it again if somebody wanted that meanwhile."""
-        if place.node is node:
-            back, place.back = place.back, False
-            self.crash(place.node_id, power_loss=power_loss)
+        if sim_node.node is node:
+            back, sim_node.back = sim_node.back, False
+            self.crash(sim_node.node_id, power_loss=power_loss)
             if back:
-                self.start(place.node_id)
+                self.start(sim_node.node_id)
 
     def crash_at_work(self, node_id: int, changes: int, then: Callable[[], object]) -> None:
         """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
 
         Nothing happens unless it runs, nor if it crashes before.
         """
-        place = self.nodes[node_id]
+        sim_node = self.nodes[node_id]
 
         def spring() -> None:
             self.crash(node_id)
             self.loop.main.call(then)
 
-        if place.running:
-            place.host.disk.set_trap(changes, spring)
+        if sim_node.running:
+            sim_node.host.disk.set_trap(changes, spring)
 
     def trouble_disk(self, node_id: int, trouble: DiskTrouble, *failures: tuple[str, Extent]) -> None:
         """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself.
@@ -196,19 +196,19 @@ class SimCluster:
         `failures`: which operations fail and where, instead of all of the kind that the trouble names. A full disk is
         no reason to end, but for a node that was starting: it can't recover its logs.
         """
-        place = self.nodes[node_id]
-        disk = place.host.disk
+        sim_node = self.nodes[node_id]
+        disk = sim_node.host.disk
         disk.mend()
         disk.make_room()
         disk.on_sync = (
-            partial(self._sync_slowly, disk, trouble.slow_s) if trouble.slow_s else place.usual_sync
+            partial(self._sync_slowly, disk, trouble.slow_s) if trouble.slow_s else sim_node.usual_sync
         )
         for operation, extent in failures or ((trouble.failing, Extent()),) * bool(trouble.failing):
             disk.fail(operation, extent=extent)
         if trouble.full:
             disk.fill()
-        place.troubled |= bool(trouble.failing)
-        place.cramped |= trouble.full and not place.started
+        sim_node.troubled |= bool(trouble.failing)
+        sim_node.cramped |= trouble.full and not sim_node.started
 
     def _sync_slowly(self, disk: SimDisk, slow_s: float) -> None:
         disk.effects["sync slow"] += 1
@@ -275,12 +275,12 @@ class SimCluster:
         """Nothing has happened that no fault excuses. Raises AssertionError."""
         self.invariants.look_at_all()
         failures = [*self.failures, *map(_told, self.loop.failures)]
-        for place in self.running():
-            broker = place.node.broker if place.node else None
+        for sim_node in self.running():
+            broker = sim_node.node.broker if sim_node.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
                 # unless told to rot, these disks forget and tear what was not synced, and nothing else
                 if each.log.damage is not None and not self.may_rot:
-                    failures.append(f"node {place.node_id} takes {name} for damaged: {each.log.damage}")
+                    failures.append(f"node {sim_node.node_id} takes {name} for damaged: {each.log.damage}")
         assert not failures, "; ".join(failures)
 
     async def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:

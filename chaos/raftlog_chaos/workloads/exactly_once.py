@@ -65,7 +65,7 @@ class ExactlyOnceModel:
         self._seen: dict[tuple[str, int], Attempt] = {}
         self._where: dict[tuple[str, int], set[int]] = {}
 
-    def places(self, transactional_id: str, number: int) -> list[TopicIndex]:
+    def partitions_of(self, transactional_id: str, number: int) -> list[TopicIndex]:
         """The partitions for the records of a number: one or several."""
         first = (number * NUMBERS_HASHED + len(transactional_id)) % self.partitions
         count = 1 + number % self.partitions
@@ -110,7 +110,7 @@ class ExactlyOnceModel:
         first = self._seen.setdefault(key, attempt)
         if first != attempt:
             self._blame(f"number {key} was processed twice: {first} and {attempt}")
-        if where not in self.places(*key):
+        if where not in self.partitions_of(*key):
             self._blame(f"{attempt} was read at {where}, where it was never written")
         self._where.setdefault(key, set()).add(where[1])
 
@@ -131,7 +131,7 @@ class ExactlyOnceModel:
             for number in range(offset):
                 lacks = [
                     index
-                    for _, index in self.places(transactional_id, number)
+                    for _, index in self.partitions_of(transactional_id, number)
                     if (transactional_id, number, index) not in counts
                 ]
                 if lacks:
@@ -217,11 +217,11 @@ class ExactlyOnceWorker:
     async def _process(self, producer: TransactionalProducer, number: int) -> int:
         """Return the next number: the same one if this was aborted."""
         attempt = self.book.begin(self.transactional_id, number)
-        places = self.book.places(self.transactional_id, number)
+        partitions_of = self.book.partitions_of(self.transactional_id, number)
         if not self.bumping:
             await self._step("add")
-            await producer.add(places)
-        for where in places:
+            await producer.add(partitions_of)
+        for where in partitions_of:
             await self._step("write")
             await self._write(producer, where, attempt)
         await self._step("offsets")

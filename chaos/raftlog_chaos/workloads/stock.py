@@ -276,7 +276,7 @@ class StockPort:
     def _assign(self, keys: Sequence[str], positions: Mapping[str, int]) -> None:
         # librdkafka forgets all positions at an assignment
         consumer = self._open_consumer(f"alone-{self._process}", RESET_ALONE)
-        consumer.assign([_place(key, positions.get(key, BEGINNING)) for key in keys])
+        consumer.assign([_topic_partition(key, positions.get(key, BEGINNING)) for key in keys])
 
     async def subscribe(self, topics: Sequence[str], group: str) -> None:
         self._subscribed = True
@@ -286,9 +286,9 @@ class StockPort:
         consumer = self._open_consumer(group, RESET_IN_GROUP)
         consumer.subscribe(list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance)
 
-    def _note_rebalance(self, _consumer: object, places: Sequence[Any]) -> None:
+    def _note_rebalance(self, _consumer: object, topic_partitions: Sequence[Any]) -> None:
         """Runs in the reader's thread, inside a poll."""
-        self._rebalanced += [f"{each.topic}-{each.partition}" for each in places]
+        self._rebalanced += [f"{each.topic}-{each.partition}" for each in topic_partitions]
 
     def _open_consumer(self, group: str, reset: str) -> Any:
         if self._consumer is None:
@@ -353,10 +353,12 @@ class StockPort:
             return
         from confluent_kafka import KafkaException
 
-        places = [_place(key, offset) for key, offset in offsets.items()]
+        topic_partitions = [_topic_partition(key, offset) for key, offset in offsets.items()]
         try:
             committed = await self._call(
-                self._reader, partial(self._consumer.commit, offsets=places, asynchronous=False), "commit"
+                self._reader,
+                partial(self._consumer.commit, offsets=topic_partitions, asynchronous=False),
+                "commit",
             )
         except KafkaException as error:
             raise _failure(error.args[0], "commit", retried=False) from None
@@ -370,7 +372,9 @@ class StockPort:
         for key, offset in offsets.items():
             self._positions[key] = offset
             try:
-                await self._call(self._reader, partial(self._consumer.seek, _place(key, offset)), "seek")
+                await self._call(
+                    self._reader, partial(self._consumer.seek, _topic_partition(key, offset)), "seek"
+                )
             except KafkaException:
                 pass  # it is no longer ours: whoever gets it begins at what is committed
 
@@ -477,7 +481,7 @@ def _report(producer: Any) -> None:
         producer.poll(PUMP_S)
 
 
-def _place(key: str, offset: int) -> Any:
+def _topic_partition(key: str, offset: int) -> Any:
     from confluent_kafka import TopicPartition
 
     return TopicPartition(*split_key(key), offset)

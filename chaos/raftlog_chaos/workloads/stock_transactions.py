@@ -61,8 +61,8 @@ def add_offsets(producer: Any, offsets: Mapping[str, int], membership: Any) -> N
     """Let a group's offsets be committed with the transaction. Raises Definite: it was not asked to commit."""
     from confluent_kafka import TopicPartition
 
-    places = [TopicPartition(*split_key(key), offset) for key, offset in offsets.items()]
-    _insist(lambda: producer.send_offsets_to_transaction(places, membership, ATTEMPT_S), Definite)
+    topic_partitions = [TopicPartition(*split_key(key), offset) for key, offset in offsets.items()]
+    _insist(lambda: producer.send_offsets_to_transaction(topic_partitions, membership, ATTEMPT_S), Definite)
 
 
 def commit(producer: Any) -> None:

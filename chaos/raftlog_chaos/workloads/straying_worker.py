@@ -79,7 +79,7 @@ class StrayingWorker(ExactlyOnceWorker):
         """Write where the next transaction will write."""
         book = self.book
         assert isinstance(book, StrayModel)
-        where = self.chance.choice(book.places(self.transactional_id, number))
+        where = self.chance.choice(book.partitions_of(self.transactional_id, number))
         if not self.believe(where, producer.producer_id, producer.epoch):
             return
         book.strays += 1

@@ -87,14 +87,14 @@ class TransactionalProducer:
             self.producer_id, self.epoch = producer_id, epoch
             self._sequences.clear()
 
-    async def add(self, places: list[TopicIndex]) -> None:
+    async def add(self, topic_partitions: list[TopicIndex]) -> None:
         """Add partitions, as only a classic client does."""
         make = request_builders(ADD_PARTITIONS, self.versions[ADD_PARTITIONS])
         topics = tuple(
             make.AddPartitionsToTxnTopic(
-                name=topic, partitions=tuple(index for each, index in places if each == topic)
+                name=topic, partitions=tuple(index for each, index in topic_partitions if each == topic)
             )
-            for topic in sorted({topic for topic, _ in places})
+            for topic in sorted({topic for topic, _ in topic_partitions})
         )
 
         async def ask() -> None:

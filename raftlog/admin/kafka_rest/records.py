@@ -234,13 +234,13 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
                 for number, _ in batch:
                     reports[number] = Report(error_code=code, message=str(error), partition_id=partition)
                 continue
-            for place, (number, record) in enumerate(batch):
+            for index, (number, record) in enumerate(batch):
                 reports[number] = Report(
                     error_code=WRITTEN,
                     cluster_id=call.node.image().cluster_id,
                     topic_name=topic.name,
                     partition_id=partition,
-                    offset=base + place,
+                    offset=base + index,
                     key=_size(records[number].key, record.key),
                     value=_size(records[number].value, record.value),
                 )

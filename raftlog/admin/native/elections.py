@@ -20,7 +20,7 @@ KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
 MOST_PARTITIONS: Final = 1000
 
 
-class Place(msgspec.Struct, forbid_unknown_fields=True):
+class ElectedPartition(msgspec.Struct, forbid_unknown_fields=True):
     """A partition."""
 
     topic_name: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
@@ -31,7 +31,9 @@ class Election(msgspec.Struct, forbid_unknown_fields=True):
     """Which partitions elect; null for all. UNCLEAN may lose records, which `accept_data_loss` must say."""
 
     election_type: Literal["PREFERRED", "UNCLEAN"] = "PREFERRED"
-    partitions: Annotated[list[Place], msgspec.Meta(min_length=1, max_length=MOST_PARTITIONS)] | None = None
+    partitions: (
+        Annotated[list[ElectedPartition], msgspec.Meta(min_length=1, max_length=MOST_PARTITIONS)] | None
+    ) = None
     accept_data_loss: bool = False
 
 

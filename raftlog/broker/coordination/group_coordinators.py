@@ -327,9 +327,9 @@ class GroupCoordinators:
         verification = shard.begin_verification(*producer)
         if verification is None:
             return
-        place = TopicPartition(CONSUMER_OFFSETS_TOPIC, shard.index)
+        tp = TopicPartition(CONSUMER_OFFSETS_TOPIC, shard.index)
         writer = TransactionalProducer(transactional_id, *producer)
-        refused = (await self._verifier.verify(writer, [place], dialect=dialect))[place]
+        refused = (await self._verifier.verify(writer, [tp], dialect=dialect))[tp]
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:

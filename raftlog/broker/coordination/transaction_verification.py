@@ -90,7 +90,7 @@ class PendingVerification(NamedTuple):
     """One transaction's partitions on their way to its coordinator."""
 
     writer: TransactionalProducer
-    places: list[TopicPartition]
+    topic_partitions: list[TopicPartition]
     verify_only: bool
     answer: asyncio.Future[Codes]
 
@@ -119,12 +119,12 @@ class TransactionVerifier:
     async def verify(
         self,
         writer: TransactionalProducer,
-        places: Iterable[TopicPartition],
+        topic_partitions: Iterable[TopicPartition],
         *,
         dialect: ProducerApiLevel,
     ) -> dict[TopicPartition, KafkaError | None]:
         """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
-        wanted = list(places)
+        wanted = list(topic_partitions)
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + RETRY_FOR_S
         while True:
@@ -134,16 +134,16 @@ class TransactionVerifier:
                 codes = dict.fromkeys(wanted, Network.code)
             busy = ConcurrentTransactions.code in codes.values()
             if not (busy and dialect is ProducerApiLevel.ADDS) or clock() + RETRY_S > give_up_at:
-                return {place: _refusal(codes[place], dialect) for place in wanted}
+                return {tp: _refusal(codes[tp], dialect) for tp in wanted}
             await asyncio.sleep(RETRY_S)
 
     async def _ask(
-        self, writer: TransactionalProducer, places: list[TopicPartition], *, verify_only: bool
+        self, writer: TransactionalProducer, topic_partitions: list[TopicPartition], *, verify_only: bool
     ) -> Codes:
         """Return the coordinator's codes. Raises KafkaError if it could not be asked."""
         coordinator = transaction_coordinator(self.broker.image(), writer.transactional_id)
         loop = asyncio.get_running_loop()
-        asked = PendingVerification(writer, places, verify_only, loop.create_future())
+        asked = PendingVerification(writer, topic_partitions, verify_only, loop.create_future())
         lane = VerificationLane(coordinator, self._partition(writer) in self._slow)
         queue = self._queues.get(lane)
         if queue is None:
@@ -179,7 +179,7 @@ class TransactionVerifier:
         async for each in in_turns(self.broker.env, batch):
             topics = tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
-                for topic, indexes in _by_topic(each.places).items()
+                for topic, indexes in _by_topic(each.topic_partitions).items()
             )
             transactions.append(
                 make.AddPartitionsToTxnTransaction(
@@ -208,7 +208,7 @@ class TransactionVerifier:
         async for each, result in in_turns(
             self.broker.env, zip(batch, answer.results_by_transaction, strict=True)
         ):
-            codes = _codes(result, each.places)
+            codes = _codes(result, each.topic_partitions)
             self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
             if not each.answer.done():
                 each.answer.set_result(codes)
@@ -222,8 +222,8 @@ class TransactionVerifier:
 
 def _first_of(queue: list[PendingVerification]) -> list[PendingVerification]:
     """Return what goes into the next request: at least one, however many partitions it has."""
-    places = accumulate(len(each.places) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
-    return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in places))]
+    topic_partitions = accumulate(len(each.topic_partitions) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
+    return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in topic_partitions))]
 
 
 def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
@@ -232,16 +232,16 @@ def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
             each.answer.set_exception(error)
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = defaultdict(list)
-    for topic, index in places:
+    for topic, index in topic_partitions:
         topics[topic].append(index)
     return topics
 
 
-def _codes(result: Any, places: list[TopicPartition]) -> Codes:
+def _codes(result: Any, topic_partitions: list[TopicPartition]) -> Codes:
     """A coordinator that says nothing of a partition has not confirmed it."""
-    codes = dict.fromkeys(places, Network.code)
+    codes = dict.fromkeys(topic_partitions, Network.code)
     for topic in result.topic_results:
         for each in topic.results_by_partition:
             codes[TopicPartition(topic.name, each.partition_index)] = int(each.partition_error_code)
@@ -280,9 +280,9 @@ def _refusal(code: int, dialect: ProducerApiLevel) -> KafkaError | None:
 
 
 class VerificationRequest(NamedTuple):
-    """One batch of a request. `place` is as the request names it."""
+    """One batch of a request. `tp` is as the request names it."""
 
-    place: tuple[TopicKey, int]
+    tp: tuple[TopicKey, int]
     partition: Partition
     leader_epoch: int
     verification: Verification
@@ -318,11 +318,11 @@ class VerificationRequests:
             question = VerificationRequest((topic, index), partition, partition.leader_epoch, verification)
             self._asked.setdefault(whose, []).append(question)
 
-    def places(self) -> Iterator[tuple[TopicKey, int]]:
+    def topic_partitions(self) -> Iterator[tuple[TopicKey, int]]:
         """Yield the batches that have to be confirmed, as the request names them."""
         for questions in self._asked.values():
             for each in questions:
-                yield each.place
+                yield each.tp
 
     async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
@@ -334,10 +334,10 @@ class VerificationRequests:
             for each in questions:
                 error = answers[each.partition.name]
                 if each.partition.leader_epoch != each.leader_epoch:
-                    refused[each.place] = NotLeaderOrFollower()
+                    refused[each.tp] = NotLeaderOrFollower()
                 elif error is not None:
-                    refused[each.place] = error
+                    refused[each.tp] = error
                 elif not each.verification.confirm():
-                    refused[each.place] = NotEnoughReplicas("a marker came while this was asked: ask again")
+                    refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
                 await pace.did()
         return refused

@@ -262,9 +262,9 @@ class BrokerServer:
         self.admission.leave(connection)
         self._end_sessions(connection)
         if connection.peer is not None:
-            place = connection.peer.broker_id, connection.lane
-            if self._peers.get(place) is connection:
-                del self._peers[place]
+            key = connection.peer.broker_id, connection.lane
+            if self._peers.get(key) is connection:
+                del self._peers[key]
         if not self.connections:
             self._idle.set()
 

@@ -90,15 +90,15 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
 
     async def scenario(node: TransactionBroker) -> None:
         ask_for_real(node)
-        places = [TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in (0, STUCK)]
-        both = await begin(node, *places, name=NAMES[0])
+        topic_partitions = [TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in (0, STUCK)]
+        both = await begin(node, *topic_partitions, name=NAMES[0])
         stick(node)
         await end(node, both, name=NAMES[0])
         await node.pass_time(2)
         assert (await node.transactions.read(NAMES[0])).state is TransactionState.PREPARE_COMMIT
         for _ in range(8):
             began_at = node.loop.time()
-            await end(node, await begin(node, places[0], name=FOLLOWER), name=FOLLOWER)
+            await end(node, await begin(node, topic_partitions[0], name=FOLLOWER), name=FOLLOWER)
             while (await node.transactions.read(FOLLOWER)).state is not TransactionState.COMPLETE_COMMIT:
                 await node.pass_time(0.01)
             assert node.loop.time() - began_at < 0.2
@@ -117,13 +117,13 @@ def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_oth
     async def scenario(node: TransactionBroker) -> None:
         ask_for_real(node)
         producers = [await begin(node, TopicPartition("t", 0), name=name) for name in NAMES]
-        place = TopicPartition("t", 1)
+        tp = TopicPartition("t", 1)
         stick(node)
 
         async def ask(name: str, dialect: ProducerApiLevel) -> Any:
             producer = producers[NAMES.index(name)]
             whose = TransactionalProducer(name, producer.producer_id, producer.epoch)
-            return (await node.broker.verifier.verify(whose, [place], dialect=dialect))[place]
+            return (await node.broker.verifier.verify(whose, [tp], dialect=dialect))[tp]
 
         for dialect in (ProducerApiLevel.ADDS, ProducerApiLevel.ABORTABLE):
             first = asyncio.ensure_future(ask(NAMES[0], dialect))  # on its way alone; the others go together

@@ -53,10 +53,12 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 G0 = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 
 
-async def begin(node: TransactionBroker, *places: TopicPartition, name: str = "x") -> ProducerIdAndEpoch:
+async def begin(
+    node: TransactionBroker, *topic_partitions: TopicPartition, name: str = "x"
+) -> ProducerIdAndEpoch:
     """Begin a producer and its transaction."""
     producer = await node.transactions.init_producer(InitProducerId(name, 60_000))
-    await node.transactions.add_partitions(AddPartitions(name, producer, frozenset(places)))
+    await node.transactions.add_partitions(AddPartitions(name, producer, frozenset(topic_partitions)))
     return producer
 
 
@@ -120,8 +122,8 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
 
     async def scenario(node: TransactionBroker) -> None:
         node.publish(topics={**TOPICS, "t": wide})
-        places = [TopicPartition("t", index) for index in range(count)]
-        producers = {name: await begin(node, *places, name=name) for name in "xy"}
+        topic_partitions = [TopicPartition("t", index) for index in range(count)]
+        producers = {name: await begin(node, *topic_partitions, name=name) for name in "xy"}
         for name, producer in producers.items():
             await end(node, producer, name=name)
         await node.pass_time(1)

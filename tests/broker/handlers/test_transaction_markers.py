@@ -402,8 +402,8 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
     """It tells them again on another connection; one that is written after that could end the next transaction."""
     written: list[TopicPartition] = []
 
-    def write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> asyncio.Future[int]:
-        written.append(place)
+    def write(broker: BrokerContext, marker: TxnMarker, tp: TopicPartition) -> asyncio.Future[int]:
+        written.append(tp)
         future = asyncio.get_running_loop().create_future()
         future.set_result(0)
         return future

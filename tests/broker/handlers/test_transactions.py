@@ -347,9 +347,11 @@ class FakeCoordinator:
     """A coordinator of so many ids, each with an open transaction."""
 
     def __init__(self, names: Iterable[str], partitions: int = 1) -> None:
-        places = frozenset(TopicPartition("t", index) for index in range(partitions))
+        topic_partitions = frozenset(TopicPartition("t", index) for index in range(partitions))
         self.found = {
-            each: Transaction(each, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING, partitions=places)
+            each: Transaction(
+                each, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING, partitions=topic_partitions
+            )
             for each in names
         }
 

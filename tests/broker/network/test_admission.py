@@ -135,14 +135,14 @@ async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:
     assert broker.connection.standing is ConnectionStanding.BROKER
 
 
-@pytest.mark.parametrize(("limit", "places"), [("sockets", 3), ("memory", 2)])
-async def test_files_and_memory_bound_the_places(limit: str, places: int) -> None:
+@pytest.mark.parametrize(("limit", "limit_of_clients"), [("sockets", 3), ("memory", 2)])
+async def test_files_and_memory_bound_the_places(limit: str, limit_of_clients: int) -> None:
     """max.connections is no limit by default: descriptors and memory would run out first."""
     fake = FakePartitionServer(raftlog_memory_max_bytes=8 * 2 * CONNECTION_BYTES if limit == "memory" else -1)
     if limit == "sockets":
         fake = FakePartitionServer(sockets=3)
     pipes = [fake.connect() for _ in range(5)]
-    assert [each.connection.standing for each in pipes].count(ConnectionStanding.STRANGER) == places
+    assert [each.connection.standing for each in pipes].count(ConnectionStanding.STRANGER) == limit_of_clients
 
 
 async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:

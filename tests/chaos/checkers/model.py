@@ -51,17 +51,17 @@ class Log:
         self.end += 1
         return self.end - 1
 
-    def read(self, place: int, count: int) -> tuple[int, list[list[int]]]:
+    def read(self, position: int, count: int) -> tuple[int, list[list[int]]]:
         """Return the next place and the visible records from a place on."""
         found: list[list[int]] = []
-        while place < len(self.records) and len(found) < count:
-            offset, value = self.records[place]
+        while position < len(self.records) and len(found) < count:
+            offset, value = self.records[position]
             if offset in self.open:
                 break
-            place += 1
+            position += 1
             if offset not in self.hidden:
                 found.append([offset, value])
-        return place, found
+        return position, found
 
 
 @dataclass
@@ -191,8 +191,8 @@ class ModelCluster:
 
     def _poll(self, client: Client) -> dict[str, list[list[int]]]:
         found = {}
-        for key, place in client.places.items():
-            client.places[key], records = self.logs[key].read(place, self.shape.poll_records)
+        for key, position in client.places.items():
+            client.places[key], records = self.logs[key].read(position, self.shape.poll_records)
             if records:
                 found[key] = records
         return found

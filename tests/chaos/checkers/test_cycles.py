@@ -188,9 +188,9 @@ def test_components_are_those_of_a_plain_search():
         expected = {frozenset(b for b in reach[a] if a in reach[b]) for a in reach}
         found = components(graph_of(nodes, *edges))
         assert {frozenset(circle) for circle in found.circles} == {each for each in expected if len(each) > 1}
-        place = {node: at for at, node in enumerate(found.popped)}
-        assert len(place) == nodes
-        assert all(place[b] < place[a] for a, b in edges if a not in reach[b])
+        position = {node: at for at, node in enumerate(found.popped)}
+        assert len(position) == nodes
+        assert all(position[b] < position[a] for a, b in edges if a not in reach[b])
 
 
 def test_a_chain_of_any_length_needs_no_recursion():

@@ -36,7 +36,7 @@ class Scene:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.cluster = SimCluster(loop, settings=SETTINGS)
-        self.place = SimTestbed(self.cluster, random.Random(loop.seed))
+        self.testbed = SimTestbed(self.cluster, random.Random(loop.seed))
         self.host = loop.host("client")
         self.client = SimpleClient(Client("client", self.cluster.bootstrap))
 
@@ -81,7 +81,7 @@ class Scene:
         return state.leader
 
     async def is_whole(self) -> bool:
-        return is_whole(await self.place.view(), self.place)
+        return is_whole(await self.testbed.view(), self.testbed)
 
     async def until_whole(self, seconds: float = 20.0) -> None:
         async with asyncio.timeout(seconds):
@@ -106,7 +106,7 @@ def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
     """Writes go on or resume, what was acknowledged is read, everybody is in sync, nobody ends without cause."""
 
     async def scenario(scene: Scene) -> None:
-        nemesis = Nemesis(scene.place, random.Random(2), Steps(()))
+        nemesis = Nemesis(scene.testbed, random.Random(2), Steps(()))
         if name.endswith("-coordinator"):
             await scene.coordinate()
         for number in range(3):
@@ -131,17 +131,17 @@ def test_a_full_disk_refuses_writes_and_serves_reads_and_recovers_without_a_rest
 
     async def scenario(scene: Scene) -> None:
         await scene.until_whole()
-        lives = [scene.cluster.nodes[each].host.process.number for each in scene.place.nodes]
-        for node_id in scene.place.nodes:
-            await scene.place.trouble_disk(node_id, DiskTrouble(full=True))
+        lives = [scene.cluster.nodes[each].host.process.number for each in scene.testbed.nodes]
+        for node_id in scene.testbed.nodes:
+            await scene.testbed.trouble_disk(node_id, DiskTrouble(full=True))
         with pytest.raises(TimeoutError):
             await scene.write(b"too much" * 50, limit_s=3.0)
         assert scene.cluster.effects["no room"] > 0
         assert b"first" in await scene.read()
-        for node_id in scene.place.nodes:
-            await scene.place.trouble_disk(node_id, DiskTrouble())
+        for node_id in scene.testbed.nodes:
+            await scene.testbed.trouble_disk(node_id, DiskTrouble())
         await scene.write(b"more", limit_s=10.0)
-        assert lives == [scene.cluster.nodes[each].host.process.number for each in scene.place.nodes]
+        assert lives == [scene.cluster.nodes[each].host.process.number for each in scene.testbed.nodes]
         assert b"more" in await scene.read()
 
     play(scenario)
@@ -173,7 +173,7 @@ def test_records_may_stand_still_while_heartbeats_do_not() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.until_whole()
         leader = scene.leader()
-        follower = next(each for each in scene.place.nodes if each != leader)
+        follower = next(each for each in scene.testbed.nodes if each != leader)
         hosts = {node_id: each.host for node_id, each in scene.cluster.nodes.items()}
         scene.loop.clog(hosts[leader], hosts[follower], (PORT,))
         await scene.write(b"behind its back")
@@ -294,7 +294,7 @@ def test_a_view_is_of_the_newest_metadata_though_who_had_it_is_down() -> None:
         scene.cluster.crash(leader, others[1])
         scene.cluster.start(others[0])
         await asyncio.sleep(0.3)
-        view = await scene.place.view()
+        view = await scene.testbed.view()
         assert others[0] not in view.partitions["t-0"].isr
         assert not any(view.is_whole_without(each) for each in (leader, others[1]))
 

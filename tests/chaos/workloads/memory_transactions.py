@@ -55,9 +55,9 @@ class TransactionalCluster(MemoryCluster):
             self.logs[key].append(-1)
         if commit and self.plant == "torn":
             torn = min(transaction.first, default="")
-            for place, fate in list(self.fates.items()):
-                if fate is transaction and place[0] == torn:
-                    self.fates[place] = MemoryTransaction("aborted")
+            for tp, fate in list(self.fates.items()):
+                if fate is transaction and tp[0] == torn:
+                    self.fates[tp] = MemoryTransaction("aborted")
 
 
 class TransactionalMemoryPort(MemoryPort):

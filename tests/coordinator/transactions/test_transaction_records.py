@@ -22,7 +22,7 @@ from raftlog.records.batch import build_batch, new_record
 texts = st.text(max_size=20)
 int64s = st.integers(-(2**63), 2**63 - 1)
 epochs = st.integers(-(2**15), 2**15 - 1)
-places = st.frozensets(st.builds(TopicPartition, texts, st.integers(0, 2**31 - 1)), max_size=5)
+topic_partitions = st.frozensets(st.builds(TopicPartition, texts, st.integers(0, 2**31 - 1)), max_size=5)
 written = st.sampled_from(
     [
         each
@@ -40,7 +40,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
         ProducerIdAndEpoch(draw(int64s), draw(epochs)),
         state,
         draw(st.integers(0, 2**31 - 1)),
-        frozenset() if state is TransactionState.EMPTY else draw(places),
+        frozenset() if state is TransactionState.EMPTY else draw(topic_partitions),
         draw(int64s),
         draw(int64s),
         previous_id=draw(st.just(-1) | st.integers(0, 2**63 - 1)),

@@ -35,7 +35,7 @@ from tests.coordinator.transactions.transaction_coordinator_setup import (
     CLASSIC,
     FIRST_ID,
     TransactionCoordinatorSetup,
-    places,
+    topic_partitions,
 )
 
 
@@ -151,7 +151,7 @@ def test_beginning_anew_aborts_what_the_one_before_had_open() -> None:
     assert (markers.producer, markers.commit, markers.partitions) == (
         ProducerIdAndEpoch(FIRST_ID, 1),
         False,
-        places(0, 1),
+        topic_partitions(0, 1),
     )
     assert isinstance(bench.init(), ConcurrentTransactions), "its partitions have not all heard"
     assert isinstance(bench.end(zombie), ProducerFenced)
@@ -187,21 +187,21 @@ def test_partitions_are_added_once_and_only_by_the_producer() -> None:
     assert bench.add(producer, 0) is None
     assert len(bench.batches) == written
     bench.add(producer, 1)
-    assert bench.read().partitions == places(0, 1)
+    assert bench.read().partitions == topic_partitions(0, 1)
 
 
 def test_verification_names_what_is_not_part_of_the_open_transaction() -> None:
     """KIP-890: neither before it began, nor of another partition, nor once it is being ended."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
-    assert bench.verify(producer, 0) == places(0)
+    assert bench.verify(producer, 0) == topic_partitions(0)
     bench.add(producer, 0)
-    assert bench.verify(producer, 0, 1) == places(1)
+    assert bench.verify(producer, 0, 1) == topic_partitions(1)
     assert isinstance(bench.verify(ProducerIdAndEpoch(FIRST_ID, 1), 0), ProducerFenced)
     bench.end(producer)
     assert isinstance(bench.verify(producer, 0), ConcurrentTransactions)
     bench.markers_written()
-    assert bench.verify(producer, 0) == places(0)
+    assert bench.verify(producer, 0) == topic_partitions(0)
 
 
 # -- the end ----------------------------------------------------------------------------------------------
@@ -215,7 +215,11 @@ def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -
     bench.add(producer, 0, 1)
     assert bench.end(producer, commit=commit) == producer
     (markers,) = bench.sent
-    assert (markers.producer, markers.commit, markers.partitions) == (producer, commit, places(0, 1))
+    assert (markers.producer, markers.commit, markers.partitions) == (
+        producer,
+        commit,
+        topic_partitions(0, 1),
+    )
     assert isinstance(bench.add(producer, 2), ConcurrentTransactions)
     assert isinstance(bench.end(producer, commit=commit), ConcurrentTransactions)
     assert isinstance(bench.end(producer, commit=not commit), InvalidTxnState)
@@ -499,7 +503,7 @@ def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_tim
         epoch,
         TransactionState.ONGOING,
         1000,
-        places(0),
+        topic_partitions(0),
         bench.now_ms,
         bench.now_ms,
         client_version=version,
@@ -507,7 +511,7 @@ def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_tim
     bench.take_over(record)
     assert isinstance(bench.init(epoch), ProducerFenced)
     bench.pass_time(2)
-    assert bench.sent[0] == SendMarkers("x", epoch, False, places(0), CLASSIC)
+    assert bench.sent[0] == SendMarkers("x", epoch, False, topic_partitions(0), CLASSIC)
     bench.markers_written()
     assert bench.init().epoch == 0
 
@@ -549,7 +553,7 @@ def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientT
     after = bench.end(producer, version=version)
     bench.fail_over()
     (markers,) = bench.sent
-    assert (markers.producer, markers.commit, markers.partitions) == (after, True, places(0, 1))
+    assert (markers.producer, markers.commit, markers.partitions) == (after, True, topic_partitions(0, 1))
     assert markers.client_version is version
     assert isinstance(bench.end(producer, version=version), ConcurrentTransactions)
     bench.markers_written()

@@ -35,7 +35,7 @@ FIRST_ID = 1000
 CLASSIC, BUMPING = ClientTransactionVersion.TV_0, ClientTransactionVersion.TV_2
 
 
-def places(*indexes: int, topic: str = "t") -> frozenset[TopicPartition]:
+def topic_partitions(*indexes: int, topic: str = "t") -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic, index) for index in indexes)
 
 
@@ -124,12 +124,12 @@ class TransactionCoordinatorSetup:
         name: str = "x",
         version: ClientTransactionVersion = CLASSIC,
     ) -> Any:
-        request = AddPartitions(name, producer, places(*indexes), version)
+        request = AddPartitions(name, producer, topic_partitions(*indexes), version)
         return self.change(self.coordinator.add_partitions, request)
 
     def verify(self, producer: ProducerIdAndEpoch, *indexes: int, name: str = "x") -> Any:
         return self.ask(
-            self.coordinator.verify_partitions, VerifyPartitions(name, producer, places(*indexes))
+            self.coordinator.verify_partitions, VerifyPartitions(name, producer, topic_partitions(*indexes))
         )
 
     def end(
