@@ -14,7 +14,6 @@ from raftlog.metadata.controller_api import (
     Submit,
     TransferLeaderships,
 )
-from raftlog.metadata.image import MetadataImage
 
 
 async def drain(submit: Submit, broker_id: int, *, timeout: float | None = None) -> BrokerDrain:  # noqa: ASYNC109
@@ -46,15 +45,3 @@ async def transfer_leadership(submit: Submit, topic: str, partition: int, leader
     (result,) = reply.results
     if result.error_code:
         raise from_code(result.error_code, result.error_message)
-
-
-def drains(image: MetadataImage) -> dict[int, BrokerDrain]:
-    """Return the brokers that are drained and how many partitions each leads still, as one node knows it."""
-    led = {broker_id: 0 for broker_id, broker in image.brokers.items() if broker.draining}
-    if not led:
-        return {}
-    for topic in image.topics.values():
-        for state in topic.partitions:
-            if state.leader in led:
-                led[state.leader] += 1
-    return {broker_id: BrokerDrain(broker_id, True, count) for broker_id, count in led.items()}

@@ -24,7 +24,6 @@ class MetadataLoader:
         """`defer` runs a call in the next loop iteration (`loop.call_soon`)."""
         self.image: MetadataImage = EMPTY_IMAGE
         self.published_image: MetadataImage = EMPTY_IMAGE
-        self.skipped_batches = 0
         self.history = History()
         self._defer = defer
         self._deferred = False
@@ -43,9 +42,7 @@ class MetadataLoader:
         """Apply one committed batch. A batch whose fence does not match is skipped, on every node alike."""
         batch = decode_batch(data)
         image = apply_batch(self.image, batch)
-        if image is None:
-            self.skipped_batches += 1
-        else:
+        if image is not None:
             self.history.add_batch(self.image, image, batch)
             self._advance(image)
 

@@ -172,17 +172,6 @@ def encode_entity(entity: Any) -> PreEncoded:
     return PreEncoded(out)
 
 
-EncodedBody = PreEncoded
-"""A whole response body that is bytes already."""
-
-
-def encode_body(api_key: int, version: int, message: Any) -> EncodedBody:
-    """Return a response's body as bytes, to be kept and sent many times."""
-    out = bytearray()
-    entity_writer(response_type(api_key, version))(out, message)
-    return EncodedBody(out)
-
-
 def encode_request(header: RequestHeader, message: Any) -> bytes:
     """Return the whole frame of a request, its length in front."""
     client_id = None if header.client_id is None else header.client_id.encode()

@@ -129,12 +129,11 @@ class LogDirectory:
         self._disk.rename(path, target)
         return target
 
-    def remove_deleted(self) -> int:
-        """Remove the folders of deleted partitions; returns how many. May take long: away from the loop."""
-        doomed = [name for name in self._disk.listdir(self.path) if name.endswith(DELETED_SUFFIX)]
-        for name in doomed:
-            self.remove_folder(f"{self.path}/{name}")
-        return len(doomed)
+    def folders_of_deleted(self) -> list[str]:
+        """Return the paths of the folders that were renamed for deletion and are still there."""
+        return [
+            f"{self.path}/{name}" for name in self._disk.listdir(self.path) if name.endswith(DELETED_SUFFIX)
+        ]
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder that was renamed for deletion; the renaming becomes durable first.

@@ -130,7 +130,7 @@ def test_a_partition_of_the_longest_topic_name_can_be_deleted() -> None:
     doomed = directory.rename_for_deletion(path, f"{7:032x}")
     assert doomed.endswith(f".{7:032x}-delete") and disk.is_folder(doomed)
     assert directory.partitions() == []
-    assert directory.remove_deleted() == 1
+    assert directory.folders_of_deleted() == [doomed]
 
 
 def test_a_forgotten_partition_is_in_no_checkpoint(open_directory: Callable[..., LogDirectory]) -> None:
@@ -161,7 +161,7 @@ def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
 
 
 def test_partition_folders_are_told_from_others(open_directory: Callable[..., LogDirectory]) -> None:
-    """`topic-partition`, where a topic may hold dashes; deleted ones and files are none, and deleted ones can go."""
+    """`topic-partition`, where a topic may hold dashes; deleted ones and files are none."""
     directory = open_directory()
     disk = open_directory.disk  # type: ignore[attr-defined]
     for name in ("t-0", "with-dash-3", "t-1.00ff-delete", "t", "-1", "t-x", "t-4-future"):
@@ -169,8 +169,7 @@ def test_partition_folders_are_told_from_others(open_directory: Callable[..., Lo
     found = [TopicPartition("t", 0), TopicPartition("with-dash", 3)]
     assert directory.partitions() == found
     assert directory.partition_path(found[1]) == "/data/logs/with-dash-3"
-    assert directory.remove_deleted() == 1
-    assert "t-1.00ff-delete" not in disk.listdir("/data/logs")
+    assert directory.folders_of_deleted() == ["/data/logs/t-1.00ff-delete"]
 
 
 @given(value=st.uuids())

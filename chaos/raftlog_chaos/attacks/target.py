@@ -159,16 +159,6 @@ class Line:
                 self.closed = True
         return sent
 
-    def trickle(self, data: bytes, *, every_s: float, seconds: float) -> int:
-        """Send a byte at a time for so many seconds; return how many bytes went out."""
-        end_at = time.monotonic() + seconds
-        for sent in range(len(data)):
-            if self.closed or time.monotonic() > end_at:
-                return sent
-            self.send(data[sent : sent + 1])
-            time.sleep(every_s)
-        return len(data)
-
     def hear(self, within_s: float = ANSWER_S) -> bytes | None:
         """Return the next Kafka response without its length, None if none comes in time or the line is closed."""
         end_at = time.monotonic() + within_s

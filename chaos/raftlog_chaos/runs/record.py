@@ -4,7 +4,6 @@ here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -100,8 +99,3 @@ def covered(injected: Sequence[Injection], times: Sequence[float]) -> int:
             position += 1
         count += at_s <= reach
     return count
-
-
-def times_injected(injected: Iterable[Injection]) -> Mapping[str, int]:
-    """Count injections by fault."""
-    return Counter(each.fault for each in injected)

@@ -125,7 +125,10 @@ class LogDirectories:
             self.volumes.append(volume)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
-        """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline."""
+        """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
+
+        Folders of deleted partitions that the last run of this node did not get to remove are removed meanwhile.
+        """
         slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
 
         async def open_one(volume: LogVolume, name: TopicPartition) -> RecoveredLog | None:
@@ -139,6 +142,9 @@ class LogDirectories:
             return RecoveredLog(name, opened, volume.directory.high_watermarks.get(name, 0))
 
         jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
+        for volume in self.online:
+            for path in volume.directory.folders_of_deleted():
+                self._remove_folder(volume, path)
         found = [each for each in await asyncio.gather(*jobs) if each is not None]
         log.info(
             "logs_recovered",
@@ -223,6 +229,9 @@ class LogDirectories:
         except OSError as error:
             self.report(volume, error)
             return
+        self._remove_folder(volume, path)
+
+    def _remove_folder(self, volume: LogVolume, path: str) -> None:
         self._env.offload(partial(volume.directory.remove_folder, path)).add_done_callback(_note_removal)
 
     def set_aside(self, name: TopicPartition, volume: LogVolume) -> str:

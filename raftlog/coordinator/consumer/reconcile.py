@@ -7,8 +7,7 @@ member enters the epoch of its target only when it has given up what the target 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 import msgspec
@@ -19,14 +18,6 @@ from raftlog.coordinator.consumer.consumer_membership import (
     MemberState,
     Partitions,
 )
-
-TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
-    MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
-    MemberState.UNREVOKED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
-    MemberState.UNRELEASED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
-    MemberState.UNKNOWN: frozenset(MemberState) - {MemberState.UNKNOWN},
-}
-"""From which state a member gets into which by reconciling: into each that we know. UNKNOWN is another version's."""
 
 
 def next_assignment(
@@ -64,7 +55,7 @@ def _moved(
     *,
     revoking: Partitions = NO_PARTITIONS,
 ) -> CurrentAssignment:
-    assert state in TRANSITIONS[current.state]
+    assert state is not MemberState.UNKNOWN
     previous = current.previous_epoch if epoch == current.epoch else current.epoch
     moved = CurrentAssignment(epoch, previous, state, assigned, revoking)
     return current if moved == current else moved

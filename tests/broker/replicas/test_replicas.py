@@ -275,6 +275,24 @@ def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() 
     run_scenario(scenario)
 
 
+def test_what_a_crash_left_of_a_deleted_partition_is_removed_when_the_broker_returns() -> None:
+    """As Kafka does: it would take the disk's space for ever."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        disk = cluster[3].host.disk
+        cluster[3].host.crash()
+        left = "/data/gone-0.00ff-delete"
+        disk.mkdir(left)
+        disk.write_file(f"{left}/00000000000000000000.log", b"records")
+        await cluster.start(3)
+        await until(lambda: not disk.is_folder(left))
+        assert cluster[3].replicas.partitions
+
+    run_scenario(scenario)
+
+
 def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person() -> None:
     """Its topic id was not on disk yet, nor was anything else: it is made anew, and nobody has to look."""
 
