@@ -120,6 +120,8 @@ class Runner(Generic[State]):
         try:
             decision = decide(self.tail)
             if decision.records:
+                # Apply, append, adopt. Records that cannot be applied are never written, and a state whose records
+                # the journal refused is never seen: the next decision starts from the tail as it was.
                 state = self._apply(self.tail, decision.records)
                 end_offset = self._append(decision.records)
                 self.tail, self._end_offset = state, end_offset

@@ -120,13 +120,19 @@ class LeaderRole(ReplicaRole):
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
     ) -> LogAppendInfo:
+        # Too few in sync is told before the append (NOT_ENOUGH_REPLICAS), so that the client knows that nothing of it
+        # will ever be read; told afterwards it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         if acks == ALL_ACKS and self.below_min_isr:
             raise NotEnoughReplicas()
         log = self.log
         end_before = log.log_end_offset
         header = validate_produced(records, log.config.max_message_bytes)
+        # A batch of a transaction that its coordinator does not know would stay open for ever, and hold up the last
+        # stable offset for all who read committed.
         if header.attributes & TRANSACTIONAL_BIT:
             log.producers.check_in_transaction(header)
+        # Walking through the records costs more than all the rest, so it is done only where a wrong record would hurt:
+        # compaction needs keys, and a count of records that no bytes back would take memory later.
         if not is_walked and (log.compacted or claims_more_records_than_bytes(header)):
             validate_small_batch(header, records, RecordRules.of(log.config, now_ms))
         appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
@@ -209,8 +215,9 @@ class LeaderRole(ReplicaRole):
     def maybe_advance_high_watermark(self) -> None:
         """Move the high watermark as far as the maximal ISR has flushed, and answer who waited for it."""
         if self.below_min_isr:
-            return
+            return  # what is committed has to be on min.insync.replicas disks, whatever the ISR has shrunk to
         partition = self.partition
+        # The leader counts what it has synced, not what it has written: acks=all promises to outlive a power loss.
         high_watermark = self.flushed_end_offset
         for progress in self._counted:
             if progress.end_offset < high_watermark:  # noqa: PLR1730 - half the price of min() on the hot path
@@ -221,6 +228,7 @@ class LeaderRole(ReplicaRole):
         if high_watermark <= partition.high_watermark:
             return
         assert high_watermark <= self.log.log_end_offset
+        # Readers first, then the producers that wait: a client that is told "committed" can read it at once.
         partition.high_watermark = high_watermark
         if self.log.first_unstable_offset is not None:
             self.log.on_high_watermark_updated(high_watermark)

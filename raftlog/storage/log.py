@@ -157,16 +157,21 @@ class Log:
         A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
         Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp, KafkaStorageError (damaged), OSError.
         """
+        # Checks come first, and nothing below them may fail but the disk: a batch that was refused must have left no
+        # trace in offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
         producer_id = header.producer_id
         if producer_id >= 0:
+            # The sequence is judged before anything is written: a retry is answered as its original was, at the same
+            # offsets, even if the segment would have to roll or its timestamp is too old by now.
             original = self.producers.check_sequence(header)
             if original is not None:
                 time_ms = original.timestamp if self._stamps_time else NO_TIMESTAMP
                 return LogAppendInfo(
                     original.base_offset, original.last_offset + 1, time_ms, self.log_start_offset, True
                 )
+        # The offsets of a batch are the log's end: the loop runs one append at a time, so no lock guards it.
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         length = header.length
@@ -183,10 +188,14 @@ class Log:
                 or -1 < header.base_timestamp < now_ms - self._before_max_ms
             ):
                 raise InvalidTimestamp(f"timestamp {timestamp} is too far from the broker's time {now_ms}")
+            # Only these first bytes are the leader's to write, and the CRC does not cover them, so the rest goes to
+            # the file as it came, without a copy.
             head = STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)
             rest = memoryview(batch)[STAMP_BYTES:]
         segment = self._active
         try:
+            # Roll before the append, never after: a segment's limits hold for what it contains, and its indexes have
+            # 32 bits for offsets relative to its base.
             if (
                 segment.size + length > self._segment_bytes
                 or segment.full
@@ -197,10 +206,13 @@ class Log:
                 segment = self._active
             segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
         except OSError as error:
+            # The producer's next batches may be on their way. Until this one comes again they are refused as it was.
             self.producers.note_refused_batch(
                 header, KafkaStorageError(f"the disk refused it: {error.strerror}")
             )
             raise
+        # From here on the batch is in the log. The end moves first, then what is derived from the log: epochs and
+        # producers are rebuilt from it after a crash, so they may lag behind it, and must never be ahead.
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
             self._epochs.note(leader_epoch, base_offset)

@@ -28,7 +28,8 @@ class Module(NamedTuple):
 
     @property
     def lines(self) -> int:
-        return self.text.count("\n")
+        """Without those that are comments alone: nobody should save on them."""
+        return sum(not _is_comment(line) for line in self.text.splitlines())
 
 
 class Import(NamedTuple):
@@ -106,22 +107,27 @@ class Function(NamedTuple):
     node: FunctionNode
     in_class: bool
     public: bool
-
-    @property
-    def lines(self) -> int:
-        return (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1
+    lines: int
+    """Without those that are comments alone."""
 
 
 def functions_of(module: Module) -> Iterator[Function]:
     """Yield every function and method, nested ones too; `public` is False inside anything private or nested."""
-    yield from _functions(module.tree, module.name + ":", in_class=False, public=True)
+    source = module.text.splitlines()
+    for each in _functions(module.tree, module.name + ":", in_class=False, public=True):
+        own = source[each.node.lineno - 1 : each.node.end_lineno]
+        yield each._replace(lines=sum(not _is_comment(line) for line in own))
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith("#")
 
 
 def _functions(parent: ast.AST, prefix: str, *, in_class: bool, public: bool) -> Iterator[Function]:
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, FunctionNode):
             seen = public and not node.name.startswith("_")
-            yield Function(prefix + node.name, node, in_class, seen)
+            yield Function(prefix + node.name, node, in_class, seen, lines=0)
             yield from _functions(node, f"{prefix}{node.name}.", in_class=False, public=False)
         elif isinstance(node, ast.ClassDef):
             seen = public and not node.name.startswith("_")

@@ -197,6 +197,8 @@ class CoordinatorShard(Generic[C, R]):
             await asyncio.sleep(POLL_S)
 
     async def _read_back(self, partition: Partition) -> R:
+        # A new leader's high watermark may lie below what its predecessor has committed and answered, so reading up to
+        # it could miss that; what lies above may still vanish. So wait until everything here is committed.
         end_offset = partition.log_end_offset
         while partition.high_watermark < end_offset:
             self._moved.clear()
@@ -254,6 +256,8 @@ class CoordinatorShard(Generic[C, R]):
     ) -> int:
         partition = self._partition
         assert partition is not None
+        # The partition may be led by another broker already while this shard has not heard of it. What a deposed
+        # coordinator appended would be cut off later, after its member was told that it counts.
         if not self._leads(partition):
             raise NotCoordinator
         try:

@@ -474,6 +474,8 @@ class PendingFetch(Slot):
     def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
         image = self.connection.server.broker.image()
+        # A session remembers its replica objects, so that a fetch of a thousand partitions looks nothing up. Every new
+        # image may have moved, deleted or made anew any of them, so each looks once after that.
         if partition is None or entry.image is not image:
             try:
                 partition = locate(self.connection.server.broker, entry.topic, entry.index)
@@ -485,13 +487,17 @@ class PendingFetch(Slot):
                 entry.partition = partition  # if it has to wait, it is attached then
             elif partition is not entry.partition:
                 self.session.attach(entry, partition)
+        # Noted before the read: what is appended while this fetch waits counts as new, and none is counted twice.
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
+        # DeleteRecords waits for the least log start of all replicas (KIP-107): a follower tells its own as it fetches.
         if self.replica is not None and entry.moved:
             entry.moved = False
             partition.note_log_start(self.replica, entry.log_start_offset)
         throttles = self.replica is not None and self.connection.server.broker.replicas.sent.is_limited
         entry.held = throttles and self._holds_back(entry, partition)
+        # A throttled replica reads nothing, but it reads: its offset has to be noted, or it would fall out of the ISR
+        # that it is about to join.
         read = partition.read(
             entry.offset,
             0 if entry.held else max_bytes,

@@ -462,6 +462,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         answers = self.server.memory.answers
         try:
             while filled - position >= PREFIX_BYTES:
+                # The length is judged before one byte is kept for it: it is the first thing that a stranger says.
                 size = _LENGTH.unpack_from(view, position)[0]
                 if not 0 < size <= self._plain_max_bytes:
                     size = frame_length(view, position, self._frame_max_bytes)
@@ -469,8 +470,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 if end > filled:
                     self._needed = PREFIX_BYTES + size
                     break
+                # Responses leave in the order of requests. A fetch that waits for records would hold up this request,
+                # so it answers with what it has.
                 if self._waiting_for is not None:
                     self._waiting_for.hurry()
+                # A whole frame that may not be handled now stays where it is, and reading stops: the client then feels
+                # the limit as a full socket, without a message.
                 if handled >= limit or (
                     (
                         self._slots
@@ -483,6 +488,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 ):
                     self._blocked = True
                     break
+                # The view is of a buffer that all connections share: whoever needs the bytes after this call copies
+                # them (`lasting`).
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
                 handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
                 if self._out_bytes >= ANSWERS_HIGH_BYTES:
@@ -494,6 +501,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 self.close("framing_lost", reason=str(lost))
         finally:
             self._handling = False
+        # What was answered at once leaves in one write, before the rest is copied.
         if self._out:
             self._flush()
         if position < filled or self._rest is not None:

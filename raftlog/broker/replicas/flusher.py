@@ -141,6 +141,8 @@ class Flusher:
     def _run_round(self) -> None:
         if self._offline or self._running or not (self._dirty or self._next_waiters):
             return
+        # Both are swapped before the first ticket: what is appended from now on belongs to the next round, and so does
+        # the promise to those who ask from now on.
         dirty, self._dirty = self._dirty, {}
         self._round_waiters, self._next_waiters = self._next_waiters, []
         tickets = []
@@ -155,6 +157,7 @@ class Flusher:
         self._began_at = self._time()
         if not tickets:
             self._complete(tickets, None)
+        # A directory's sync is never known to be fast: it may write out the journal of the whole file system.
         elif self._is_fast() and not any(ticket.directories for _, ticket in tickets):
             self._run_on_loop(tickets)
         else:
@@ -204,6 +207,8 @@ class Flusher:
             self._env.offload(partial(_run, share, self._time)).add_done_callback(ended)
 
     def _complete(self, tickets: Tickets, error: OSError | None) -> None:
+        # One failed sync ends the directory, with all partitions of the round: which of their pages the kernel dropped
+        # nobody can tell, and a second sync would succeed without writing them.
         if error is not None:
             self.stop()
             self.failed(error)
@@ -213,6 +218,7 @@ class Flusher:
             for partition, ticket in tickets:
                 partition.log.complete_flush(ticket)
                 partition.note_flushed(partition.log.flushed_end_offset)
+        # Waiters are released on failure too: they look at the partition, which is offline then.
         self._release(self._round_waiters)
         after, self._after_round = self._after_round, []
         for then in after:

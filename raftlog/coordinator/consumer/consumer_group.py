@@ -314,11 +314,15 @@ class ConsumerGroup:
         Members that are in and read the same go on, at worst with the targets they have. Raises GroupMaxSizeReached
         for who joins, or reads more.
         """
+        # A group that was too large a heartbeat ago is too large now: begin with the step that fitted then, until its
+        # epoch or the topics change. Each step computes a whole assignment, which takes tens of milliseconds.
         topics, known, least = self._topics.image().topics_offset, self._too_large, DecisionScope.ALL
         if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
         targets_may_follow = False
         for effort in (*list(DecisionScope)[least:], DecisionScope.KNOWN_TOPICS):
+            # Without this check targets would be put off for ever: those that fit into no batch of their own will not
+            # fit with the next heartbeat either.
             if effort is DecisionScope.TARGETS_LATER and not targets_may_follow:
                 continue
             try:
@@ -326,6 +330,8 @@ class ConsumerGroup:
             except TooManySubscribedTopics:
                 continue
             self._check_weight(draft)
+            # With the targets as they are, a member that reads more would wait for partitions that nobody gives it: it
+            # is refused instead, and told so.
             if effort is DecisionScope.NO_TARGETS and _reads_more(group.consumer, draft.state):
                 continue
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
