@@ -1,4 +1,4 @@
-"""PySyncObj's Raft core, held from outside: every touch of its private names is in this file and `seams`.
+"""PySyncObj's Raft core, held from outside: every touch of its private names is in this file.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
 `on_message` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and

@@ -1,6 +1,6 @@
-"""The adapter to PySyncObj: our clock, transport, poller and serializer in place of its own, and the names relied upon.
+"""Parts of ours in place of PySyncObj's own: clock, transport, poller and settings.
 
-With `core`, the only module that imports PySyncObj. A test holds each name below against the installed version.
+With `core`, which holds every private name of it, the only module that imports PySyncObj.
 """
 
 from __future__ import annotations
@@ -16,36 +16,6 @@ from pysyncobj.transport import Transport
 
 from raftlog.quorum.election import Timing
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
-
-PRIVATE_NAMES: Final = {
-    "_SyncObj__raftState": int,
-    "_SyncObj__raftCurrentTerm": int,
-    "_SyncObj__raftCommitIndex": int,
-    "_SyncObj__raftLastApplied": int,
-    "_SyncObj__raftElectionDeadline": float,
-    "_SyncObj__raftNextIndex": dict,
-    "_SyncObj__raftMatchIndex": dict,
-    "_SyncObj__lastResponseTime": dict,
-    "_SyncObj__newAppendEntriesTime": (int, float),
-    "_SyncObj__needLoadDumpFile": bool,
-    "_SyncObj__transferInProgress": bool,
-    "_SyncObj__raftLeader": (Node, type(None)),
-    "_SyncObj__noopIDx": (int, type(None)),
-}
-"""Private attributes read or written here, and their types."""
-
-PRIVATE_METHODS: Final = {
-    "_SyncObj__sendAppendEntries": (),
-    "_SyncObj__onMessageReceived": ("node", "message"),
-    "_SyncObj__onNodeConnected": ("node",),
-    "_SyncObj__onNodeDisconnected": ("node",),
-    "_SyncObj__doApplyCommand": ("command",),
-    "_SyncObj__deleteEntriesFrom": ("fromIDx",),
-    "_SyncObj__generateRaftTimeout": (),
-    "_SyncObj__tryLogCompaction": (),
-    "_checkCommandsToApply": (),
-}
-"""Private methods called or overridden here, and their parameters."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 
