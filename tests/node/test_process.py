@@ -74,14 +74,19 @@ async def test_a_signal_ends_a_node_cleanly_and_nothing_is_left_running(
 
 
 async def test_a_signal_before_the_node_is_ready_ends_it_too(
-    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, str], ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of three voters are absent, so it never becomes ready, and nobody need be asked for leave."""
     monkeypatch.setattr("raftlog.node.CONTROLLED_SHUTDOWN_S", 3_600.0)
     voters = f"1@{LOOPBACK}:{settings['listeners'].rpartition(':')[2]},2@{LOOPBACK}:1,3@{LOOPBACK}:2"
     config = load_config(settings | {"controller.quorum.voters": voters})
-    asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(process.run(config), PATIENCE_S)
+
+    async def end_once_it_listens() -> None:
+        while all(map(_can_listen, ports)):
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    await asyncio.wait_for(asyncio.gather(process.run(config), end_once_it_listens()), PATIENCE_S)
 
 
 async def test_a_signal_that_comes_as_the_start_ends_is_heeded(
