@@ -77,6 +77,9 @@ class LoopHost:
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         partition.go_offline()
 
+    def log_damaged(self, partition: Partition) -> None:
+        raise AssertionError("no test damages a coordinator's log")
+
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
         """The timeline is not looked at."""
 
