@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.protocol.primitives import Endpoint
 
@@ -24,6 +25,14 @@ TopicKey = str | UUID
 
 MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
 """Errors that come with a hint at the current leader."""
+
+
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return partitions as requests name them: their indexes by topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    return topics
 
 
 def locate(broker: BrokerContext, topic: TopicKey, index: int) -> Partition:

@@ -29,6 +29,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId, WrittenTo
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.partition_lookup import by_topic
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.protocol.apis import ApiKey
@@ -191,16 +192,16 @@ class TransactionSurvey:
         return state.leader
 
     async def _open_in(self, places: Iterable[TopicPartition]) -> list[Hanging]:
-        by_leader: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for each in places:
-            by_leader[self._leader(each)][each.topic].append(each.partition)
+            by_leader[self._leader(each)].append(each)
         make = _shapes(ApiKey.DESCRIBE_PRODUCERS)
         found: list[Hanging] = []
-        for leader, topics in by_leader.items():
+        for leader, led in by_leader.items():
             asked = make.DescribeProducersRequest(
                 topics=tuple(
                     make.TopicRequest(name=name, partition_indexes=tuple(indexes))
-                    for name, indexes in topics.items()
+                    for name, indexes in by_topic(led).items()
                 )
             )
             answer = await self._ask(leader, ApiKey.DESCRIBE_PRODUCERS, asked)

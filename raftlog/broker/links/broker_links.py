@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut, UnknownServerError
@@ -48,6 +48,13 @@ class Connect(Protocol):
     def __call__(
         self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int
     ) -> Awaitable[PeerChannel]: ...
+
+
+class Lane(NamedTuple):
+    """A queue of questions to a broker with a connection of its own: the slow ones hold up only each other."""
+
+    broker_id: int
+    is_slow: bool = False
 
 
 class BrokerLinks:
