@@ -55,7 +55,7 @@ class TransactionPort(Protocol):
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
         """Return what is open in partitions while no coordinator knows of it, and was not used for so long."""
 
-    async def end_hanging(self, place: TopicPartition, start_offset: int) -> Hanging:
+    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Hanging:
         """Abort such a one."""
 
 

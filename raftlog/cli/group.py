@@ -13,13 +13,13 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import complete_topic, not_empty, noun, verb
 from raftlog.cli.exits import Failure
-from raftlog.cli.group_lookup import Place, committed, described, in_use, looked_up, states
+from raftlog.cli.group_lookup import PartitionKey, committed, described, in_use, looked_up, states
 from raftlog.cli.group_reset import move, one_rule, plan
 from raftlog.cli.librdkafka import confluent_kafka
-from raftlog.cli.partition import offsets_at, read_place
+from raftlog.cli.partition import offsets_at, read_topic_partition
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import AGAIN_AFTER_S, CODES, Admin, Target, kafka_error, kafka_place
+from raftlog.cli.target import AGAIN_AFTER_S, CODES, Admin, Target, kafka_error, kafka_topic_partition
 
 group = noun("List and describe groups; show, reset and delete their offsets.")
 
@@ -59,7 +59,7 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
             "instance": each.group_instance_id or None,
             "client": each.client_id,
             "host": each.host,
-            "partitions": [f"{place.topic}-{place.partition}" for place in each.assignment.topic_partitions],
+            "partitions": [f"{tp.topic}-{tp.partition}" for tp in each.assignment.topic_partitions],
         }
         for each in found.members
     ]
@@ -84,8 +84,8 @@ def offsets(target: Target, name: Id, *, form: Form) -> None:
     admin = target.admin
     read_to = committed(admin, name)
     found = looked_up(admin, name) if read_to else described(admin, name)
-    places = sorted({*read_to, *_unread(admin, read_to, found)})
-    end = offsets_at(admin, places, confluent_kafka().admin.OffsetSpec.latest())
+    topic_partitions = sorted({*read_to, *_unread(admin, read_to, found)})
+    end = offsets_at(admin, topic_partitions, confluent_kafka().admin.OffsetSpec.latest())
     rows = [
         {
             "topic": topic,
@@ -96,12 +96,12 @@ def offsets(target: Target, name: Id, *, form: Form) -> None:
             if (topic, number) in read_to
             else None,
         }
-        for topic, number in places
+        for topic, number in topic_partitions
     ]
     print_rows(rows, form, ("topic", "partition", "offset", "end", "lag"))
 
 
-def _unread(admin: Admin, read_to: Mapping[Place, int], found: Any) -> set[Place]:
+def _unread(admin: Admin, read_to: Mapping[PartitionKey, int], found: Any) -> set[PartitionKey]:
     """Return the partitions that a group has or may get, of those that are there: its members', its topics' others."""
     there = admin.topics()
     members = found.members if found is not None else ()
@@ -148,10 +148,12 @@ def reset(
     if execute and why_not:
         raise Failure(why_not)
     read_to = committed(admin, name)
-    places = [place for each in topics or [] for place in read_place(admin, each)] or sorted(read_to)
-    if not places:
+    topic_partitions = [tp for each in topics or [] for tp in read_topic_partition(admin, each)] or sorted(
+        read_to
+    )
+    if not topic_partitions:
         raise Failure(f"group {name} has committed nothing: name topics with --topic", exits.NOT_FOUND)
-    planned = plan(admin, places, read_to, rule)
+    planned = plan(admin, topic_partitions, read_to, rule)
     if execute:
         move(admin, name, planned)
     rows = [
@@ -204,11 +206,13 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     if not topics:
         raise Failure("say of which topics: --topic TOPIC[:P,P]", exits.USAGE)
     described(target.admin, name)
-    places = [place for each in topics for place in read_place(target.admin, each)]
+    topic_partitions = [tp for each in topics for tp in read_topic_partition(target.admin, each)]
     found = target.ask_kafka_python(
-        lambda client: client.delete_group_offsets(name, [kafka_place(*place) for place in places])
+        lambda client: client.delete_group_offsets(
+            name, [kafka_topic_partition(*tp) for tp in topic_partitions]
+        )
     )
-    return _tell({(name, place.topic, place.partition): error for place, error in found.items()}, "forgotten")
+    return _tell({(name, tp.topic, tp.partition): error for tp, error in found.items()}, "forgotten")
 
 
 def _tell(found: Mapping[tuple[Any, ...], Any], done: str) -> int:

@@ -11,7 +11,7 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.target import Admin, Target
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 NAMED: Final = 5
 """Members named in a message."""
 
@@ -55,7 +55,7 @@ def named(known: Mapping[str, str], listed: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def committed(admin: Admin, name: str) -> dict[Place, int]:
+def committed(admin: Admin, name: str) -> dict[PartitionKey, int]:
     """Return the offset that a group has committed, of each partition it has one of. Raises Failure."""
     library = confluent_kafka()
     request = [library.ConsumerGroupTopicPartitions(name)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.group_lookup import Place
+from raftlog.cli.group_lookup import PartitionKey
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at
 from raftlog.cli.target import Admin
@@ -29,25 +29,31 @@ def one_rule(given: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def plan(
-    admin: Admin, places: Sequence[Place], committed: Mapping[Place, int], rule: tuple[str, Any]
-) -> dict[Place, int]:
+    admin: Admin,
+    topic_partitions: Sequence[PartitionKey],
+    committed: Mapping[PartitionKey, int],
+    rule: tuple[str, Any],
+) -> dict[PartitionKey, int]:
     """Return where each partition is to go on: never outside of what it holds, which is told. Raises Failure."""
     name, value = rule
     spec = confluent_kafka().admin.OffsetSpec
-    first, end = offsets_at(admin, places, spec.earliest()), offsets_at(admin, places, spec.latest())
-    times: dict[Place, int] = {}
+    first, end = (
+        offsets_at(admin, topic_partitions, spec.earliest()),
+        offsets_at(admin, topic_partitions, spec.latest()),
+    )
+    times: dict[PartitionKey, int] = {}
     if name in ("datetime", "duration"):
-        times = offsets_at(admin, places, spec.for_timestamp(_moment_ms(name, value)))
-    wanted: Mapping[str, Callable[[Place], int]] = {
-        "earliest": lambda place: first[place],
-        "latest": lambda place: end[place],
-        "current": lambda place: committed.get(place, first[place]),
+        times = offsets_at(admin, topic_partitions, spec.for_timestamp(_moment_ms(name, value)))
+    wanted: Mapping[str, Callable[[PartitionKey], int]] = {
+        "earliest": lambda tp: first[tp],
+        "latest": lambda tp: end[tp],
+        "current": lambda tp: committed.get(tp, first[tp]),
         "offset": lambda _place: value,
-        "shift": lambda place: committed.get(place, first[place]) + value,
-        "datetime": lambda place: times[place] if times[place] >= 0 else end[place],
-        "duration": lambda place: times[place] if times[place] >= 0 else end[place],
+        "shift": lambda tp: committed.get(tp, first[tp]) + value,
+        "datetime": lambda tp: times[tp] if times[tp] >= 0 else end[tp],
+        "duration": lambda tp: times[tp] if times[tp] >= 0 else end[tp],
     }
-    return {place: _within(place, wanted[name](place), first[place], end[place]) for place in places}
+    return {tp: _within(tp, wanted[name](tp), first[tp], end[tp]) for tp in topic_partitions}
 
 
 def _moment_ms(rule: str, value: str) -> int:
@@ -58,18 +64,18 @@ def _moment_ms(rule: str, value: str) -> int:
     return round(time.time() * 1000) - read_duration_ms("--by-duration", value)
 
 
-def _within(place: Place, wanted: int, first: int, end: int) -> int:
+def _within(tp: PartitionKey, wanted: int, first: int, end: int) -> int:
     """Return the offset nearest to the one that is wanted; says so on standard error when it is another."""
     nearest = max(first, min(end, wanted))
     if nearest != wanted:
-        where = f"{place[0]} {place[1]}"
+        where = f"{tp[0]} {tp[1]}"
         print(
             f"raftlog: {where} has offsets {first} to {end}, not {wanted}: {nearest} instead", file=sys.stderr
         )
     return nearest
 
 
-def move(admin: Admin, name: str, planned: Mapping[Place, int]) -> None:
+def move(admin: Admin, name: str, planned: Mapping[PartitionKey, int]) -> None:
     """Commit these offsets for a group without members, as many at a time as a request may. Raises Failure."""
     left = list(planned.items())
     while left:
@@ -77,11 +83,11 @@ def move(admin: Admin, name: str, planned: Mapping[Place, int]) -> None:
         left = left[AT_ONCE:]
 
 
-def _move(admin: Admin, name: str, planned: Sequence[tuple[Place, int]]) -> None:
+def _move(admin: Admin, name: str, planned: Sequence[tuple[PartitionKey, int]]) -> None:
     library = confluent_kafka()
     request = [
         library.ConsumerGroupTopicPartitions(
-            name, [library.TopicPartition(*place, offset) for place, offset in planned]
+            name, [library.TopicPartition(*tp, offset) for tp, offset in planned]
         )
     ]
     (future,) = admin.ask(admin.client.alter_consumer_group_offsets, request).values()

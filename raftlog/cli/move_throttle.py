@@ -22,7 +22,7 @@ RECEIVERS: Final = "follower.replication.throttled.replicas"
 UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 MOST: Final = 2**63 - 1
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 def read_rate(text: str) -> int:
@@ -34,7 +34,9 @@ def read_rate(text: str) -> int:
     return int(found[1]) * unit
 
 
-def throttle(admin: Admin, origins: Mapping[Place, Collection[int]], to: Collection[int], rate: int) -> None:
+def throttle(
+    admin: Admin, origins: Mapping[PartitionKey, Collection[int]], to: Collection[int], rate: int
+) -> None:
     """Hold back the moves of partitions from their brokers to others, before they begin. Raises Failure."""
     senders: defaultdict[str, list[str]] = defaultdict(list)
     receivers: defaultdict[str, list[str]] = defaultdict(list)

@@ -18,7 +18,7 @@ from raftlog.cli.move_throttle import let_go, read_rate
 from raftlog.cli.move_throttle import throttle as hold_back
 from raftlog.cli.partition_view import Added, Partition, partitions_in
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import Admin, Target, kafka_place
+from raftlog.cli.target import Admin, Target, kafka_topic_partition
 from raftlog.cli.topic import partitions_of
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
@@ -28,7 +28,7 @@ LOOK_EVERY_S: Final = 0.3
 
 Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
 OneOrAll = Annotated[int, typer.Option("--partition", "-p", help="-1: all")]
-Places = Annotated[
+TopicPartitions = Annotated[
     list[str] | None,
     typer.Argument(metavar="TOPIC[:P,P]", help="default: all there are", autocompletion=complete_topic),
 ]
@@ -98,8 +98,8 @@ def _by_min_isr(target: Target, found: list[Partition], *, under: bool, at: bool
 def _reassigned(target: Target) -> Added:
     moves = target.ask_kafka_python(lambda client: client.list_partition_reassignments())
     return {
-        (place.topic, place.partition): (tuple(each["adding_replicas"]), tuple(each["removing_replicas"]))
-        for place, each in moves.items()
+        (tp.topic, tp.partition): (tuple(each["adding_replicas"]), tuple(each["removing_replicas"]))
+        for tp, each in moves.items()
     }
 
 
@@ -177,23 +177,28 @@ def offsets(
 
 def _offsets(admin: Admin, name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
     spec = confluent_kafka().admin.OffsetSpec
-    places = [(name, number) for number in numbers]
-    first, end = offsets_at(admin, places, spec.earliest()), offsets_at(admin, places, spec.latest())
+    topic_partitions = [(name, number) for number in numbers]
+    first, end = (
+        offsets_at(admin, topic_partitions, spec.earliest()),
+        offsets_at(admin, topic_partitions, spec.latest()),
+    )
     return [
         {
-            "partition": place[1],
-            "beginning": first[place],
-            "end": end[place],
-            "offsets": end[place] - first[place],
+            "partition": tp[1],
+            "beginning": first[tp],
+            "end": end[tp],
+            "offsets": end[tp] - first[tp],
         }
-        for place in places
+        for tp in topic_partitions
     ]
 
 
-def offsets_at(admin: Admin, places: Iterable[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+def offsets_at(
+    admin: Admin, topic_partitions: Iterable[tuple[str, int]], spec: Any
+) -> dict[tuple[str, int], int]:
     """Return the offset that `spec` means in each partition; -1 where there is none. Raises Failure."""
     position = confluent_kafka().TopicPartition
-    asked = {position(*place): spec for place in places}
+    asked = {position(*tp): spec for tp in topic_partitions}
     if not asked:
         return {}
     found = admin.ask(admin.client.list_offsets, asked)
@@ -206,7 +211,7 @@ def offsets_at(admin: Admin, places: Iterable[tuple[str, int]], spec: Any) -> di
 @verb(partition, "elect")
 def elect(
     target: Target,
-    places: Places = None,
+    topic_partitions: TopicPartitions = None,
     *,
     unclean: Annotated[
         bool, typer.Option("--unclean", help="let a replica lead that may lack records, where no other can")
@@ -214,8 +219,8 @@ def elect(
 ) -> int:
     """Let the preferred (first) replica lead again, where it is in sync."""
     chosen: dict[str, list[int]] = {}
-    for each in places or []:
-        for topic, number in read_place(target.admin, each):
+    for each in topic_partitions or []:
+        for topic, number in read_topic_partition(target.admin, each):
             chosen.setdefault(topic, []).append(number)
     if unclean and not chosen:
         raise Failure("--unclean loses records: say which partitions", exits.USAGE)
@@ -239,7 +244,7 @@ def elect(
     return code
 
 
-def read_place(admin: Admin, text: str) -> list[tuple[str, int]]:
+def read_topic_partition(admin: Admin, text: str) -> list[tuple[str, int]]:
     """Return the partitions that TOPIC or TOPIC:P,P means. Raises Failure when they are not there."""
     name, colon, numbers = text.partition(":")
     if not colon:
@@ -249,16 +254,20 @@ def read_place(admin: Admin, text: str) -> list[tuple[str, int]]:
     return [(name, number) for each in numbers.split(",") for number in partitions_of(admin, name, int(each))]
 
 
-def replicas_of(admin: Admin, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[int]]:
+def replicas_of(
+    admin: Admin, topic_partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], list[int]]:
     """Return the brokers of each partition that is there."""
     there = {(each.topic, each.number): list(each.replicas) for each in partitions_in(admin.metadata())}
-    return {place: there[place] for place in places if place in there}
+    return {tp: there[tp] for tp in topic_partitions if tp in there}
 
 
 @verb(partition, "reassign")
 def reassign(
     target: Target,
-    places: Annotated[list[str], typer.Argument(metavar="TOPIC[:P,P]", autocompletion=complete_topic)],
+    topic_partitions: Annotated[
+        list[str], typer.Argument(metavar="TOPIC[:P,P]", autocompletion=complete_topic)
+    ],
     *,
     replicas: Annotated[
         str,
@@ -282,21 +291,21 @@ def reassign(
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
         raise Failure(f"--replicas {replicas}: broker ids with commas between", exits.USAGE)
     rate = read_rate(throttle) if throttle else 0
-    chosen = [place for each in places for place in read_place(target.admin, each)]
+    chosen = [tp for each in topic_partitions for tp in read_topic_partition(target.admin, each)]
     to = None if cancel else [int(each) for each in replicas.split(",")]
     if rate and to:
         hold_back(target.admin, replicas_of(target.admin, chosen), to, rate)
     found = target.ask_kafka_python(
-        lambda client: client.alter_partition_reassignments({kafka_place(*place): to for place in chosen})
+        lambda client: client.alter_partition_reassignments({kafka_topic_partition(*tp): to for tp in chosen})
     )
     code = 0
-    for place, error in sorted(found.items()):
+    for tp, error in sorted(found.items()):
         if error is None:
-            print(f"{place.topic} {place.partition} " + ("stays" if cancel else f"moves to {replicas}"))
+            print(f"{tp.topic} {tp.partition} " + ("stays" if cancel else f"moves to {replicas}"))
         else:
-            print(f"raftlog: {place.topic} {place.partition}: {error.description}", file=sys.stderr)
+            print(f"raftlog: {tp.topic} {tp.partition}: {error.description}", file=sys.stderr)
             code = exits.NOT_FOUND if error.message == "NO_REASSIGNMENT_IN_PROGRESS" else exits.FAILED
-    moving = {place for place, error in found.items() if error is None}
+    moving = {tp for tp, error in found.items() if error is None}
     if wait:
         _wait(target, moving)
     if rate and (wait or not moving):
@@ -337,12 +346,12 @@ def reassignments(target: Target, *, form: Form) -> None:
     found = target.ask_kafka_python(lambda client: client.list_partition_reassignments())
     rows = [
         {
-            "topic": place.topic,
-            "partition": place.partition,
+            "topic": tp.topic,
+            "partition": tp.partition,
             "replicas": each["replicas"],
             "adding": each["adding_replicas"],
             "removing": each["removing_replicas"],
         }
-        for place, each in sorted(found.items())
+        for tp, each in sorted(found.items())
     ]
     print_rows(rows, form, ("topic", "partition", "replicas", "adding", "removing"))

@@ -125,7 +125,7 @@ CODES: Final = {
 }
 
 
-def kafka_place(topic: str, partition: int) -> Any:
+def kafka_topic_partition(topic: str, partition: int) -> Any:
     """Return kafka-python's TopicPartition."""
     return _kafka_python().TopicPartition(topic, partition)
 

@@ -42,18 +42,18 @@ class GroupOffsets(Generic[Offset]):
         """Producers whose places nobody else shares."""
         self.next_pending_number = pended
 
-    def put(self, place: PartitionKey, committed: Offset | None) -> None:
+    def put(self, tp: PartitionKey, committed: Offset | None) -> None:
         """An offset outside any transaction; None removes it. It replaces what pends from earlier."""
         if committed is None:
-            self.offsets.pop(place, None)
+            self.offsets.pop(tp, None)
         else:
-            self.offsets[place] = committed
+            self.offsets[tp] = committed
         if self.pending:
-            self._forget_pending(place, before=self.next_pending_number)
+            self._forget_pending(tp, before=self.next_pending_number)
 
-    def put_pending(self, producer_id: int, place: PartitionKey, committed: Offset) -> None:
+    def put_pending(self, producer_id: int, tp: PartitionKey, committed: Offset) -> None:
         """An offset in the open transaction of a producer."""
-        self._owned(producer_id)[place] = PendingOffset(committed, self.next_pending_number)
+        self._owned(producer_id)[tp] = PendingOffset(committed, self.next_pending_number)
         self.next_pending_number += 1
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
@@ -61,15 +61,15 @@ class GroupOffsets(Generic[Offset]):
         ended = self.pending.pop(producer_id, None)
         self._own.discard(producer_id)
         if commit and ended:
-            for place, pending in ended.items():
-                self.offsets[place] = pending.committed
-                self._forget_pending(place, before=pending.number)
+            for tp, pending in ended.items():
+                self.offsets[tp] = pending.committed
+                self._forget_pending(tp, before=pending.number)
 
-    def _forget_pending(self, place: PartitionKey, *, before: int) -> None:
-        for producer_id, places in tuple(self.pending.items()):
-            if place in places and places[place].number < before:
+    def _forget_pending(self, tp: PartitionKey, *, before: int) -> None:
+        for producer_id, topic_partitions in tuple(self.pending.items()):
+            if tp in topic_partitions and topic_partitions[tp].number < before:
                 left = self._owned(producer_id)
-                del left[place]
+                del left[tp]
                 if not left:
                     del self.pending[producer_id]
                     self._own.discard(producer_id)

@@ -181,11 +181,11 @@ class Group(msgspec.Struct, frozen=True):
         """Yield every place that has an offset, be it one that pends."""
         yield from self.offsets
         seen: set[PartitionKey] = set()
-        for places in self.pending.values():
-            for place in places:
-                if place not in self.offsets and place not in seen:
-                    seen.add(place)
-                    yield place
+        for topic_partitions in self.pending.values():
+            for tp in topic_partitions:
+                if tp not in self.offsets and tp not in seen:
+                    seen.add(tp)
+                    yield tp
 
     def partitions_of(self, topics: DeletedTopics) -> Iterator[PartitionKey]:
         """Yield those that have an offset, be it one that pends, of one of these very topics."""
@@ -198,13 +198,13 @@ class Group(msgspec.Struct, frozen=True):
 
     def _of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         yield from self.offsets.of_topic(topic).items()
-        for places in self.pending.values():
-            for partition, pending in places.of_topic(topic).items():
+        for topic_partitions in self.pending.values():
+            for partition, pending in topic_partitions.of_topic(topic).items():
                 yield partition, pending.committed
 
-    def has(self, place: PartitionKey) -> bool:
+    def has(self, tp: PartitionKey) -> bool:
         """Whether a place has an offset, be it one that pends."""
-        return place in self.offsets or any(place in places for places in self.pending.values())
+        return tp in self.offsets or any(tp in topic_partitions for topic_partitions in self.pending.values())
 
     @property
     def offset_count(self) -> int:

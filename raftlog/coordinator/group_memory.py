@@ -115,7 +115,11 @@ def group_bytes(group: Group) -> int:
     """Return about how many bytes a group takes, beside what its classic members offer."""
     found = GROUP_BYTES if group.exists else 0
     found += sum(map(_of_offset, group.offsets.values()))
-    found += sum(_of_offset(each.committed) for places in group.pending.values() for each in places.values())
+    found += sum(
+        _of_offset(each.committed)
+        for topic_partitions in group.pending.values()
+        for each in topic_partitions.values()
+    )
     found += _of_membership(group.membership)
     state = group.consumer
     if state is not None:
@@ -134,8 +138,8 @@ def _growth(before: Group, after: Group, records: Iterable[GroupRecord]) -> int:
     if after.consumer is not before.consumer:
         consumer = [each for each in records if isinstance(each, ConsumerRecord)]
         found += _consumer_growth(before.consumer, after.consumer, consumer)
-    places = set(_with_text(before, records))
-    return found + sum(_text_at(after, place) - _text_at(before, place) for place in places)
+    topic_partitions = set(_with_text(before, records))
+    return found + sum(_text_at(after, tp) - _text_at(before, tp) for tp in topic_partitions)
 
 
 def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[PartitionKey]:
@@ -193,12 +197,14 @@ def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
     )
 
 
-def _text_at(group: Group, place: PartitionKey) -> int:
+def _text_at(group: Group, tp: PartitionKey) -> int:
     """The memory of the texts of a group's offsets of one partition, those included that pend."""
-    committed = group.offsets.get(place)
+    committed = group.offsets.get(tp)
     found = 0 if committed is None else len(committed.metadata)
     return found + sum(
-        len(places[place].committed.metadata) for places in group.pending.values() if place in places
+        len(topic_partitions[tp].committed.metadata)
+        for topic_partitions in group.pending.values()
+        if tp in topic_partitions
     )
 
 

@@ -99,12 +99,12 @@ class GroupReplay:
             positions = self._offsets[record.group_id] = GroupOffsets()
         if record.committed is not None:
             self._note_topic(record, record.committed.topic_id)
-        place = (record.topic, record.partition)
+        tp = (record.topic, record.partition)
         if header.is_transactional and record.committed is not None:
-            positions.put_pending(header.producer_id, place, record.committed)
+            positions.put_pending(header.producer_id, tp, record.committed)
             self._open.setdefault(header.producer_id, set()).add(record.group_id)
         else:
-            positions.put(place, record.committed)
+            positions.put(tp, record.committed)
 
     def _note_topic(self, record: OffsetCommitted, topic_id: UUID | None) -> None:
         if topic_id is not None and self._is_gone(record.topic, topic_id):

@@ -134,11 +134,7 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
         GroupSubscribedToTopic.code if topics is None or topic in topics else NONE
         for topic, _ in request.partitions
     )
-    gone = [
-        place
-        for place, code in zip(request.partitions, codes, strict=True)
-        if code == NONE and group.has(place)
-    ]
+    gone = [tp for tp, code in zip(request.partitions, codes, strict=True) if code == NONE and group.has(tp)]
     return Decision(_forgotten(group, dict.fromkeys(gone)), codes)
 
 
@@ -185,7 +181,7 @@ def decide_expire_offsets(
         if _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
         and not is_unstable(group, (topic, partition))
     )
-    batch = next_tombstone_batch(group.group_id, expired, most_bytes=most_bytes).places
+    batch = next_tombstone_batch(group.group_id, expired, most_bytes=most_bytes).topic_partitions
     if group.state == EMPTY and group.exists and len(batch) == len(group.offsets) and not group.pending:
         return Decision(_ended(group))
     return Decision(_forgotten(group, batch))
@@ -222,8 +218,10 @@ def _read_topics(group: Group) -> frozenset[str] | None:
     return frozenset().union(*known) if len(known) == len(found) else None
 
 
-def _forgotten(group: Group, places: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
-    return tuple(OffsetCommitted(group.group_id, topic, partition, None) for topic, partition in places)
+def _forgotten(group: Group, topic_partitions: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
+    return tuple(
+        OffsetCommitted(group.group_id, topic, partition, None) for topic, partition in topic_partitions
+    )
 
 
 def _ended(group: Group) -> tuple[GroupRecord, ...]:

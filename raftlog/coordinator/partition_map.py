@@ -40,22 +40,22 @@ class PartitionMap(MutableMapping[PartitionKey, Value]):
             for partition in partitions:
                 yield topic, partition
 
-    def __contains__(self, place: object) -> bool:
-        assert isinstance(place, tuple)
-        return place[1] in self._topics.get(place[0], ())
+    def __contains__(self, tp: object) -> bool:
+        assert isinstance(tp, tuple)
+        return tp[1] in self._topics.get(tp[0], ())
 
-    def __getitem__(self, place: PartitionKey) -> Value:
-        return self._topics[place[0]][place[1]]
+    def __getitem__(self, tp: PartitionKey) -> Value:
+        return self._topics[tp[0]][tp[1]]
 
-    def __setitem__(self, place: PartitionKey, value: Value) -> None:
-        partitions = self._owned(place[0])
-        self._count += place[1] not in partitions
-        partitions[place[1]] = value
+    def __setitem__(self, tp: PartitionKey, value: Value) -> None:
+        partitions = self._owned(tp[0])
+        self._count += tp[1] not in partitions
+        partitions[tp[1]] = value
 
-    def __delitem__(self, place: PartitionKey) -> None:
-        topic, partition = place
-        if place not in self:
-            raise KeyError(place)
+    def __delitem__(self, tp: PartitionKey) -> None:
+        topic, partition = tp
+        if tp not in self:
+            raise KeyError(tp)
         partitions = self._owned(topic)
         del partitions[partition]
         self._count -= 1

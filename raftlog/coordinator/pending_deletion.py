@@ -49,7 +49,7 @@ RETRY_S: Final = 0.5
 class TombstoneBatch(NamedTuple):
     """Places whose tombstones go in one batch. `is_all`: there were no others."""
 
-    places: list[PartitionKey]
+    topic_partitions: list[PartitionKey]
     is_all: bool
 
 
@@ -59,17 +59,17 @@ def max_tombstone_batch_bytes(message_max_bytes: int) -> int:
 
 
 def next_tombstone_batch(
-    group_id: str, places: Iterable[PartitionKey], *, most_bytes: int = TOMBSTONE_BATCH_BYTES
+    group_id: str, topic_partitions: Iterable[PartitionKey], *, most_bytes: int = TOMBSTONE_BATCH_BYTES
 ) -> TombstoneBatch:
     """Return as many places as the tombstones of one batch may be about, at least one; no others are looked at."""
     taken: list[PartitionKey] = []
     left = most_bytes
     base = len(group_id.encode()) + KEY_BYTES
-    for place in places:
-        left -= base + len(place[0].encode())
+    for tp in topic_partitions:
+        left -= base + len(tp[0].encode())
         if taken and (left < 0 or len(taken) == TOMBSTONES_PER_BATCH):
             return TombstoneBatch(taken, is_all=False)
-        taken.append(place)
+        taken.append(tp)
     return TombstoneBatch(taken, is_all=True)
 
 
@@ -108,13 +108,19 @@ class PendingDeletion:
         if next(group.partitions_of(self.topics), None) is None:
             return group
         pending = {
-            producer_id: places.without(self.topics, lambda topic, each: self._goes(topic, each.committed))
-            for producer_id, places in group.pending.items()
+            producer_id: topic_partitions.without(
+                self.topics, lambda topic, each: self._goes(topic, each.committed)
+            )
+            for producer_id, topic_partitions in group.pending.items()
         }
         return msgspec.structs.replace(
             group,
             offsets=group.offsets.without(self.topics, self._goes),
-            pending={producer_id: places for producer_id, places in pending.items() if places},
+            pending={
+                producer_id: topic_partitions
+                for producer_id, topic_partitions in pending.items()
+                if topic_partitions
+            },
         )
 
     def _goes(self, topic: str, committed: CommittedOffset) -> bool:
@@ -123,7 +129,7 @@ class PendingDeletion:
     def decide_next_batch(self, group: Group) -> Decision:
         """Remove the next slice; with the last one of a group that ends, the group."""
         batch = next_tombstone_batch(group.group_id, self.remaining(group), most_bytes=self.most_bytes)
-        gone = tuple(OffsetCommitted(group.group_id, *place, None) for place in batch.places)
+        gone = tuple(OffsetCommitted(group.group_id, *tp, None) for tp in batch.topic_partitions)
         return Decision((*gone, *group_tombstones(group)) if self.deletes_group and batch.is_all else gone)
 
     def is_done(self, group: Group) -> bool:

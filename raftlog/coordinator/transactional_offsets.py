@@ -63,9 +63,9 @@ def decide_commit_in_transaction(
             codes.append(OffsetMetadataTooLarge.code)
             continue
         codes.append(NONE)
-        place = (commit.topic, commit.partition)
+        tp = (commit.topic, commit.partition)
         producer = (request.producer_id, request.producer_epoch)
-        records.append(TransactionalOffsetCommitted(group.group_id, *place, commit.committed, *producer))
+        records.append(TransactionalOffsetCommitted(group.group_id, *tp, commit.committed, *producer))
     return Decision(tuple(records), tuple(codes))
 
 
@@ -90,6 +90,6 @@ def _check(group: Group, request: TxnOffsetCommit) -> None:
     check_member(group.membership, member, request.generation)
 
 
-def is_unstable(group: Group, place: PartitionKey) -> bool:
+def is_unstable(group: Group, tp: PartitionKey) -> bool:
     """Whether a transaction that is open may still move this offset (KIP-447)."""
-    return any(place in places for places in group.pending.values())
+    return any(tp in topic_partitions for topic_partitions in group.pending.values())

@@ -29,8 +29,10 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         lookup = Lookup(self.options)
-        places = lookup.partitions()
-        return planned(self.options, bounds.starts(lookup, places), bounds.ends(lookup, places))
+        topic_partitions = lookup.partitions()
+        return planned(
+            self.options, bounds.starts(lookup, topic_partitions), bounds.ends(lookup, topic_partitions)
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self.options, partition)

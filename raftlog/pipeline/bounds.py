@@ -7,28 +7,30 @@ from raftlog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition, 
 from raftlog.pipeline.options import AtOffsets, AtTimes, Bound, Everywhere, OptionFaults
 
 
-def starts(lookup: Lookup, places: list[TopicPartition]) -> Offsets:
+def starts(lookup: Lookup, topic_partitions: list[TopicPartition]) -> Offsets:
     """Return the first offset to read of each partition. Raises OptionFaults, DataLoss."""
     late = LATEST if lookup.options.latest_if_too_late else None
-    return _resolved(lookup, places, lookup.options.start, late)
+    return _resolved(lookup, topic_partitions, lookup.options.start, late)
 
 
-def ends(lookup: Lookup, places: list[TopicPartition]) -> Offsets:
+def ends(lookup: Lookup, topic_partitions: list[TopicPartition]) -> Offsets:
     """Return the offset before which reading ends in each partition. Raises OptionFaults, DataLoss."""
-    return _resolved(lookup, places, lookup.options.end, LATEST)
+    return _resolved(lookup, topic_partitions, lookup.options.end, LATEST)
 
 
-def _resolved(lookup: Lookup, places: list[TopicPartition], bound: Bound, late: int | None) -> Offsets:
+def _resolved(
+    lookup: Lookup, topic_partitions: list[TopicPartition], bound: Bound, late: int | None
+) -> Offsets:
     match bound:
         case Everywhere(offset):
-            return _named(lookup, dict.fromkeys(places, offset))
+            return _named(lookup, dict.fromkeys(topic_partitions, offset))
         case AtOffsets(offsets):
-            _check_all_given(offsets, places)
+            _check_all_given(offsets, topic_partitions)
             return _inside(lookup, _named(lookup, offsets), given=offsets)
         case AtTimes(common_ms, own_ms, option):
             if common_ms is None:
-                _check_all_given(own_ms, places)
-            times = dict.fromkeys(places, common_ms) if common_ms is not None else own_ms
+                _check_all_given(own_ms, topic_partitions)
+            times = dict.fromkeys(topic_partitions, common_ms) if common_ms is not None else own_ms
             return _at_times(lookup, times, late, option)
 
 
@@ -63,8 +65,11 @@ def _at_times(lookup: Lookup, times_ms: Offsets, late: int | None, option: str) 
     return {**{at: offset for at, offset in found.items() if offset is not None}, **lookup.latest(missing)}
 
 
-def _check_all_given(offsets: Offsets, places: list[TopicPartition]) -> None:
-    missing, foreign = sorted(set(places) - offsets.keys()), sorted(offsets.keys() - set(places))
+def _check_all_given(offsets: Offsets, topic_partitions: list[TopicPartition]) -> None:
+    missing, foreign = (
+        sorted(set(topic_partitions) - offsets.keys()),
+        sorted(offsets.keys() - set(topic_partitions)),
+    )
     if missing or foreign:
         lists = (("no value for", missing), ("not subscribed to", foreign))
         told = [f"{what} {', '.join(map(str, which))}" for what, which in lists if which]

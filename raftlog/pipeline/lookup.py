@@ -92,13 +92,13 @@ class Lookup:
 
     # --- offsets
 
-    def earliest(self, places: Iterable[TopicPartition]) -> Offsets:
+    def earliest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the first offset that each partition still has."""
-        return self._offsets(dict.fromkeys(places, EARLIEST))
+        return self._offsets(dict.fromkeys(topic_partitions, EARLIEST))
 
-    def latest(self, places: Iterable[TopicPartition]) -> Offsets:
+    def latest(self, topic_partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the end of what is committed in each partition (isolation level as in the options)."""
-        return self._offsets(dict.fromkeys(places, LATEST))
+        return self._offsets(dict.fromkeys(topic_partitions, LATEST))
 
     def at_times(self, times_ms: Offsets) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after a time in each partition; None where all is older."""
@@ -106,7 +106,7 @@ class Lookup:
         return {at: None if offset < 0 else offset for at, offset in found.items()}
 
     def _offsets(self, wanted: Offsets, *, timed: bool = False) -> Offsets:
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as PartitionKey
         from confluent_kafka import admin
 
         kinds: Any = admin.OffsetSpec  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ class Lookup:
 
         if not wanted:
             return {}
-        requests = {Place(at.topic, at.partition): spec(offset) for at, offset in wanted.items()}
+        requests = {PartitionKey(at.topic, at.partition): spec(offset) for at, offset in wanted.items()}
         return self._patiently(lambda admin: self._asked(admin, requests), "list offsets")
 
     def _asked(self, admin: Any, requests: Mapping[Any, Any]) -> Offsets:
@@ -130,8 +130,7 @@ class Lookup:
             requests, isolation_level=level, request_timeout=ATTEMPT_S
         )
         return {
-            TopicPartition(place.topic, place.partition): future.result().offset
-            for place, future in futures.items()
+            TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
         }
 
     def _patiently(self, ask: Callable[[Any], R], what: str) -> R:

@@ -15,39 +15,39 @@ from tests.controller.controller_cluster import ControllerCluster
 class Ask:
     """A node's `submit`, with a controller behind it."""
 
-    def __init__(self, world: ControllerCluster) -> None:
-        self.world = world
+    def __init__(self, cluster: ControllerCluster) -> None:
+        self.cluster = cluster
 
     async def __call__(self, request: Any, *, timeout: float | None = None) -> Any:
-        reply = self.world.ask(request)
+        reply = self.cluster.ask(request)
         if isinstance(reply, ErrorReply):
             raise from_code(reply.error_code, reply.message)
         return reply
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2, 3), (1, 3, 2))
-    return world
+def cluster() -> ControllerCluster:
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2, 3), (1, 3, 2))
+    return cluster
 
 
-async def test_drain_and_back(world: ControllerCluster) -> None:
+async def test_drain_and_back(cluster: ControllerCluster) -> None:
     """The answer tells what is left; the image tells it to everybody."""
-    world.alter("t", (1,), partition=1)
-    assert await drain(Ask(world), 1) == BrokerDrain(1, True, 1)
-    assert drains(world.image) == {1: BrokerDrain(1, True, 1)}
-    assert await undrain(Ask(world), 1) == BrokerDrain(1, False, 1)
-    assert drains(world.image) == {}
+    cluster.alter("t", (1,), partition=1)
+    assert await drain(Ask(cluster), 1) == BrokerDrain(1, True, 1)
+    assert drains(cluster.image) == {1: BrokerDrain(1, True, 1)}
+    assert await undrain(Ask(cluster), 1) == BrokerDrain(1, False, 1)
+    assert drains(cluster.image) == {}
     with pytest.raises(BrokerIdNotRegistered):
-        await drain(Ask(world), 9)
+        await drain(Ask(cluster), 9)
 
 
-async def test_transfer_to_a_replica_by_name(world: ControllerCluster) -> None:
+async def test_transfer_to_a_replica_by_name(cluster: ControllerCluster) -> None:
     """A refusal by the controller is raised with its words."""
-    await transfer_leadership(Ask(world), "t", 0, 3)
-    assert world.partition("t").leader == 3
-    world.alter("t", (3, 1))
+    await transfer_leadership(Ask(cluster), "t", 0, 3)
+    assert cluster.partition("t").leader == 3
+    cluster.alter("t", (3, 1))
     with pytest.raises(EligibleLeadersNotAvailable, match="not in sync"):
-        await transfer_leadership(Ask(world), "t", 0, 2)
+        await transfer_leadership(Ask(cluster), "t", 0, 2)

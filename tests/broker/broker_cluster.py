@@ -41,10 +41,10 @@ PORT = 9092
 class SimBroker:
     """One broker process on a host; `run` again after a crash."""
 
-    def __init__(self, world: BrokerCluster, broker_id: int, settings: dict[str, str]) -> None:
-        self.world = world
+    def __init__(self, cluster: BrokerCluster, broker_id: int, settings: dict[str, str]) -> None:
+        self.cluster = cluster
         self.broker_id = broker_id
-        self.host: Host = world.loop.host(f"node{broker_id}")
+        self.host: Host = cluster.loop.host(f"node{broker_id}")
         self.config: NodeConfig = load_config(
             {
                 "node.id": str(broker_id),
@@ -68,7 +68,7 @@ class SimBroker:
         self.image = EMPTY_IMAGE
         self.ready = asyncio.Event()
         env = SimEnv(self.host)
-        self.epoch = self.world.register(self.broker_id)
+        self.epoch = self.cluster.register(self.broker_id)
         self.replicas = Replicas(
             env, self.config, submit=self.submit, image=lambda: self.image, broker_epoch=lambda: self.epoch
         )
@@ -85,7 +85,7 @@ class SimBroker:
         await self.server.start()
         self.housekeeping = Housekeeping(self.replicas)
         self.housekeeping.start()
-        self.take(self.world.image)
+        self.take(self.cluster.image)
         self.ready.set()
         await asyncio.Event().wait()
 
@@ -103,7 +103,7 @@ class SimBroker:
             self.replicas.on_metadata(old, image)
 
     def submit(self, request: Any, *, timeout: float | None = None) -> Awaitable[Any]:
-        return self.world.answer(request)
+        return self.cluster.answer(request)
 
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
         return self.replicas.partitions[topic, index]  # type: ignore[index]
@@ -272,12 +272,12 @@ def run_scenario(scenario: Scenario[T], *, seed: int = 0, size: int = 3, **setti
     """Run a scenario in a world of `size` brokers that have started; at its end all of them are killed."""
 
     async def program(loop: SimLoop) -> T:
-        world = BrokerCluster(loop, size, **settings)
-        await world.start()
+        cluster = BrokerCluster(loop, size, **settings)
+        await cluster.start()
         try:
-            return await scenario(world)
+            return await scenario(cluster)
         finally:
-            for broker in world.brokers.values():
+            for broker in cluster.brokers.values():
                 broker.host.crash()
 
     return simulate(program, seed=seed)

@@ -43,9 +43,9 @@ def host() -> FakeHost:
 async def pipe(host: FakeHost, tmp_path: Path) -> FakeClient:
     """Eight partitions that this broker leads alone."""
     partitions = [lead(host, tmp_path, index) for index in range(PARTITIONS)]
-    world = FakePartitionServer(*partitions)  # type: ignore[arg-type]
-    world.broker.env.wall_clock_ms = lambda: NOW_MS
-    return world.connect()
+    fake = FakePartitionServer(*partitions)  # type: ignore[arg-type]
+    fake.broker.env.wall_clock_ms = lambda: NOW_MS
+    return fake.connect()
 
 
 def lead(host: FakeHost, folder: Path, index: int) -> Partition:

@@ -20,20 +20,20 @@ ENTRIES = 20
 
 async def scenario(loop: SimLoop) -> tuple[int, int]:
     """Elect, commit, lose the leader's power, elect again, outrun the lost node, take it back with a snapshot."""
-    world = QuorumCluster(loop, 3, compaction=SnapshotPolicy(entries=ENTRIES))
-    world.boot()
-    first = await world.leader()
-    await world.commit(b"before")
-    world.crash(first)
-    second = await world.leader(among=[node for node in world.hosts if node != first])
+    cluster = QuorumCluster(loop, 3, compaction=SnapshotPolicy(entries=ENTRIES))
+    cluster.boot()
+    first = await cluster.leader()
+    await cluster.commit(b"before")
+    cluster.crash(first)
+    second = await cluster.leader(among=[node for node in cluster.hosts if node != first])
     assert second != first
     for number in range(4 * ENTRIES):
-        await world.commit(b"away-%d" % number, *world.nodes)
-    await world.until(lambda: world.hosts[second].disk.listdir("/data/quorum") != ["quorum.wal"])
-    world.boot(first)
-    await world.settle(b"after")
-    assert world.machines[first].data == world.oracle.committed
-    return first, len(world.oracle.leaders)
+        await cluster.commit(b"away-%d" % number, *cluster.nodes)
+    await cluster.until(lambda: cluster.hosts[second].disk.listdir("/data/quorum") != ["quorum.wal"])
+    cluster.boot(first)
+    await cluster.settle(b"after")
+    assert cluster.machines[first].data == cluster.oracle.committed
+    return first, len(cluster.oracle.leaders)
 
 
 def test_a_node_that_was_away_comes_back_by_a_snapshot_after_an_election() -> None:
@@ -51,28 +51,28 @@ def test_the_same_seed_elects_and_commits_the_same() -> None:
 
 async def vote_and_lose_power(loop: SimLoop) -> None:
     """A voter for a candidate loses its power before the leader's first word, and is then asked by another one."""
-    world = QuorumCluster(loop, 3)
+    cluster = QuorumCluster(loop, 3)
     loop.network.latency_s = (0.03, 0.04)
-    world.boot(1, 2)
-    while not any(node.term for node in world.nodes.values()):
+    cluster.boot(1, 2)
+    while not any(node.term for node in cluster.nodes.values()):
         await asyncio.sleep(0.001)
-    leader = next(number for number, node in world.nodes.items() if node.term)
+    leader = next(number for number, node in cluster.nodes.items() if node.term)
     voter = 3 - leader
-    while not world.nodes[voter].term:
+    while not cluster.nodes[voter].term:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.045)  # the vote has arrived, the leader's first word has not
-    world.crash(voter)
+    cluster.crash(voter)
     for away in (voter, 3):
-        loop.cut(world.hosts[leader], world.hosts[away])
-    world.boot(voter, 3)
+        loop.cut(cluster.hosts[leader], cluster.hosts[away])
+    cluster.boot(voter, 3)
     leaders: dict[int, int] = {}
     for _ in range(300):
         await asyncio.sleep(0.01)
-        for node in world.nodes.values():
+        for node in cluster.nodes.values():
             known = leaders.setdefault(node.term, node.leader_id) if node.leader_id else None
             assert known == node.leader_id, f"{known} and {node.leader_id} lead term {node.term}"
     loop.heal()
-    await world.settle(b"after")
+    await cluster.settle(b"after")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -93,11 +93,11 @@ def test_the_same_seed_tells_the_same_story(name: str) -> None:
 
 async def election(loop: SimLoop) -> int:
     """Short, for interpreters of their own."""
-    world = QuorumCluster(loop, 3)
-    world.boot()
-    await world.commit(b"one")
-    world.crash(await world.leader())
-    leader = await world.leader(among=world.nodes)
+    cluster = QuorumCluster(loop, 3)
+    cluster.boot()
+    await cluster.commit(b"one")
+    cluster.crash(await cluster.leader())
+    leader = await cluster.leader(among=cluster.nodes)
     await asyncio.sleep(1)
     return leader
 

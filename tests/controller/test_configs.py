@@ -29,7 +29,7 @@ from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
+def cluster() -> ControllerCluster:
     made = ControllerCluster()
     made.start(1, 2, 3)
     made.create("t")
@@ -37,7 +37,7 @@ def world() -> ControllerCluster:
 
 
 def alter(
-    world: ControllerCluster,
+    cluster: ControllerCluster,
     *ops: ConfigOp,
     resource: tuple[str, str] = ("topic", "t"),
     replace: bool = False,
@@ -45,32 +45,32 @@ def alter(
 ) -> int:
     """Alter one resource; returns the error code."""
     alteration = ConfigAlteration(*resource, ops)
-    reply = world.ask(AlterConfigs((alteration,), replace, validate_only))
+    reply = cluster.ask(AlterConfigs((alteration,), replace, validate_only))
     return reply.results[0].error_code
 
 
-def test_set_and_delete_touch_only_what_they_name(world: ControllerCluster) -> None:
+def test_set_and_delete_touch_only_what_they_name(cluster: ControllerCluster) -> None:
     """Incremental alteration keeps the other configs."""
-    assert alter(world, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000")) == 0
-    assert alter(world, ConfigOp("retention.ms", None, DELETE)) == 0
-    assert world.image.config("topic", "t") == {"segment.bytes": "1000"}
+    assert alter(cluster, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000")) == 0
+    assert alter(cluster, ConfigOp("retention.ms", None, DELETE)) == 0
+    assert cluster.image.config("topic", "t") == {"segment.bytes": "1000"}
 
 
-def test_replacing_drops_what_is_not_named(world: ControllerCluster) -> None:
+def test_replacing_drops_what_is_not_named(cluster: ControllerCluster) -> None:
     """The old AlterConfigs names the complete new set."""
-    alter(world, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000"))
-    assert alter(world, ConfigOp("retention.ms", "2"), replace=True) == 0
-    assert world.image.config("topic", "t") == {"retention.ms": "2"}
+    alter(cluster, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000"))
+    assert alter(cluster, ConfigOp("retention.ms", "2"), replace=True) == 0
+    assert cluster.image.config("topic", "t") == {"retention.ms": "2"}
 
 
-def test_append_and_subtract_start_from_what_holds(world: ControllerCluster) -> None:
+def test_append_and_subtract_start_from_what_holds(cluster: ControllerCluster) -> None:
     """Lists grow from the default when nothing is set; items are not repeated (KIP-339)."""
     offsets = ("topic", "__consumer_offsets")
-    world.create("__consumer_offsets")
-    assert alter(world, ConfigOp("cleanup.policy", "compact,delete", APPEND), resource=offsets) == 0
-    assert world.image.config(*offsets) == {"cleanup.policy": "delete,compact"}
-    assert alter(world, ConfigOp("cleanup.policy", "delete", SUBTRACT), resource=offsets) == 0
-    assert world.image.config(*offsets) == {"cleanup.policy": "compact"}
+    cluster.create("__consumer_offsets")
+    assert alter(cluster, ConfigOp("cleanup.policy", "compact,delete", APPEND), resource=offsets) == 0
+    assert cluster.image.config(*offsets) == {"cleanup.policy": "delete,compact"}
+    assert alter(cluster, ConfigOp("cleanup.policy", "delete", SUBTRACT), resource=offsets) == 0
+    assert cluster.image.config(*offsets) == {"cleanup.policy": "compact"}
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_append_and_subtract_start_from_what_holds(world: ControllerCluster) -> 
     ],
 )
 def test_faulty_operations_change_nothing(
-    world: ControllerCluster, op: ConfigOp, error: type[KafkaError]
+    cluster: ControllerCluster, op: ConfigOp, error: type[KafkaError]
 ) -> None:
     """A resource is altered wholly or not at all."""
-    batches = len(world.journal)
-    assert alter(world, ConfigOp("segment.bytes", "1000"), op) == error.code
-    assert len(world.journal) == batches
+    batches = len(cluster.journal)
+    assert alter(cluster, ConfigOp("segment.bytes", "1000"), op) == error.code
+    assert len(cluster.journal) == batches
 
 
 @pytest.mark.parametrize(
@@ -107,107 +107,107 @@ def test_faulty_operations_change_nothing(
     ],
 )
 def test_unknown_resources_are_told_apart(
-    world: ControllerCluster, resource: tuple[str, str], error: type[KafkaError]
+    cluster: ControllerCluster, resource: tuple[str, str], error: type[KafkaError]
 ) -> None:
     """Each kind of resource has its own code."""
-    assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=resource) == error.code
+    assert alter(cluster, ConfigOp("message.max.bytes", "1000"), resource=resource) == error.code
 
 
-def test_broker_configs_for_one_and_for_all(world: ControllerCluster) -> None:
+def test_broker_configs_for_one_and_for_all(cluster: ControllerCluster) -> None:
     """Dynamic broker configs are kept per broker and cluster-wide; read-only ones are refused."""
-    assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=("broker", "")) == 0
-    assert alter(world, ConfigOp("message.max.bytes", "2000"), resource=("broker", "1")) == 0
-    assert alter(world, ConfigOp("node.id", "7"), resource=("broker", "1")) == InvalidConfig.code
-    assert world.image.config("broker", "") == {"message.max.bytes": "1000"}
-    assert world.image.config("broker", "1") == {"message.max.bytes": "2000"}
+    assert alter(cluster, ConfigOp("message.max.bytes", "1000"), resource=("broker", "")) == 0
+    assert alter(cluster, ConfigOp("message.max.bytes", "2000"), resource=("broker", "1")) == 0
+    assert alter(cluster, ConfigOp("node.id", "7"), resource=("broker", "1")) == InvalidConfig.code
+    assert cluster.image.config("broker", "") == {"message.max.bytes": "1000"}
+    assert cluster.image.config("broker", "1") == {"message.max.bytes": "2000"}
 
 
 def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None:
     """They are kept as those of topics are; what a group does not have is refused (KIP-1142)."""
-    world = ControllerCluster(controllers=2)
-    world.start(1)
+    cluster = ControllerCluster(controllers=2)
+    cluster.start(1)
     group = ("group", "to-come")
     session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-    assert alter(world, ConfigOp(session, "50000"), ConfigOp(heartbeat, "6000"), resource=group) == 0
+    assert alter(cluster, ConfigOp(session, "50000"), ConfigOp(heartbeat, "6000"), resource=group) == 0
     for wrong in (
         ConfigOp(session, "1"),
         ConfigOp(session, "50000", APPEND),
         ConfigOp("share.session.timeout.ms", "50000"),
         ConfigOp("retention.ms", "1"),
     ):
-        assert alter(world, wrong, resource=group) == InvalidConfig.code
-    world.restart_from_snapshot(2)
-    world.elect(2)
-    assert alter(world, ConfigOp(heartbeat, None, DELETE), resource=group) == 0
-    assert world.image.configs == {group: {session: "50000"}}
-    assert alter(world, ConfigOp(heartbeat, "7000"), resource=group, replace=True) == 0
-    assert world.image.configs == {group: {heartbeat: "7000"}}
-    assert alter(world, resource=group, replace=True) == 0
-    assert world.image.configs == {}
+        assert alter(cluster, wrong, resource=group) == InvalidConfig.code
+    cluster.restart_from_snapshot(2)
+    cluster.elect(2)
+    assert alter(cluster, ConfigOp(heartbeat, None, DELETE), resource=group) == 0
+    assert cluster.image.configs == {group: {session: "50000"}}
+    assert alter(cluster, ConfigOp(heartbeat, "7000"), resource=group, replace=True) == 0
+    assert cluster.image.configs == {group: {heartbeat: "7000"}}
+    assert alter(cluster, resource=group, replace=True) == 0
+    assert cluster.image.configs == {}
 
 
-def test_named_twice_is_refused(world: ControllerCluster) -> None:
+def test_named_twice_is_refused(cluster: ControllerCluster) -> None:
     """A resource twice in a request, a key twice in a resource: which one would hold?"""
     op = ConfigOp("retention.ms", "1")
-    assert alter(world, op, op) == InvalidRequest.code
+    assert alter(cluster, op, op) == InvalidRequest.code
     alteration = ConfigAlteration("topic", "t", (op,))
-    (result,) = world.ask(AlterConfigs((alteration, alteration))).results
+    (result,) = cluster.ask(AlterConfigs((alteration, alteration))).results
     assert result.error_code == InvalidRequest.code
-    assert world.image.configs == {}
+    assert cluster.image.configs == {}
 
 
-def test_setting_what_is_set_writes_nothing(world: ControllerCluster) -> None:
+def test_setting_what_is_set_writes_nothing(cluster: ControllerCluster) -> None:
     """Only differences are records; validate_only writes none."""
-    alter(world, ConfigOp("retention.ms", "1"))
-    batches = len(world.journal)
-    assert alter(world, ConfigOp("retention.ms", "1", SET)) == 0
-    assert alter(world, ConfigOp("retention.ms", "2"), validate_only=True) == 0
-    assert len(world.journal) == batches
+    alter(cluster, ConfigOp("retention.ms", "1"))
+    batches = len(cluster.journal)
+    assert alter(cluster, ConfigOp("retention.ms", "1", SET)) == 0
+    assert alter(cluster, ConfigOp("retention.ms", "2"), validate_only=True) == 0
+    assert len(cluster.journal) == batches
 
 
 @pytest.mark.parametrize("resource", [("topic", "t2"), ("broker", "")])
 def test_allowing_unclean_elections_elects_at_once(
-    world: ControllerCluster, resource: tuple[str, str]
+    cluster: ControllerCluster, resource: tuple[str, str]
 ) -> None:
     """A partition that is offline when an operator allows it comes online with the data that is there (H1)."""
-    world.assign("t2", (3, 2))
-    world.die(2)
-    world.die(3)
-    world.come_back(2)
-    assert (world.partition("t2").leader, world.partition("t2").isr) == (-1, (3,))
-    assert alter(world, ConfigOp("unclean.leader.election.enable", "true"), resource=resource) == 0
-    assert (world.partition("t2").leader, world.partition("t2").isr) == (2, (2,))
+    cluster.assign("t2", (3, 2))
+    cluster.die(2)
+    cluster.die(3)
+    cluster.come_back(2)
+    assert (cluster.partition("t2").leader, cluster.partition("t2").isr) == (-1, (3,))
+    assert alter(cluster, ConfigOp("unclean.leader.election.enable", "true"), resource=resource) == 0
+    assert (cluster.partition("t2").leader, cluster.partition("t2").isr) == (2, (2,))
 
 
-def test_what_is_accepted_without_effect_is_warned_about_in_the_log(world: ControllerCluster) -> None:
+def test_what_is_accepted_without_effect_is_warned_about_in_the_log(cluster: ControllerCluster) -> None:
     """A tool that sets all of Kafka's settings succeeds, and an operator hears which of them nothing reads."""
     with capture_logs() as logs:
         resource = ("broker", "")
-        assert alter(world, ConfigOp("num.io.threads", "9"), resource=resource) == 0
-        assert alter(world, ConfigOp("num.io.threads", None, DELETE), resource=resource) == 0
-        assert alter(world, ConfigOp("max.connections", "9"), resource=resource) == 0
+        assert alter(cluster, ConfigOp("num.io.threads", "9"), resource=resource) == 0
+        assert alter(cluster, ConfigOp("num.io.threads", None, DELETE), resource=resource) == 0
+        assert alter(cluster, ConfigOp("max.connections", "9"), resource=resource) == 0
     (warning,) = [each for each in logs if each["log_level"] == "warning"]
     assert (warning["event"], warning["key"]) == ("config_without_effect", "num.io.threads")
     assert "without effect" in warning["reason"]
-    assert world.image.config("broker", "") == {"max.connections": "9"}
+    assert cluster.image.config("broker", "") == {"max.connections": "9"}
 
 
 def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(
-    world: ControllerCluster,
+    cluster: ControllerCluster,
 ) -> None:
     """KIP-226, for whoever follows changes at run time."""
     node = load_config({"max.connections": "1", "max.connections.per.ip": "1"})
-    alter(world, ConfigOp("max.connections", "5"), resource=("broker", ""))
-    alter(world, ConfigOp("max.connections.per.ip", "5"), resource=("broker", ""))
-    alter(world, ConfigOp("max.connections", "7"), resource=("broker", "1"))
-    found = effective_broker_config(node, world.image)
+    alter(cluster, ConfigOp("max.connections", "5"), resource=("broker", ""))
+    alter(cluster, ConfigOp("max.connections.per.ip", "5"), resource=("broker", ""))
+    alter(cluster, ConfigOp("max.connections", "7"), resource=("broker", "1"))
+    found = effective_broker_config(node, cluster.image)
     assert (found.max_connections, found.max_connections_per_ip) == (7, 5)
-    alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", "1"))
-    alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", ""))
-    assert effective_broker_config(node, world.image).max_connections == 1
+    alter(cluster, ConfigOp("max.connections", None, DELETE), resource=("broker", "1"))
+    alter(cluster, ConfigOp("max.connections", None, DELETE), resource=("broker", ""))
+    assert effective_broker_config(node, cluster.image).max_connections == 1
 
 
-def test_client_metrics_subscriptions_are_checked_and_bounded(world: ControllerCluster) -> None:
+def test_client_metrics_subscriptions_are_checked_and_bounded(cluster: ControllerCluster) -> None:
     """KIP-714's three configs; expressions are cheap ones of RE2, and there are only so many subscriptions."""
     resource = ("client-metrics", "m")
     good = (
@@ -215,9 +215,9 @@ def test_client_metrics_subscriptions_are_checked_and_bounded(world: ControllerC
         ConfigOp("interval.ms", "1000"),
         ConfigOp("match", "client_id=app-.*, client_software_version=1[.].*"),
     )
-    assert alter(world, *good, resource=resource) == 0
-    assert alter(world, ConfigOp("metrics", "x", APPEND), resource=("client-metrics", "n")) == 0
-    assert world.image.config("client-metrics", "n") == {"metrics": "x"}
+    assert alter(cluster, *good, resource=resource) == 0
+    assert alter(cluster, ConfigOp("metrics", "x", APPEND), resource=("client-metrics", "n")) == 0
+    assert cluster.image.config("client-metrics", "n") == {"metrics": "x"}
     for key, value in (
         ("interval.ms", "99"),
         ("match", "client_id"),
@@ -226,13 +226,13 @@ def test_client_metrics_subscriptions_are_checked_and_bounded(world: ControllerC
         ("match", "client_id=(a{50}){50}"),
         ("nonsense", "1"),
     ):
-        assert alter(world, ConfigOp(key, value), resource=resource) == InvalidConfig.code, (key, value)
-    assert alter(world, *good, resource=("client-metrics", "")) == InvalidConfig.code
+        assert alter(cluster, ConfigOp(key, value), resource=resource) == InvalidConfig.code, (key, value)
+    assert alter(cluster, *good, resource=("client-metrics", "")) == InvalidConfig.code
     alterations = tuple(
         ConfigAlteration("client-metrics", f"s{number}", (ConfigOp("interval.ms", "1000"),))
         for number in range(MOST_SUBSCRIPTIONS)
     )
-    codes = [each.error_code for each in world.ask(AlterConfigs(alterations, False, False)).results]
+    codes = [each.error_code for each in cluster.ask(AlterConfigs(alterations, False, False)).results]
     assert codes == [0] * (MOST_SUBSCRIPTIONS - 2) + [PolicyViolation.code] * 2
-    assert alter(world, ConfigOp("interval.ms", None, DELETE), resource=("client-metrics", "s0")) == 0
-    assert alter(world, ConfigOp("interval.ms", "1000"), resource=("client-metrics", "last")) == 0
+    assert alter(cluster, ConfigOp("interval.ms", None, DELETE), resource=("client-metrics", "s0")) == 0
+    assert alter(cluster, ConfigOp("interval.ms", "1000"), resource=("client-metrics", "last")) == 0

@@ -32,7 +32,7 @@ from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
+def cluster() -> ControllerCluster:
     made = ControllerCluster()
     made.start(1, 2, 3)
     return made
@@ -43,24 +43,24 @@ def world() -> ControllerCluster:
 
 def test_controller_is_active_once_its_election_is_committed() -> None:
     """Before that it decides nothing: its image may lack what its predecessor committed."""
-    world = ControllerCluster(commit_at_once=False)
-    world.elect(1)
-    assert not world.active.active
-    assert world.ask(CreateTopics(())) == ErrorReply(
+    cluster = ControllerCluster(commit_at_once=False)
+    cluster.elect(1)
+    assert not cluster.active.active
+    assert cluster.ask(CreateTopics(())) == ErrorReply(
         NotController.code, "this node is not the active controller"
     )
-    world.commit(1)
-    assert world.active.active
+    cluster.commit(1)
+    assert cluster.active.active
 
 
 def test_first_controller_names_the_cluster() -> None:
     """By config or by chance (22 characters of Base64, as Kafka's), once for ever."""
-    world = ControllerCluster(2)
-    world.elect(1)
-    name = world.image.cluster_id
+    cluster = ControllerCluster(2)
+    cluster.elect(1)
+    name = cluster.image.cluster_id
     assert len(name) == 22
-    world.elect(2)
-    assert world.image.cluster_id == name
+    cluster.elect(2)
+    assert cluster.image.cluster_id == name
     named = ControllerCluster(cluster_id="mine")
     named.elect(1)
     assert named.image.cluster_id == "mine"
@@ -68,282 +68,282 @@ def test_first_controller_names_the_cluster() -> None:
 
 def test_refused_election_is_appended_again() -> None:
     """A quorum that takes no entry at that moment is asked again at the next tick."""
-    world = ControllerCluster()
-    world.refusals = 1
-    world.elect(1)
-    assert not world.active.active
-    world.advance(0.1)
-    assert world.active.active
+    cluster = ControllerCluster()
+    cluster.refusals = 1
+    cluster.elect(1)
+    assert not cluster.active.active
+    cluster.advance(0.1)
+    assert cluster.active.active
 
 
 def test_lost_tail_is_answered_with_not_controller() -> None:
     """A decision that is not committed is void, and its sender is told to ask the new controller."""
-    world = ControllerCluster(2, commit_at_once=False)
-    world.elect(1)
-    world.commit()
-    world.register(1)
-    world.commit()
-    world.heartbeat(1)
-    world.commit()
-    replies = world.submit(CreateTopics((NewTopic("t", 1, 1),)))
+    cluster = ControllerCluster(2, commit_at_once=False)
+    cluster.elect(1)
+    cluster.commit()
+    cluster.register(1)
+    cluster.commit()
+    cluster.heartbeat(1)
+    cluster.commit()
+    replies = cluster.submit(CreateTopics((NewTopic("t", 1, 1),)))
     assert replies == []
-    world.elect(2, keep=0)
-    world.commit()
+    cluster.elect(2, keep=0)
+    cluster.commit()
     assert [each.error_code for each in replies] == [NotController.code]
-    assert "t" not in world.image.topics
+    assert "t" not in cluster.image.topics
 
 
 def test_kept_tail_is_neither_lost_nor_done_twice() -> None:
     """A new controller's election comes after its predecessor's tail, and decides on top of it."""
-    world = ControllerCluster(2, commit_at_once=False)
-    world.elect(1)
-    world.commit()
-    world.register(1)
-    world.commit()
-    world.heartbeat(1)
-    world.commit()
-    replies = world.submit(CreateTopics((NewTopic("t", 1, 1),)))
-    world.elect(2, keep=1)
-    again = world.submit(CreateTopics((NewTopic("t", 1, 1),)))
+    cluster = ControllerCluster(2, commit_at_once=False)
+    cluster.elect(1)
+    cluster.commit()
+    cluster.register(1)
+    cluster.commit()
+    cluster.heartbeat(1)
+    cluster.commit()
+    replies = cluster.submit(CreateTopics((NewTopic("t", 1, 1),)))
+    cluster.elect(2, keep=1)
+    again = cluster.submit(CreateTopics((NewTopic("t", 1, 1),)))
     assert [type(each) for each in again] == [ErrorReply]
-    world.commit()
-    assert "t" in world.image.topics
+    cluster.commit()
+    assert "t" in cluster.image.topics
     assert [each.error_code for each in replies] == [NotController.code]
     (result,) = [
-        each for reply in world.submit(CreateTopics((NewTopic("t", 1, 1),))) for each in reply.results
+        each for reply in cluster.submit(CreateTopics((NewTopic("t", 1, 1),))) for each in reply.results
     ]
     assert result.error_code == 36
 
 
 def test_later_epoch_ends_a_controller_that_was_not_told() -> None:
     """Seeing another's election committed is enough: what comes after is not for this one to decide."""
-    world = ControllerCluster()
-    world.start(1)
-    world.journal.append(encode_batch(Batch(9, 0, (ControllerElected(2, 9),))))
-    world.commit()
-    assert not world.active.active
-    assert world.active.next_deadline is None
+    cluster = ControllerCluster()
+    cluster.start(1)
+    cluster.journal.append(encode_batch(Batch(9, 0, (ControllerElected(2, 9),))))
+    cluster.commit()
+    assert not cluster.active.active
+    assert cluster.active.next_deadline is None
 
 
-def test_leading_the_same_term_twice_changes_nothing(world: ControllerCluster) -> None:
+def test_leading_the_same_term_twice_changes_nothing(cluster: ControllerCluster) -> None:
     """The quorum may say it again."""
-    batches = len(world.journal)
-    world.active.on_elected(world.term, world.image, world.now)
-    assert world.active.active
-    assert len(world.journal) == batches
+    batches = len(cluster.journal)
+    cluster.active.on_elected(cluster.term, cluster.image, cluster.now)
+    assert cluster.active.active
+    assert len(cluster.journal) == batches
 
 
 def test_reads_wait_for_the_tail_they_saw() -> None:
     """A heartbeat that changes nothing is answered only when what it rests on is committed."""
-    world = ControllerCluster(commit_at_once=False)
-    world.elect(1)
-    world.commit()
-    world.register(1)
-    world.commit()
-    unfenced, steady = world.heartbeat(1), world.heartbeat(1)
+    cluster = ControllerCluster(commit_at_once=False)
+    cluster.elect(1)
+    cluster.commit()
+    cluster.register(1)
+    cluster.commit()
+    unfenced, steady = cluster.heartbeat(1), cluster.heartbeat(1)
     assert (unfenced, steady) == ([], [])
-    world.commit()
+    cluster.commit()
     assert [each.is_fenced for each in (*unfenced, *steady)] == [False, False]
 
 
-def test_quorum_describes_itself(world: ControllerCluster) -> None:
+def test_quorum_describes_itself(cluster: ControllerCluster) -> None:
     """DescribeQuorum is not the controller's to answer."""
-    assert world.ask(DescribeQuorum()).error_code == InvalidRequest.code
+    assert cluster.ask(DescribeQuorum()).error_code == InvalidRequest.code
 
 
-def test_producer_ids_never_overlap(world: ControllerCluster) -> None:
+def test_producer_ids_never_overlap(cluster: ControllerCluster) -> None:
     """Blocks follow one another over controllers and brokers; an old incarnation gets none (KIP-730)."""
-    epochs = {each: world.image.brokers[each].broker_epoch for each in (1, 2)}
-    assert world.ask(AllocateProducerIds(1, epochs[1])) == ProducerIdBlock(0, 1000)
-    world.elect(1)
-    assert world.ask(AllocateProducerIds(2, epochs[2])) == ProducerIdBlock(1000, 1000)
-    assert world.ask(AllocateProducerIds(2, 0)).error_code == StaleBrokerEpoch.code
+    epochs = {each: cluster.image.brokers[each].broker_epoch for each in (1, 2)}
+    assert cluster.ask(AllocateProducerIds(1, epochs[1])) == ProducerIdBlock(0, 1000)
+    cluster.elect(1)
+    assert cluster.ask(AllocateProducerIds(2, epochs[2])) == ProducerIdBlock(1000, 1000)
+    assert cluster.ask(AllocateProducerIds(2, 0)).error_code == StaleBrokerEpoch.code
 
 
 # --- liveness
 
 
-def test_refused_probe_after_a_lost_connection_fences_in_one_batch(world: ControllerCluster) -> None:
+def test_refused_probe_after_a_lost_connection_fences_in_one_batch(cluster: ControllerCluster) -> None:
     """kill -9: the connection drops, the port refuses, all of the broker's partitions move at once."""
-    world.create("orders", 6, 3)
-    batches = len(world.journal)
-    world.active.peer_lost(2, world.now)
-    assert world.probes == [2]
-    world.active.on_probe_result(2, "refused", world.now)
-    assert len(world.journal) == batches + 1
-    assert world.image.brokers[2].fenced
-    for state in world.image.topics["orders"].partitions:
+    cluster.create("orders", 6, 3)
+    batches = len(cluster.journal)
+    cluster.active.peer_lost(2, cluster.now)
+    assert cluster.probes == [2]
+    cluster.active.on_probe_result(2, "refused", cluster.now)
+    assert len(cluster.journal) == batches + 1
+    assert cluster.image.brokers[2].fenced
+    for state in cluster.image.topics["orders"].partitions:
         assert 2 not in state.isr
         assert state.leader in (1, 3)
 
 
-def test_silence_after_a_lost_connection_is_death(world: ControllerCluster) -> None:
+def test_silence_after_a_lost_connection_is_death(cluster: ControllerCluster) -> None:
     """A FIN or RST, then no answer within the probe's 300 ms (Architecture)."""
-    world.active.peer_lost(2, world.now)
-    world.active.on_probe_result(2, "silent", world.now)
-    assert world.image.brokers[2].fenced
+    cluster.active.peer_lost(2, cluster.now)
+    cluster.active.on_probe_result(2, "silent", cluster.now)
+    assert cluster.image.brokers[2].fenced
 
 
-def test_answering_broker_keeps_its_session(world: ControllerCluster) -> None:
+def test_answering_broker_keeps_its_session(cluster: ControllerCluster) -> None:
     """Alive after a lost connection: it is probed once, and the session timeout decides."""
-    world.active.peer_lost(2, world.now)
-    world.active.on_probe_result(2, "alive", world.now)
-    world.advance(2.9, heartbeats=(1, 3))
-    assert not world.image.brokers[2].fenced
-    assert world.probes == [2]
-    world.advance(0.3, heartbeats=(1, 3))
-    assert world.image.brokers[2].fenced
+    cluster.active.peer_lost(2, cluster.now)
+    cluster.active.on_probe_result(2, "alive", cluster.now)
+    cluster.advance(2.9, heartbeats=(1, 3))
+    assert not cluster.image.brokers[2].fenced
+    assert cluster.probes == [2]
+    cluster.advance(0.3, heartbeats=(1, 3))
+    assert cluster.image.brokers[2].fenced
 
 
-def test_heartbeat_overtakes_a_probe(world: ControllerCluster) -> None:
+def test_heartbeat_overtakes_a_probe(cluster: ControllerCluster) -> None:
     """A verdict that comes after the broker was heard of counts for nothing."""
-    world.active.peer_lost(2, world.now)
-    world.heartbeat(2)
-    world.active.on_probe_result(2, "refused", world.now)
-    assert not world.image.brokers[2].fenced
+    cluster.active.peer_lost(2, cluster.now)
+    cluster.heartbeat(2)
+    cluster.active.on_probe_result(2, "refused", cluster.now)
+    assert not cluster.image.brokers[2].fenced
 
 
-def test_paused_broker_is_fenced_by_the_session_timeout(world: ControllerCluster) -> None:
+def test_paused_broker_is_fenced_by_the_session_timeout(cluster: ControllerCluster) -> None:
     """No connection drops: broker.session.timeout.ms decides, no earlier and not much later."""
-    world.advance(2.9, heartbeats=(1, 3))
-    assert not world.image.brokers[2].fenced
-    world.advance(0.2, heartbeats=(1, 3))
-    assert world.image.brokers[2].fenced
-    assert world.probes == []
-    world.heartbeat(2)
-    assert not world.image.brokers[2].fenced
+    cluster.advance(2.9, heartbeats=(1, 3))
+    assert not cluster.image.brokers[2].fenced
+    cluster.advance(0.2, heartbeats=(1, 3))
+    assert cluster.image.brokers[2].fenced
+    assert cluster.probes == []
+    cluster.heartbeat(2)
+    assert not cluster.image.brokers[2].fenced
 
 
 def test_new_controller_probes_who_has_not_come_within_200_ms() -> None:
     """A dead broker is found at once, an absent one by its session; a dead one's partitions go to who came."""
-    world = ControllerCluster(2)
-    world.start(1, 2, 3)
-    world.assign("t", (3, 2, 1))
-    world.controllers[2].peer_connected(1, world.now)
-    world.elect(2)
-    world.advance(0.1)
-    assert world.probes == []
-    world.advance(0.2)
-    assert world.probes == [3]
-    world.heartbeat(1)
-    world.heartbeat(2)
-    world.active.on_probe_result(3, "silent", world.now)
-    assert not world.image.brokers[3].fenced
-    world.active.on_probe_result(3, "refused", world.now)
-    assert world.image.brokers[3].fenced
-    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2, 1))
+    cluster = ControllerCluster(2)
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (3, 2, 1))
+    cluster.controllers[2].peer_connected(1, cluster.now)
+    cluster.elect(2)
+    cluster.advance(0.1)
+    assert cluster.probes == []
+    cluster.advance(0.2)
+    assert cluster.probes == [3]
+    cluster.heartbeat(1)
+    cluster.heartbeat(2)
+    cluster.active.on_probe_result(3, "silent", cluster.now)
+    assert not cluster.image.brokers[3].fenced
+    cluster.active.on_probe_result(3, "refused", cluster.now)
+    assert cluster.image.brokers[3].fenced
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2, 1))
 
 
 def test_predecessors_node_is_probed_at_once() -> None:
     """A controller that was killed with its broker is the likeliest to be dead; 200 ms are saved."""
-    world = ControllerCluster(2)
-    world.start(1, 2, 3)
-    world.elect(2)
-    assert world.probes == [1]
-    world.active.on_probe_result(1, "refused", world.now)
-    assert world.image.brokers[1].fenced
+    cluster = ControllerCluster(2)
+    cluster.start(1, 2, 3)
+    cluster.elect(2)
+    assert cluster.probes == [1]
+    cluster.active.on_probe_result(1, "refused", cluster.now)
+    assert cluster.image.brokers[1].fenced
 
 
 def test_member_in_doubt_is_dropped_or_kept_when_the_doubt_ends() -> None:
     """The isr stands still while its living are in doubt, and is settled by the first heartbeat."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (2, 3))
-    world.elect(1)
-    world.active.peer_lost(2, world.now)
-    world.active.on_probe_result(2, "refused", world.now)
-    assert (world.partition("t").leader, world.partition("t").isr) == (3, (2, 3))
-    world.heartbeat(3)
-    assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    cluster.elect(1)
+    cluster.active.peer_lost(2, cluster.now)
+    cluster.active.on_probe_result(2, "refused", cluster.now)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (2, 3))
+    cluster.heartbeat(3)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
 
 
-def test_own_stall_fences_nobody(world: ControllerCluster) -> None:
+def test_own_stall_fences_nobody(cluster: ControllerCluster) -> None:
     """A pause of the controller's own loop shifts all deadlines by its length (Architecture)."""
-    world.advance(1.0, heartbeats=(1, 2, 3))
-    world.now += 10
+    cluster.advance(1.0, heartbeats=(1, 2, 3))
+    cluster.now += 10
     with capture_logs() as logs:
-        world.active.tick(world.now)
+        cluster.active.tick(cluster.now)
     assert [each["event"] for each in logs] == ["controller_stalled"]
-    assert not any(broker.fenced for broker in world.image.brokers.values())
-    world.advance(2.0, heartbeats=(1, 3))
-    assert not world.image.brokers[2].fenced
-    world.advance(1.5, heartbeats=(1, 3))
-    assert world.image.brokers[2].fenced
+    assert not any(broker.fenced for broker in cluster.image.brokers.values())
+    cluster.advance(2.0, heartbeats=(1, 3))
+    assert not cluster.image.brokers[2].fenced
+    cluster.advance(1.5, heartbeats=(1, 3))
+    assert cluster.image.brokers[2].fenced
 
 
-def test_heartbeats_before_the_late_tick_do_not_hide_a_stall(world: ControllerCluster) -> None:
+def test_heartbeats_before_the_late_tick_do_not_hide_a_stall(cluster: ControllerCluster) -> None:
     """After a pause, what was in the sockets is handled first; it must not cost the others their session."""
-    world.now += 10
-    world.heartbeat(1)
-    world.active.tick(world.now)
-    assert not world.image.brokers[2].fenced
+    cluster.now += 10
+    cluster.heartbeat(1)
+    cluster.active.tick(cluster.now)
+    assert not cluster.image.brokers[2].fenced
 
 
-def test_next_deadline_is_the_next_thing_to_do(world: ControllerCluster) -> None:
+def test_next_deadline_is_the_next_thing_to_do(cluster: ControllerCluster) -> None:
     """A tick at least every TICK_S, sooner for a probe or a session, never in a busy loop."""
-    controller = world.active
-    controller.tick(world.now)
-    assert controller.next_deadline == pytest.approx(world.now + TICK_S)
-    world.advance(2.9)
-    assert controller.next_deadline == pytest.approx(world.now + 0.1)
-    world.refusals = 10**6
-    world.advance(0.2)
-    assert not world.image.brokers[2].fenced
-    assert controller.next_deadline == pytest.approx(world.now + MIN_TICK_S)
+    controller = cluster.active
+    controller.tick(cluster.now)
+    assert controller.next_deadline == pytest.approx(cluster.now + TICK_S)
+    cluster.advance(2.9)
+    assert controller.next_deadline == pytest.approx(cluster.now + 0.1)
+    cluster.refusals = 10**6
+    cluster.advance(0.2)
+    assert not cluster.image.brokers[2].fenced
+    assert controller.next_deadline == pytest.approx(cluster.now + MIN_TICK_S)
 
 
-def test_fencing_that_the_quorum_refused_is_tried_again(world: ControllerCluster) -> None:
+def test_fencing_that_the_quorum_refused_is_tried_again(cluster: ControllerCluster) -> None:
     """A broker does not stay unfenced because one append failed."""
-    world.refusals = 1
-    world.die(2)
-    assert not world.image.brokers[2].fenced
-    world.advance(0.1)
-    assert world.image.brokers[2].fenced
+    cluster.refusals = 1
+    cluster.die(2)
+    assert not cluster.image.brokers[2].fenced
+    cluster.advance(0.1)
+    assert cluster.image.brokers[2].fenced
 
 
 def test_settling_that_the_quorum_refused_is_tried_again() -> None:
     """An isr that stood still because of a doubt does not stay so because one append failed."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (2, 3))
-    world.elect(1)
-    world.die(2)
-    world.refusals = 1
-    world.heartbeat(3)
-    assert world.partition("t").isr == (2, 3)
-    world.advance(0.1)
-    assert world.partition("t").isr == (3,)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    cluster.elect(1)
+    cluster.die(2)
+    cluster.refusals = 1
+    cluster.heartbeat(3)
+    assert cluster.partition("t").isr == (2, 3)
+    cluster.advance(0.1)
+    assert cluster.partition("t").isr == (3,)
 
 
 def test_fencing_under_way_is_not_begun_again() -> None:
     """While a fencing of several batches waits for commit, ticks and probes append nothing more."""
-    world = ControllerCluster(commit_at_once=False)
-    world.elect(1)
-    world.commit()
+    cluster = ControllerCluster(commit_at_once=False)
+    cluster.elect(1)
+    cluster.commit()
     for broker_id in (1, 2):
-        world.register(broker_id)
-        world.commit()
-        world.heartbeat(broker_id)
-        world.commit()
-    world.submit(CreateTopics((NewTopic("t", 10, 2),)))
-    world.commit()
+        cluster.register(broker_id)
+        cluster.commit()
+        cluster.heartbeat(broker_id)
+        cluster.commit()
+    cluster.submit(CreateTopics((NewTopic("t", 10, 2),)))
+    cluster.commit()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
-        world.die(2)
-        batches = len(world.journal)
-        world.active.on_probe_result(2, "refused", world.now)
-        world.advance(0.2)
-        assert len(world.journal) == batches
-        world.commit()
-    assert world.image.brokers[2].fenced
+        cluster.die(2)
+        batches = len(cluster.journal)
+        cluster.active.on_probe_result(2, "refused", cluster.now)
+        cluster.advance(0.2)
+        assert len(cluster.journal) == batches
+        cluster.commit()
+    assert cluster.image.brokers[2].fenced
 
 
-def test_fenced_brokers_are_not_probed(world: ControllerCluster) -> None:
+def test_fenced_brokers_are_not_probed(cluster: ControllerCluster) -> None:
     """A broker that leads nothing need not be found out about."""
-    world.die(2)
-    world.probes.clear()
-    world.active.peer_lost(2, world.now)
-    assert world.probes == []
+    cluster.die(2)
+    cluster.probes.clear()
+    cluster.active.peer_lost(2, cluster.now)
+    assert cluster.probes == []
 
 
 # --- what an operator reads
@@ -355,18 +355,18 @@ def events(logs: list[Any]) -> list[str]:
 
 def test_events_are_written_at_commit() -> None:
     """A line on the timeline tells what is true, not what was hoped for."""
-    world = ControllerCluster(2, commit_at_once=False)
-    world.elect(1)
-    world.commit()
+    cluster = ControllerCluster(2, commit_at_once=False)
+    cluster.elect(1)
+    cluster.commit()
     with capture_logs() as logs:
-        world.register(1)
+        cluster.register(1)
         assert "controller_registered_broker" not in events(logs)
-        world.commit()
+        cluster.commit()
     assert "controller_registered_broker" in events(logs)
     with capture_logs() as logs:
-        world.heartbeat(1)
-        world.elect(2, keep=0)
-        world.commit()
+        cluster.heartbeat(1)
+        cluster.elect(2, keep=0)
+        cluster.commit()
     assert "controller_unfenced_broker" not in events(logs)
 
 
@@ -379,16 +379,16 @@ def test_events_are_written_at_commit() -> None:
     ],
 )
 def test_danger_to_data_is_loud(
-    unclean: str, wiped: bool, event: str, level: str, world: ControllerCluster
+    unclean: str, wiped: bool, event: str, level: str, cluster: ControllerCluster
 ) -> None:
     """Offline is a warning; a lost isr and an unclean election need a person (H1)."""
-    world.create("t", 1, 3, unclean_leader_election_enable=unclean)
-    leader = world.partition("t").leader
-    world.alter("t", (leader,))
+    cluster.create("t", 1, 3, unclean_leader_election_enable=unclean)
+    leader = cluster.partition("t").leader
+    cluster.alter("t", (leader,))
     with capture_logs() as logs:
-        world.die(leader)
+        cluster.die(leader)
         if wiped:
-            world.come_back(leader, wiped=True)
+            cluster.come_back(leader, wiped=True)
     found = [each for each in logs if each["event"] == event]
     assert [(each["log_level"], each["partitions"]) for each in found] == [(level, ["t-0"])]
 
@@ -416,71 +416,71 @@ def calls_of(work: Callable[[], object]) -> int:
     return count
 
 
-def test_broker_with_2000_partitions_is_fenced_in_one_batch(world: ControllerCluster) -> None:
+def test_broker_with_2000_partitions_is_fenced_in_one_batch(cluster: ControllerCluster) -> None:
     """Decide, apply, encode: one entry well below 4 MiB, and few enough calls for 50 ms on a slow machine."""
-    batches = len(world.journal)
-    assert calls_of(lambda: world.create("big", 2_000, 3)) < 2_000 * CREATE_CALLS
-    assert len(world.journal) == batches + 1
-    batches = len(world.journal)
-    assert calls_of(lambda: world.die(2)) < 2_000 * FENCE_CALLS
-    assert len(world.journal) == batches + 1
-    records = decode_batch(world.journal[-1]).records
+    batches = len(cluster.journal)
+    assert calls_of(lambda: cluster.create("big", 2_000, 3)) < 2_000 * CREATE_CALLS
+    assert len(cluster.journal) == batches + 1
+    batches = len(cluster.journal)
+    assert calls_of(lambda: cluster.die(2)) < 2_000 * FENCE_CALLS
+    assert len(cluster.journal) == batches + 1
+    records = decode_batch(cluster.journal[-1]).records
     assert sum(isinstance(each, PartitionChanged) for each in records) == 2_000
     assert isinstance(records[-1], BrokerChanged)
-    assert len(world.journal[-1]) < 200_000
+    assert len(cluster.journal[-1]) < 200_000
 
 
 def test_what_one_batch_cannot_hold_takes_several(
-    world: ControllerCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Partitions move first, batch by batch, and the broker is fenced with the last: no leader is ever fenced."""
     monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
-    world.create("t", 10, 3)
-    batches = len(world.journal)
-    world.die(2)
-    sizes = [len(decode_batch(each).records) for each in world.journal[batches:]]
+    cluster.create("t", 10, 3)
+    batches = len(cluster.journal)
+    cluster.die(2)
+    sizes = [len(decode_batch(each).records) for each in cluster.journal[batches:]]
     assert sizes == [4, 4, 3]
-    assert world.image.brokers[2].fenced
-    batches = len(world.journal)
-    world.register(2)
-    world.die(1)
-    world.die(3)
-    world.come_back(3)
-    assert all(each.leader == 3 for each in world.image.topics["t"].partitions)
-    assert all(len(decode_batch(each).records) <= 5 for each in world.journal[batches:])
+    assert cluster.image.brokers[2].fenced
+    batches = len(cluster.journal)
+    cluster.register(2)
+    cluster.die(1)
+    cluster.die(3)
+    cluster.come_back(3)
+    assert all(each.leader == 3 for each in cluster.image.topics["t"].partitions)
+    assert all(len(decode_batch(each).records) <= 5 for each in cluster.journal[batches:])
 
 
 def test_new_controller_settles_what_its_predecessor_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tail lost between two batches of one change leaves leaderless partitions, until somebody leads again."""
-    world = ControllerCluster(2)
-    world.start(1)
-    world.create("t", 10, 1)
-    world.die(1)
+    cluster = ControllerCluster(2)
+    cluster.start(1)
+    cluster.create("t", 10, 1)
+    cluster.die(1)
     monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
-    world.register(1)
-    world.commit_at_once = False
-    world.heartbeat(1)
-    world.commit(1)
-    assert sorted(each.leader for each in world.image.topics["t"].partitions) == [-1] * 6 + [1] * 4
-    world.elect(2, keep=0)
-    world.commit()
-    assert [each.leader for each in world.image.topics["t"].partitions] == [1] * 10
+    cluster.register(1)
+    cluster.commit_at_once = False
+    cluster.heartbeat(1)
+    cluster.commit(1)
+    assert sorted(each.leader for each in cluster.image.topics["t"].partitions) == [-1] * 6 + [1] * 4
+    cluster.elect(2, keep=0)
+    cluster.commit()
+    assert [each.leader for each in cluster.image.topics["t"].partitions] == [1] * 10
 
 
 def test_controlled_shutdown_of_many_partitions_ends_with_the_last(
-    world: ControllerCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker may stop when all that can move has moved, however many heartbeats that takes."""
-    world.create("t", 10, 3)
+    cluster.create("t", 10, 3)
     monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
-    answers = [world.heartbeat(2, want_shutdown=True).should_shutdown for _ in range(4)]
+    answers = [cluster.heartbeat(2, want_shutdown=True).should_shutdown for _ in range(4)]
     assert answers == [False, False, True, True]
-    assert all(2 not in each.isr for each in world.image.topics["t"].partitions)
+    assert all(2 not in each.isr for each in cluster.image.topics["t"].partitions)
 
 
-def test_idle_controller_writes_nothing(world: ControllerCluster) -> None:
+def test_idle_controller_writes_nothing(cluster: ControllerCluster) -> None:
     """Ticks and heartbeats of a healthy cluster leave no trace in the journal."""
-    world.create("t", 6, 3)
-    batches = len(world.journal)
-    world.advance(30, heartbeats=(1, 2, 3))
-    assert len(world.journal) == batches
+    cluster.create("t", 6, 3)
+    batches = len(cluster.journal)
+    cluster.advance(30, heartbeats=(1, 2, 3))
+    assert len(cluster.journal) == batches

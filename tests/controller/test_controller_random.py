@@ -68,7 +68,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = ControllerCluster(CONTROLLERS, commit_at_once=False)
+        self.cluster = ControllerCluster(CONTROLLERS, commit_at_once=False)
         self.replies: list[list[Any]] = []
         self.checked = 0
         self.rebuilt = EMPTY_IMAGE
@@ -78,52 +78,52 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.world.elect(1)
-        self.world.commit()
+        self.cluster.elect(1)
+        self.cluster.commit()
         for broker_id in (1, 2, 3):
             self._come(broker_id)
         self._ask(CreateTopics((NewTopic("a", 3, 3), NewTopic("b", 2, 2, configs=dict(UNCLEAN_ALLOWED)))))
-        self.world.commit()
+        self.cluster.commit()
 
     @rule(broker_id=BROKERS, wiped=st.booleans())
     def come_back(self, broker_id: int, wiped: bool) -> None:
         """A broker dies, comes back and is unfenced."""
-        self.world.active.peer_lost(broker_id, self.world.now)
+        self.cluster.active.peer_lost(broker_id, self.cluster.now)
         self._come(broker_id, wiped=wiped)
 
     @rule(broker_id=BROKERS)
     def die(self, broker_id: int) -> None:
-        self.world.die(broker_id)
+        self.cluster.die(broker_id)
 
     def _come(self, broker_id: int, *, wiped: bool = False) -> None:
-        self.world.active.peer_connected(broker_id, self.world.now)
-        self.world.register(broker_id, wiped=wiped)
-        self.world.commit()
-        if broker_id in self.world.image.brokers:
-            self.world.heartbeat(broker_id)
-            self.world.commit()
+        self.cluster.active.peer_connected(broker_id, self.cluster.now)
+        self.cluster.register(broker_id, wiped=wiped)
+        self.cluster.commit()
+        if broker_id in self.cluster.image.brokers:
+            self.cluster.heartbeat(broker_id)
+            self.cluster.commit()
 
     def _ask(self, request: Any) -> None:
-        self.replies.append(self.world.submit(request))
+        self.replies.append(self.cluster.submit(request))
 
     def _epoch(self, broker_id: int) -> int:
-        broker = self.world.image.brokers.get(broker_id)
+        broker = self.cluster.image.brokers.get(broker_id)
         return -1 if broker is None else broker.broker_epoch
 
     # --- the quorum
 
     @rule(batches=st.sampled_from([1, 2, 100]))
     def commit(self, batches: int) -> None:
-        self.world.commit(batches)
+        self.cluster.commit(batches)
 
     @rule()
     def commit_all(self) -> None:
         """When nothing is under way, every partition has the leader and ISR that the brokers' standing allows."""
-        self.world.refusals = 0
-        self.world.commit()
-        self.world.advance(0.1)
-        self.world.commit()
-        controller = self.world.active
+        self.cluster.refusals = 0
+        self.cluster.commit()
+        self.cluster.advance(0.1)
+        self.cluster.commit()
+        controller = self.cluster.active
         if controller.active:
             tail = controller._runner.tail
             settlement = update_all_partitions(tail, controller._standing(tail), controller._unclean(tail))
@@ -131,68 +131,68 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(node_id=st.integers(1, CONTROLLERS), keep=st.integers(0, 4), commits=st.booleans())
     def change_controller(self, node_id: int, keep: int, commits: bool) -> None:
-        self.world.elect(node_id, keep=keep)
+        self.cluster.elect(node_id, keep=keep)
         if commits:
-            self.world.commit()
+            self.cluster.commit()
 
     @rule(appends=st.integers(1, 2))
     def quorum_refuses(self, appends: int) -> None:
-        self.world.refusals = appends
+        self.cluster.refusals = appends
 
     @rule(data=st.data())
     def stale_batch_comes_again(self, data: st.DataObject) -> None:
         """A batch of before, or of an old controller, reaches the journal once more: all nodes skip it."""
-        if self.world.journal:
-            self.world.journal.append(data.draw(st.sampled_from(self.world.journal)))
-        term, end_offset = self.world.term - 1, self._tail().offset
+        if self.cluster.journal:
+            self.cluster.journal.append(data.draw(st.sampled_from(self.cluster.journal)))
+        term, end_offset = self.cluster.term - 1, self._tail().offset
         for record in (ControllerElected(9, term), ConfigChanged("broker", "", "stale", "x")):
-            self.world.journal.append(encode_batch(Batch(term, end_offset, (record,))))
+            self.cluster.journal.append(encode_batch(Batch(term, end_offset, (record,))))
 
     def _tail(self) -> MetadataImage:
         """The image once everything in the journal is committed."""
-        image = self.world.image
-        for data in self.world.journal[self.world.commit_index :]:
+        image = self.cluster.image
+        for data in self.cluster.journal[self.cluster.commit_index :]:
             image = apply_batch(image, decode_batch(data)) or image
         return image
 
     @rule(node_id=st.integers(1, CONTROLLERS))
     def restart_from_snapshot(self, node_id: int) -> None:
-        self.world.restart_from_snapshot(node_id)
+        self.cluster.restart_from_snapshot(node_id)
 
     # --- brokers
 
     @rule(broker_id=BROKERS, wiped=st.booleans())
     def register(self, broker_id: int, wiped: bool) -> None:
-        self.world.active.peer_lost(broker_id, self.world.now)
-        self.replies.append(self.world.register(broker_id, wiped=wiped))
+        self.cluster.active.peer_lost(broker_id, self.cluster.now)
+        self.replies.append(self.cluster.register(broker_id, wiped=wiped))
 
     @rule(broker_id=BROKERS, want_fence=st.booleans(), want_shutdown=st.booleans(), behind=st.booleans())
     def heartbeat(self, broker_id: int, want_fence: bool, want_shutdown: bool, behind: bool) -> None:
-        if broker_id in self.world.image.brokers:
-            offset = self._epoch(broker_id) if behind else self.world.image.offset
-            reply = self.world.heartbeat(
+        if broker_id in self.cluster.image.brokers:
+            offset = self._epoch(broker_id) if behind else self.cluster.image.offset
+            reply = self.cluster.heartbeat(
                 broker_id, want_fence=want_fence, want_shutdown=want_shutdown, metadata_offset=offset
             )
             self.replies.append(reply)
 
     @rule(broker_id=BROKERS)
     def beat(self, broker_id: int) -> None:
-        if broker_id in self.world.image.brokers:
-            self.replies.append(self.world.heartbeat(broker_id))
+        if broker_id in self.cluster.image.brokers:
+            self.replies.append(self.cluster.heartbeat(broker_id))
 
     @rule(broker_id=BROKERS, name=TOPICS, partition=st.integers(0, 3))
     def damage(self, broker_id: int, name: str, partition: int) -> None:
         """A broker that reports a damaged log counts no more once that is answered, unless an unclean election chose
         it.
         """
-        self.world.commit()
-        state = self.world.image.partition(name, partition)
-        if state is None or broker_id not in self.world.image.brokers or self.world.refusals:
+        self.cluster.commit()
+        state = self.cluster.image.partition(name, partition)
+        if state is None or broker_id not in self.cluster.image.brokers or self.cluster.refusals:
             return
-        damaged = ((self.world.image.topics[name].topic_id, partition),)
-        replies = self.world.heartbeat(broker_id, damaged=damaged)
-        self.world.commit()
-        after = self.world.image.partition(name, partition)
+        damaged = ((self.cluster.image.topics[name].topic_id, partition),)
+        replies = self.cluster.heartbeat(broker_id, damaged=damaged)
+        self.cluster.commit()
+        after = self.cluster.image.partition(name, partition)
         (reply,) = replies
         if isinstance(reply, BrokerHeartbeatReply) and not reply.is_fenced:
             assert after is not None
@@ -201,16 +201,16 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS, result=st.sampled_from(["refused", "alive", "silent"]))
     def connection_drops(self, broker_id: int, result: Any) -> None:
-        self.world.active.peer_lost(broker_id, self.world.now)
-        self.world.active.on_probe_result(broker_id, result, self.world.now)
+        self.cluster.active.peer_lost(broker_id, self.cluster.now)
+        self.cluster.active.on_probe_result(broker_id, result, self.cluster.now)
 
     @rule(broker_id=BROKERS)
     def connection_comes(self, broker_id: int) -> None:
-        self.world.active.peer_connected(broker_id, self.world.now)
+        self.cluster.active.peer_connected(broker_id, self.cluster.now)
 
     @rule(seconds=st.sampled_from([0.1, 0.3, 1.0, 3.5]))
     def time_passes(self, seconds: float) -> None:
-        self.world.advance(seconds)
+        self.cluster.advance(seconds)
 
     @rule(broker_id=BROKERS)
     def unregister(self, broker_id: int) -> None:
@@ -233,7 +233,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(name=TOPICS, partition=st.integers(0, 3), members=st.sets(BROKERS), data=st.data())
     def alter_partition(self, name: str, partition: int, members: set[int], data: st.DataObject) -> None:
-        state = self.world.image.partition(name, partition)
+        state = self.cluster.image.partition(name, partition)
         if state is None or state.leader == -1:
             return
         stale = data.draw(st.integers(0, 1))
@@ -241,7 +241,7 @@ class ControllerMachine(RuleBasedStateMachine):
             IsrMember(each, self._epoch(each)) for each in (members & set(state.replicas)) | {state.leader}
         )
         change = IsrChange(
-            self.world.image.topics[name].topic_id,
+            self.cluster.image.topics[name].topic_id,
             partition,
             state.leader_epoch,
             state.partition_epoch - stale,
@@ -285,7 +285,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["group.version", "metadata.version", "x"]), level=st.integers(-1, 31))
     def update_features(self, name: str, level: int) -> None:
-        kind = SAFE_DOWNGRADE if level < finalized_level(self.world.image, name) else UPGRADE
+        kind = SAFE_DOWNGRADE if level < finalized_level(self.cluster.image, name) else UPGRADE
         self._ask(UpdateFeatures((FeatureUpdate(name, level, kind),)))
 
     # --- what must hold
@@ -293,8 +293,8 @@ class ControllerMachine(RuleBasedStateMachine):
     @invariant()
     def every_committed_batch_keeps_the_laws(self) -> None:
         """Replaying what is committed, one batch after the other, keeps every law at every step."""
-        while self.checked < self.world.commit_index:
-            batch = decode_batch(self.world.journal[self.checked])
+        while self.checked < self.cluster.commit_index:
+            batch = decode_batch(self.cluster.journal[self.checked])
             self.checked += 1
             after = apply_batch(self.rebuilt, batch)
             if after is None:
@@ -372,7 +372,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @invariant()
     def nodes_agree(self) -> None:
         """Every node has the same image, whether it replayed everything or came from a snapshot."""
-        for image in self.world.images.values():
+        for image in self.cluster.images.values():
             assert image == self.rebuilt
         assert self.rebuilt.usage == usage_of(self.rebuilt)
         assert len(encode_image(self.rebuilt)) <= self.rebuilt.usage.size_bytes + BASE_BYTES
@@ -384,17 +384,17 @@ class ControllerMachine(RuleBasedStateMachine):
     @invariant()
     def the_tail_of_an_active_controller_is_the_journal(self) -> None:
         """The active controller decides on exactly what its journal says, committed or not."""
-        controller = self.world.active
+        controller = self.cluster.active
         if not controller.active:
             return
         assert controller._runner.tail == self._tail()
 
     def teardown(self) -> None:
         """With the whole journal committed, everybody was answered, or told that the controller changed."""
-        self.world.refusals = 0
-        self.world.elect(1)
-        self.world.commit()
-        assert self.world.active.active
+        self.cluster.refusals = 0
+        self.cluster.elect(1)
+        self.cluster.commit()
+        assert self.cluster.active.active
         self.commit_all()
         self.every_committed_batch_keeps_the_laws()
         self.nodes_agree()

@@ -16,7 +16,7 @@ from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
+def cluster() -> ControllerCluster:
     """Topic t: partition 0 prefers 1, partition 1 prefers 2; broker 1 was away, so 2 leads both."""
     made = ControllerCluster()
     made.start(1, 2, 3)
@@ -26,81 +26,81 @@ def world() -> ControllerCluster:
     return made
 
 
-def elect(world: ControllerCluster, kind: int, *partitions: tuple[str, int]) -> list[int]:
-    return [each.error_code for each in world.ask(ElectLeaders(kind, partitions)).results]
+def elect(cluster: ControllerCluster, kind: int, *partitions: tuple[str, int]) -> list[int]:
+    return [each.error_code for each in cluster.ask(ElectLeaders(kind, partitions)).results]
 
 
-def test_preferred_leader_takes_over_once_in_sync(world: ControllerCluster) -> None:
+def test_preferred_leader_takes_over_once_in_sync(cluster: ControllerCluster) -> None:
     """Not before it is in the isr; then by one election, with a new leader epoch."""
-    assert elect(world, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
-    world.alter("t", (1, 2, 3))
-    epoch = world.partition("t").leader_epoch
-    assert elect(world, PREFERRED, ("t", 0), ("t", 1), ("x", 0), ("t", 7)) == [
+    assert elect(cluster, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
+    cluster.alter("t", (1, 2, 3))
+    epoch = cluster.partition("t").leader_epoch
+    assert elect(cluster, PREFERRED, ("t", 0), ("t", 1), ("x", 0), ("t", 7)) == [
         0,
         ElectionNotNeeded.code,
         UnknownTopicOrPartition.code,
         UnknownTopicOrPartition.code,
     ]
-    assert (world.partition("t").leader, world.partition("t").leader_epoch) == (1, epoch + 1)
+    assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, epoch + 1)
 
 
-def test_asked_for_all_only_what_needed_it_is_told(world: ControllerCluster) -> None:
+def test_asked_for_all_only_what_needed_it_is_told(cluster: ControllerCluster) -> None:
     """partitions=None leaves out partitions that had no need (KIP-460)."""
-    world.alter("t", (1, 2, 3))
-    assert world.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)
+    cluster.alter("t", (1, 2, 3))
+    assert cluster.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)
 
 
-def test_doubtful_broker_is_not_elected(world: ControllerCluster) -> None:
+def test_doubtful_broker_is_not_elected(cluster: ControllerCluster) -> None:
     """A preferred leader whose connection dropped must be heard of first."""
-    world.alter("t", (1, 2, 3))
-    world.active.peer_lost(1, world.now)
-    assert elect(world, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
+    cluster.alter("t", (1, 2, 3))
+    cluster.active.peer_lost(1, cluster.now)
+    assert elect(cluster, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
 
 
-def test_unclean_election_only_without_a_leader(world: ControllerCluster) -> None:
+def test_unclean_election_only_without_a_leader(cluster: ControllerCluster) -> None:
     """By hand, where it is offline and somebody is alive; never where a leader stands (H1)."""
-    world.assign("u", (3, 2))
-    assert elect(world, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
-    world.die(2)
-    world.die(3)
-    assert elect(world, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
-    world.come_back(2)
-    assert elect(world, UNCLEAN, ("u", 0)) == [0]
-    assert (world.partition("u").leader, world.partition("u").isr) == (2, (2,))
+    cluster.assign("u", (3, 2))
+    assert elect(cluster, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
+    cluster.die(2)
+    cluster.die(3)
+    assert elect(cluster, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
+    cluster.come_back(2)
+    assert elect(cluster, UNCLEAN, ("u", 0)) == [0]
+    assert (cluster.partition("u").leader, cluster.partition("u").isr) == (2, (2,))
 
 
-def test_unclean_election_ends_a_lost_isr(world: ControllerCluster) -> None:
+def test_unclean_election_ends_a_lost_isr(cluster: ControllerCluster) -> None:
     """After the only replica came back with an empty disk somebody must decide."""
-    world.assign("u", (3,))
-    world.die(3)
-    world.come_back(3, wiped=True)
-    assert world.partition("u").isr_lost
-    assert elect(world, UNCLEAN, ("u", 0)) == [0]
-    assert (world.partition("u").leader, world.partition("u").isr_lost) == (3, False)
+    cluster.assign("u", (3,))
+    cluster.die(3)
+    cluster.come_back(3, wiped=True)
+    assert cluster.partition("u").isr_lost
+    assert elect(cluster, UNCLEAN, ("u", 0)) == [0]
+    assert (cluster.partition("u").leader, cluster.partition("u").isr_lost) == (3, False)
 
 
-def test_unknown_kind_is_refused(world: ControllerCluster) -> None:
+def test_unknown_kind_is_refused(cluster: ControllerCluster) -> None:
     """Only preferred and unclean exist."""
-    assert world.ask(ElectLeaders(7)).error_code == InvalidRequest.code
+    assert cluster.ask(ElectLeaders(7)).error_code == InvalidRequest.code
 
 
-def test_leadership_returns_by_itself(world: ControllerCluster) -> None:
+def test_leadership_returns_by_itself(cluster: ControllerCluster) -> None:
     """After leader.imbalance.check.interval.seconds preferred leaders lead again, in one batch."""
-    world.alter("t", (1, 2, 3))
-    assert world.partition("t").leader == 2
-    world.advance(299, heartbeats=(1, 2, 3))
-    assert world.partition("t").leader == 2
-    world.advance(2, heartbeats=(1, 2, 3))
-    assert world.partition("t").leader == 1
+    cluster.alter("t", (1, 2, 3))
+    assert cluster.partition("t").leader == 2
+    cluster.advance(299, heartbeats=(1, 2, 3))
+    assert cluster.partition("t").leader == 2
+    cluster.advance(2, heartbeats=(1, 2, 3))
+    assert cluster.partition("t").leader == 1
 
 
 def test_rebalancing_can_be_switched_off() -> None:
     """auto.leader.rebalance.enable=false leaves leaders where they are."""
-    world = ControllerCluster(auto_leader_rebalance_enable=False)
-    world.start(1, 2)
-    world.assign("t", (1, 2))
-    world.die(1)
-    world.come_back(1)
-    world.alter("t", (1, 2))
-    world.advance(301, heartbeats=(1, 2))
-    assert world.partition("t").leader == 2
+    cluster = ControllerCluster(auto_leader_rebalance_enable=False)
+    cluster.start(1, 2)
+    cluster.assign("t", (1, 2))
+    cluster.die(1)
+    cluster.come_back(1)
+    cluster.alter("t", (1, 2))
+    cluster.advance(301, heartbeats=(1, 2))
+    assert cluster.partition("t").leader == 2

@@ -31,43 +31,43 @@ OLDER = (SupportedFeature(GROUP_VERSION, 0, 0), SupportedFeature(TRANSACTION_VER
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
+def cluster() -> ControllerCluster:
     made = ControllerCluster()
     made.start(1, 2, 3)
     return made
 
 
 def update(
-    world: ControllerCluster, *updates: tuple[str, int, int], **fields: Any
+    cluster: ControllerCluster, *updates: tuple[str, int, int], **fields: Any
 ) -> list[tuple[int, str | None]]:
     """Ask for levels; returns (error code, message) of each."""
     wanted = UpdateFeatures(tuple(FeatureUpdate(*each) for each in updates), **fields)
-    return [(each.error_code, each.error_message) for each in world.ask(wanted).results]
+    return [(each.error_code, each.error_message) for each in cluster.ask(wanted).results]
 
 
-def levels(world: ControllerCluster) -> dict[str, int]:
-    return {each.name: finalized_level(world.image, each.name) for each in FEATURES}
+def levels(cluster: ControllerCluster) -> dict[str, int]:
+    return {each.name: finalized_level(cluster.image, each.name) for each in FEATURES}
 
 
-def test_levels_go_down_and_up_again(world: ControllerCluster) -> None:
+def test_levels_go_down_and_up_again(cluster: ControllerCluster) -> None:
     """All nodes have them, through snapshots too; the epoch grows with each change and with nothing else."""
-    initial = levels(world)
-    assert update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE), (METADATA_VERSION, 27, UNSAFE_DOWNGRADE)) == [
+    initial = levels(cluster)
+    assert update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE), (METADATA_VERSION, 27, UNSAFE_DOWNGRADE)) == [
         (0, None),
         (0, None),
     ]
-    assert levels(world) == {**initial, GROUP_VERSION: 0, METADATA_VERSION: 27}
-    epoch = world.image.features_epoch
-    assert epoch == world.image.offset
-    world.create("t")
-    assert update(world, (GROUP_VERSION, 0, UPGRADE)) == [(0, None)]
-    assert world.image.features_epoch == epoch, "nothing changed"
-    before = world.image
-    world.restart_from_snapshot(1)
-    assert world.image == before
-    assert update(world, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
-    assert world.image.features_epoch > epoch
-    assert levels(world) == {**initial, METADATA_VERSION: 27}
+    assert levels(cluster) == {**initial, GROUP_VERSION: 0, METADATA_VERSION: 27}
+    epoch = cluster.image.features_epoch
+    assert epoch == cluster.image.offset
+    cluster.create("t")
+    assert update(cluster, (GROUP_VERSION, 0, UPGRADE)) == [(0, None)]
+    assert cluster.image.features_epoch == epoch, "nothing changed"
+    before = cluster.image
+    cluster.restart_from_snapshot(1)
+    assert cluster.image == before
+    assert update(cluster, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
+    assert cluster.image.features_epoch > epoch
+    assert levels(cluster) == {**initial, METADATA_VERSION: 27}
 
 
 @pytest.mark.parametrize(
@@ -83,62 +83,64 @@ def test_levels_go_down_and_up_again(world: ControllerCluster) -> None:
     ],
 )
 def test_faulty_updates_are_refused_with_the_reason(
-    world: ControllerCluster, wanted: tuple[str, int, int], sentence: str
+    cluster: ControllerCluster, wanted: tuple[str, int, int], sentence: str
 ) -> None:
     """INVALID_UPDATE_VERSION, and nothing changes."""
-    before = world.image
-    ((code, message),) = update(world, wanted)
+    before = cluster.image
+    ((code, message),) = update(cluster, wanted)
     assert code == InvalidUpdateVersion.code
     assert message is not None and sentence in message
-    assert world.image is before
+    assert cluster.image is before
 
 
-def test_a_downgrade_does_not_raise_a_level(world: ControllerCluster) -> None:
+def test_a_downgrade_does_not_raise_a_level(cluster: ControllerCluster) -> None:
     """A type that is a downgrade is refused for a higher level, as Kafka does."""
-    update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
+    update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        ((code, message),) = update(world, (GROUP_VERSION, 1, kind))
+        ((code, message),) = update(cluster, (GROUP_VERSION, 1, kind))
         assert code == InvalidUpdateVersion.code
         assert "the upgrade type is a downgrade" in (message or "")
 
 
-def test_one_faulty_update_keeps_all_others_from_being_made(world: ControllerCluster) -> None:
+def test_one_faulty_update_keeps_all_others_from_being_made(cluster: ControllerCluster) -> None:
     """All or none; each is told its own error. validate_only changes nothing."""
-    before = world.image
-    results = update(world, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), ("nonsense", 1, UPGRADE))
+    before = cluster.image
+    results = update(cluster, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), ("nonsense", 1, UPGRADE))
     assert [code for code, _ in results] == [0, InvalidUpdateVersion.code]
-    assert update(world, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), validate_only=True) == [(0, None)]
-    assert world.image is before
+    assert update(cluster, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), validate_only=True) == [(0, None)]
+    assert cluster.image is before
     twice = UpdateFeatures((FeatureUpdate(GROUP_VERSION, 1),) * 2)
-    assert world.ask(twice).error_code == InvalidRequest.code
+    assert cluster.ask(twice).error_code == InvalidRequest.code
 
 
-def test_every_registered_broker_must_support_a_level(world: ControllerCluster) -> None:
+def test_every_registered_broker_must_support_a_level(cluster: ControllerCluster) -> None:
     """One that is stopped too, until it is unregistered: it may come back."""
-    update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
-    assert world.register(4, features=OLDER).broker_epoch
-    world.heartbeat(4)
-    ((code, message),) = update(world, (GROUP_VERSION, 1, UPGRADE))
+    update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
+    assert cluster.register(4, features=OLDER).broker_epoch
+    cluster.heartbeat(4)
+    ((code, message),) = update(cluster, (GROUP_VERSION, 1, UPGRADE))
     assert code == InvalidUpdateVersion.code
     assert "broker 4 supports levels 0 to 0 of group.version" in (message or "")
-    ((code, message),) = update(world, (METADATA_VERSION, 29, SAFE_DOWNGRADE))
+    ((code, message),) = update(cluster, (METADATA_VERSION, 29, SAFE_DOWNGRADE))
     assert code == InvalidUpdateVersion.code
     assert "broker 4 does not support metadata.version" in (message or "")
-    world.die(4)
-    assert update(world, (GROUP_VERSION, 1, UPGRADE))[0][0] == InvalidUpdateVersion.code
-    world.ask(UnregisterBroker(4))
-    assert update(world, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
+    cluster.die(4)
+    assert update(cluster, (GROUP_VERSION, 1, UPGRADE))[0][0] == InvalidUpdateVersion.code
+    cluster.ask(UnregisterBroker(4))
+    assert update(cluster, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
 
 
-def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(world: ControllerCluster) -> None:
+def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(
+    cluster: ControllerCluster,
+) -> None:
     """UNSUPPORTED_VERSION names the feature; before anybody chose one, brokers of older releases may come."""
-    assert world.register(4, features=()).broker_epoch
-    world.ask(UnregisterBroker(4))
-    update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
-    update(world, (GROUP_VERSION, 1, UPGRADE))
-    refused = world.register(5, features=OLDER)
+    assert cluster.register(4, features=()).broker_epoch
+    cluster.ask(UnregisterBroker(4))
+    update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
+    update(cluster, (GROUP_VERSION, 1, UPGRADE))
+    refused = cluster.register(5, features=OLDER)
     assert refused.error_code == UnsupportedVersion.code
     assert refused.message == (
         "broker 5 supports levels 0 to 0 of group.version; the cluster's level of it is 1"
     )
-    assert world.register(5, features=SUPPORTED_FEATURES).broker_epoch
+    assert cluster.register(5, features=SUPPORTED_FEATURES).broker_epoch

@@ -111,162 +111,165 @@ def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
 
 def test_last_replica_standing_stays_offline_until_it_returns() -> None:
     """ISR down to one, that one dies, a stale replica comes: offline; the one returns: online, nothing lost (H1)."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (2, 3))
-    world.die(3)
-    world.die(2)
-    world.come_back(3)
-    assert (world.partition("t").leader, world.partition("t").isr) == (-1, (2,))
-    world.come_back(2)
-    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2,))
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(3)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (2,))
+    cluster.come_back(2)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 
 
 def test_last_replica_with_another_disk_needs_an_unclean_election() -> None:
     """The sole isr member comes back wiped: offline, said in the image, until somebody decides (Architecture)."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (2, 3))
-    world.die(3)
-    world.die(2)
-    world.come_back(2, wiped=True)
-    world.come_back(3)
-    state = world.partition("t")
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (2, 3))
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2, wiped=True)
+    cluster.come_back(3)
+    state = cluster.partition("t")
     assert (state.leader, state.isr, state.isr_lost) == (-1, (2,), True)
 
 
 def test_whole_cluster_killed_and_one_broker_never_returns() -> None:
     """All brokers restart at once but one: what it led and followed is led by the others, with all it committed."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.create("t", 6, 3)
-    world.elect(1)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.create("t", 6, 3)
+    cluster.elect(1)
     for broker_id in (1, 2):
-        world.register(broker_id)
+        cluster.register(broker_id)
     for broker_id in (1, 2):
-        world.heartbeat(broker_id)
-    world.active.on_probe_result(3, "refused", world.now)
-    for state in world.image.topics["t"].partitions:
+        cluster.heartbeat(broker_id)
+    cluster.active.on_probe_result(3, "refused", cluster.now)
+    for state in cluster.image.topics["t"].partitions:
         assert state.leader in (1, 2)
         assert 3 not in state.isr
 
 
 def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None:
     """Followers of a partition whose leader stays go on fetching in the same epoch (KIP-497)."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2, 3), (2, 1, 3))
-    world.die(2)
-    assert (world.partition("t", 0).leader_epoch, world.partition("t", 0).partition_epoch) == (0, 1)
-    assert (world.partition("t", 1).leader_epoch, world.partition("t", 1).partition_epoch) == (1, 1)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2, 3), (2, 1, 3))
+    cluster.die(2)
+    assert (cluster.partition("t", 0).leader_epoch, cluster.partition("t", 0).partition_epoch) == (0, 1)
+    assert (cluster.partition("t", 1).leader_epoch, cluster.partition("t", 1).partition_epoch) == (1, 1)
 
 
 # -- damaged logs ---------------------------------------------------------------------------------------------------
 
 
-def report(world: ControllerCluster, broker_id: int, topic: str, partition: int = 0) -> None:
+def report(cluster: ControllerCluster, broker_id: int, topic: str, partition: int = 0) -> None:
     """Have a broker say in its heartbeat that one of its logs is damaged."""
-    world.heartbeat(broker_id, damaged=((world.image.topics[topic].topic_id, partition),))
+    cluster.heartbeat(broker_id, damaged=((cluster.image.topics[topic].topic_id, partition),))
 
 
 def test_damaged_leader_hands_over_and_leaves_the_isr() -> None:
     """A replica that lacks acknowledged records must not count for them: mid-log damage is no torn tail."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2, 3), (1, 2, 3))
-    report(world, 1, "t")
-    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2, 3))
-    assert (world.partition("t", 1).leader, world.partition("t", 1).isr) == (1, (1, 2, 3))
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2, 3), (1, 2, 3))
+    report(cluster, 1, "t")
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2, 3))
+    assert (cluster.partition("t", 1).leader, cluster.partition("t", 1).isr) == (1, (1, 2, 3))
 
 
 def test_damaged_follower_leaves_the_isr() -> None:
     """It would be elected otherwise."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2, 3))
-    report(world, 3, "t")
-    assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2))
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2, 3))
+    report(cluster, 3, "t")
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1, 2))
 
 
 def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
     """While none was alive the ISR stood still; the other member, still dead, has everything and is waited for."""
-    world = ControllerCluster(broker_session_timeout_ms=1_000)
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2))
+    cluster = ControllerCluster(broker_session_timeout_ms=1_000)
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2))
     for broker_id in (1, 2):
-        world.active.peer_lost(broker_id, world.now)
-    world.advance(2.0, heartbeats=(3,))
-    assert (world.partition("t").leader, world.partition("t").isr) == (-1, (1, 2))
-    world.register(1)
-    report(world, 1, "t")
-    assert (world.partition("t").leader, world.partition("t").isr) == (-1, (2,))
-    world.come_back(2)
-    assert (world.partition("t").leader, world.partition("t").isr_lost) == (2, False)
+        cluster.active.peer_lost(broker_id, cluster.now)
+    cluster.advance(2.0, heartbeats=(3,))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1, 2))
+    cluster.register(1)
+    report(cluster, 1, "t")
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (2,))
+    cluster.come_back(2)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr_lost) == (2, False)
 
 
 def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -> None:
     """Nobody else has the records: what is sound of them stays readable, and somebody must decide (KIP-460)."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2))
-    world.alter("t", (1,))
-    report(world, 1, "t")
-    lost = world.partition("t")
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2))
+    cluster.alter("t", (1,))
+    report(cluster, 1, "t")
+    lost = cluster.partition("t")
     assert (lost.leader, lost.isr, lost.isr_lost, lost.leader_epoch) == (1, (1,), True, 0)
-    world.die(1)
-    world.come_back(1)
-    assert world.partition("t").leader == -1
-    report(world, 1, "t")
-    assert (world.partition("t").leader, world.partition("t").isr_lost) == (1, True)
-    world.die(2)
-    world.ask(ElectLeaders(UNCLEAN, (("t", 0),)))
-    chosen = world.partition("t")
+    cluster.die(1)
+    cluster.come_back(1)
+    assert cluster.partition("t").leader == -1
+    report(cluster, 1, "t")
+    assert (cluster.partition("t").leader, cluster.partition("t").isr_lost) == (1, True)
+    cluster.die(2)
+    cluster.ask(ElectLeaders(UNCLEAN, (("t", 0),)))
+    chosen = cluster.partition("t")
     assert (chosen.leader, chosen.isr, chosen.isr_lost) == (1, (1,), False)
     assert chosen.unclean_epoch == chosen.leader_epoch == 3
 
 
 def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_allowed() -> None:
     """unclean.leader.election.enable: availability over records, in an epoch of its own that says so."""
-    world = ControllerCluster()
-    world.start(1)
-    world.create("t", unclean_leader_election_enable="true")
-    report(world, 1, "t")
-    state = world.partition("t")
+    cluster = ControllerCluster()
+    cluster.start(1)
+    cluster.create("t", unclean_leader_election_enable="true")
+    report(cluster, 1, "t")
+    state = cluster.partition("t")
     assert (state.leader, state.isr, state.isr_lost) == (1, (1,), False)
     assert state.unclean_epoch == state.leader_epoch == 1
 
 
 def test_damaged_isr_member_that_comes_back_alone_is_elected_as_unclean() -> None:
     """The member that has everything is still away: whoever lacks records must not be elected as if it had them."""
-    world = ControllerCluster(broker_session_timeout_ms=1_000)
-    world.start(1, 2)
-    world.create("t", 1, 2, unclean_leader_election_enable="true")
+    cluster = ControllerCluster(broker_session_timeout_ms=1_000)
+    cluster.start(1, 2)
+    cluster.create("t", 1, 2, unclean_leader_election_enable="true")
     for broker_id in (1, 2):
-        world.active.peer_lost(broker_id, world.now)
-    world.advance(2.0)
-    assert (world.partition("t").leader, world.partition("t").isr) == (-1, world.partition("t").replicas)
-    world.register(1)
-    report(world, 1, "t")
-    state = world.partition("t")
+        cluster.active.peer_lost(broker_id, cluster.now)
+    cluster.advance(2.0)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (
+        -1,
+        cluster.partition("t").replicas,
+    )
+    cluster.register(1)
+    report(cluster, 1, "t")
+    state = cluster.partition("t")
     assert (state.leader, state.isr, state.isr_lost) == (1, (1,), False)
     assert state.unclean_epoch == state.leader_epoch
 
 
 def test_clean_election_is_not_marked_as_unclean() -> None:
     """A replica takes a damaged log as it is only where the mark names its own epoch."""
-    world = ControllerCluster()
-    world.start(1, 2)
-    world.assign("t", (1, 2))
-    world.die(1)
-    assert (world.partition("t").leader, world.partition("t").unclean_epoch) == (2, -1)
+    cluster = ControllerCluster()
+    cluster.start(1, 2)
+    cluster.assign("t", (1, 2))
+    cluster.die(1)
+    assert (cluster.partition("t").leader, cluster.partition("t").unclean_epoch) == (2, -1)
 
 
 def test_nobody_joins_an_isr_that_is_lost() -> None:
     """In sync with a leader that lacks records is not in sync: such a member would be elected as if it were."""
-    world = ControllerCluster()
-    world.start(1, 2)
-    world.assign("t", (1, 2))
-    world.alter("t", (1,))
-    report(world, 1, "t")
-    assert world.alter("t", (1, 2)).error_code == InvalidRequest.code
-    assert world.partition("t").isr == (1,)
+    cluster = ControllerCluster()
+    cluster.start(1, 2)
+    cluster.assign("t", (1, 2))
+    cluster.alter("t", (1,))
+    report(cluster, 1, "t")
+    assert cluster.alter("t", (1, 2)).error_code == InvalidRequest.code
+    assert cluster.partition("t").isr == (1,)

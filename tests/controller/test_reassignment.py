@@ -24,156 +24,158 @@ BROKERS = (1, 2, 3, 4, 5, 6)
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
-    world = ControllerCluster()
-    world.start(*BROKERS)
-    world.assign("t", (1, 2, 3))
-    return world
+def cluster() -> ControllerCluster:
+    cluster = ControllerCluster()
+    cluster.start(*BROKERS)
+    cluster.assign("t", (1, 2, 3))
+    return cluster
 
 
-def move(world: ControllerCluster, *replicas: int, partition: int = 0, topic: str = "t") -> int:
+def move(cluster: ControllerCluster, *replicas: int, partition: int = 0, topic: str = "t") -> int:
     """Reassign a partition; returns the code."""
     wanted = Reassignment(topic, partition, replicas)
-    return int(world.ask(AlterReassignments((wanted,))).results[0].error_code)
+    return int(cluster.ask(AlterReassignments((wanted,))).results[0].error_code)
 
 
-def cancel(world: ControllerCluster) -> int:
+def cancel(cluster: ControllerCluster) -> int:
     wanted = Reassignment("t", 0, None)
-    return int(world.ask(AlterReassignments((wanted,))).results[0].error_code)
+    return int(cluster.ask(AlterReassignments((wanted,))).results[0].error_code)
 
 
-def shape(world: ControllerCluster) -> tuple[tuple[int, ...], ...]:
-    state = world.partition("t")
+def shape(cluster: ControllerCluster) -> tuple[tuple[int, ...], ...]:
+    state = cluster.partition("t")
     return state.replicas, state.adding_replicas, state.removing_replicas
 
 
-def test_replicas_are_target_and_leaving_ones_until_the_end(world: ControllerCluster) -> None:
+def test_replicas_are_target_and_leaving_ones_until_the_end(cluster: ControllerCluster) -> None:
     """All that hold the partition go on holding it; those that it shall have come first."""
-    assert move(world, 4, 5) == 0
-    assert shape(world) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
-    assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2, 3))
+    assert move(cluster, 4, 5) == 0
+    assert shape(cluster) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1, 2, 3))
 
 
-def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(world: ControllerCluster) -> None:
+def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(cluster: ControllerCluster) -> None:
     """Replicas, ISR and leader change together, and the leader that asked is told to wait for the metadata."""
-    move(world, 4, 5)
-    assert world.alter("t", (4, 1, 2, 3)).error_code == 0
-    assert shape(world) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
-    batches = len(world.journal)
-    assert world.alter("t", (4, 5, 1, 2, 3)).error_code == InvalidUpdateVersion.code
-    assert len(world.journal) == batches + 1
-    assert shape(world) == ((4, 5), (), ())
-    state = world.partition("t")
+    move(cluster, 4, 5)
+    assert cluster.alter("t", (4, 1, 2, 3)).error_code == 0
+    assert shape(cluster) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
+    batches = len(cluster.journal)
+    assert cluster.alter("t", (4, 5, 1, 2, 3)).error_code == InvalidUpdateVersion.code
+    assert len(cluster.journal) == batches + 1
+    assert shape(cluster) == ((4, 5), (), ())
+    state = cluster.partition("t")
     assert (state.leader, state.isr) == (4, (4, 5))
     assert state.unclean_epoch == -1
 
 
-def test_leader_that_stays_goes_on_in_its_epoch(world: ControllerCluster) -> None:
+def test_leader_that_stays_goes_on_in_its_epoch(cluster: ControllerCluster) -> None:
     """Nobody is elected for a move that the leader has no part in."""
-    epoch = world.partition("t").leader_epoch
-    move(world, 1, 2, 4)
-    world.alter("t", (1, 2, 3, 4))
-    state = world.partition("t")
+    epoch = cluster.partition("t").leader_epoch
+    move(cluster, 1, 2, 4)
+    cluster.alter("t", (1, 2, 3, 4))
+    state = cluster.partition("t")
     assert (state.replicas, state.leader, state.leader_epoch) == ((1, 2, 4), 1, epoch)
 
 
-def test_fewer_replicas_or_another_order_end_at_once(world: ControllerCluster) -> None:
+def test_fewer_replicas_or_another_order_end_at_once(cluster: ControllerCluster) -> None:
     """Nobody has to catch up for it."""
-    assert move(world, 2, 1) == 0
-    assert shape(world) == ((2, 1), (), ())
-    assert move(world, 1, 2) == 0
-    assert shape(world) == ((1, 2), (), ())
-    assert world.partition("t").leader == 1
+    assert move(cluster, 2, 1) == 0
+    assert shape(cluster) == ((2, 1), (), ())
+    assert move(cluster, 1, 2) == 0
+    assert shape(cluster) == ((1, 2), (), ())
+    assert cluster.partition("t").leader == 1
 
 
-def test_what_stays_must_be_in_sync_before_others_go(world: ControllerCluster) -> None:
+def test_what_stays_must_be_in_sync_before_others_go(cluster: ControllerCluster) -> None:
     """A replica in sync is not given up for one that is not."""
-    world.alter("t", (1, 3))
-    assert move(world, 1, 2) == 0
-    assert shape(world) == ((1, 2, 3), (), (3,))
-    world.alter("t", (1, 2, 3))
-    assert shape(world) == ((1, 2), (), ())
+    cluster.alter("t", (1, 3))
+    assert move(cluster, 1, 2) == 0
+    assert shape(cluster) == ((1, 2, 3), (), (3,))
+    cluster.alter("t", (1, 2, 3))
+    assert shape(cluster) == ((1, 2), (), ())
 
 
-def test_end_waits_while_no_one_that_stays_is_known_to_be_alive(world: ControllerCluster) -> None:
+def test_end_waits_while_no_one_that_stays_is_known_to_be_alive(cluster: ControllerCluster) -> None:
     """Taking the leader away must not take the partition offline; a sweep ends it later."""
-    move(world, 4)
-    world.active.peer_lost(4, world.now)
-    assert world.alter("t", (1, 2, 3, 4)).error_code == 0
-    assert shape(world) == ((4, 1, 2, 3), (4,), (1, 2, 3))
-    world.heartbeat(4)
-    assert shape(world) == ((4,), (), ())
-    assert world.partition("t").leader == 4
+    move(cluster, 4)
+    cluster.active.peer_lost(4, cluster.now)
+    assert cluster.alter("t", (1, 2, 3, 4)).error_code == 0
+    assert shape(cluster) == ((4, 1, 2, 3), (4,), (1, 2, 3))
+    cluster.heartbeat(4)
+    assert shape(cluster) == ((4,), (), ())
+    assert cluster.partition("t").leader == 4
 
 
-def test_cancelled_it_is_as_before(world: ControllerCluster) -> None:
+def test_cancelled_it_is_as_before(cluster: ControllerCluster) -> None:
     """The added replica is no replica any more, in sync or not."""
-    move(world, 4, 5)
-    world.alter("t", (4, 1, 2, 3))
-    assert cancel(world) == 0
-    assert shape(world) == ((1, 2, 3), (), ())
-    assert world.partition("t").isr == (1, 2, 3)
-    assert cancel(world) == NoReassignmentInProgress.code
+    move(cluster, 4, 5)
+    cluster.alter("t", (4, 1, 2, 3))
+    assert cancel(cluster) == 0
+    assert shape(cluster) == ((1, 2, 3), (), ())
+    assert cluster.partition("t").isr == (1, 2, 3)
+    assert cancel(cluster) == NoReassignmentInProgress.code
 
 
-def test_cancelling_moves_the_leadership_back(world: ControllerCluster) -> None:
+def test_cancelling_moves_the_leadership_back(cluster: ControllerCluster) -> None:
     """A replica that was added may lead meanwhile."""
-    move(world, 4, 5)
-    world.alter("t", (4, 1, 2, 3))
+    move(cluster, 4, 5)
+    cluster.alter("t", (4, 1, 2, 3))
     for broker_id in (1, 2, 3):
-        world.die(broker_id)
-    assert world.partition("t").leader == 4
-    assert cancel(world) == InvalidReplicaAssignment.code
-    world.come_back(1)
-    world.alter("t", (4, 1))
-    assert cancel(world) == 0
-    assert (shape(world)[0], world.partition("t").leader) == ((1, 2, 3), 1)
+        cluster.die(broker_id)
+    assert cluster.partition("t").leader == 4
+    assert cancel(cluster) == InvalidReplicaAssignment.code
+    cluster.come_back(1)
+    cluster.alter("t", (4, 1))
+    assert cancel(cluster) == 0
+    assert (shape(cluster)[0], cluster.partition("t").leader) == ((1, 2, 3), 1)
 
 
-def test_another_one_takes_its_place(world: ControllerCluster) -> None:
+def test_another_one_takes_its_place(cluster: ControllerCluster) -> None:
     """The holder of the partition holds it until the end of the new one, and cancelling leads back to the beginning."""
-    move(world, 4, 5, 1)
-    assert move(world, 5, 6) == 0
-    assert shape(world) == ((5, 6, 4, 1, 2, 3), (5, 6, 4), (4, 1, 2, 3))
-    assert cancel(world) == 0
-    assert sorted(shape(world)[0]) == [1, 2, 3]
-    move(world, 4, 5, 1)
-    move(world, 5, 6)
-    world.alter("t", (1, 2, 3, 5, 6))
-    assert shape(world) == ((5, 6), (), ())
+    move(cluster, 4, 5, 1)
+    assert move(cluster, 5, 6) == 0
+    assert shape(cluster) == ((5, 6, 4, 1, 2, 3), (5, 6, 4), (4, 1, 2, 3))
+    assert cancel(cluster) == 0
+    assert sorted(shape(cluster)[0]) == [1, 2, 3]
+    move(cluster, 4, 5, 1)
+    move(cluster, 5, 6)
+    cluster.alter("t", (1, 2, 3, 5, 6))
+    assert shape(cluster) == ((5, 6), (), ())
 
 
-def test_asked_twice_it_is_done_once(world: ControllerCluster) -> None:
+def test_asked_twice_it_is_done_once(cluster: ControllerCluster) -> None:
     """An answer may be lost on its way."""
-    move(world, 4, 5)
-    batches = len(world.journal)
-    assert move(world, 4, 5) == 0
-    assert len(world.journal) == batches
+    move(cluster, 4, 5)
+    batches = len(cluster.journal)
+    assert move(cluster, 4, 5) == 0
+    assert len(cluster.journal) == batches
 
 
-def test_one_that_is_being_added_is_the_last_choice_of_an_unclean_election(world: ControllerCluster) -> None:
+def test_one_that_is_being_added_is_the_last_choice_of_an_unclean_election(
+    cluster: ControllerCluster,
+) -> None:
     """It may have next to nothing."""
-    world.create("u", 1, 2, unclean_leader_election_enable="true")
-    leader, behind = world.partition("u").replicas
+    cluster.create("u", 1, 2, unclean_leader_election_enable="true")
+    leader, behind = cluster.partition("u").replicas
     added = next(each for each in BROKERS if each not in (leader, behind))
-    world.alter("u", (leader,))
-    move(world, added, topic="u")
-    world.die(leader)
-    state = world.partition("u")
+    cluster.alter("u", (leader,))
+    move(cluster, added, topic="u")
+    cluster.die(leader)
+    state = cluster.partition("u")
     assert (state.leader, state.isr) == (behind, (behind,))
 
 
-def test_death_of_the_leader_elects_another_in_sync(world: ControllerCluster) -> None:
+def test_death_of_the_leader_elects_another_in_sync(cluster: ControllerCluster) -> None:
     """Election rules are the usual ones: those that it shall have come first, if they are in sync."""
-    move(world, 4, 5)
-    world.die(1)
-    assert world.partition("t").leader == 2
-    world.alter("t", (2, 3, 5))
-    world.die(2)
-    assert world.partition("t").leader == 5
+    move(cluster, 4, 5)
+    cluster.die(1)
+    assert cluster.partition("t").leader == 2
+    cluster.alter("t", (2, 3, 5))
+    cluster.die(2)
+    assert cluster.partition("t").leader == 5
 
 
-def test_bad_replicas_are_refused_with_a_reason(world: ControllerCluster) -> None:
+def test_bad_replicas_are_refused_with_a_reason(cluster: ControllerCluster) -> None:
     """Each partition on its own: what is good in the request is done."""
     asked = (
         Reassignment("t", 0, ()),
@@ -186,8 +188,8 @@ def test_bad_replicas_are_refused_with_a_reason(world: ControllerCluster) -> Non
         Reassignment("u", 4, (2, 3)),
         Reassignment("u", 4, (3, 2)),
     )
-    world.assign("u", *[(1, 2)] * 5)
-    results = world.ask(AlterReassignments(asked)).results
+    cluster.assign("u", *[(1, 2)] * 5)
+    results = cluster.ask(AlterReassignments(asked)).results
     assert [each.error_code for each in results] == [
         InvalidReplicaAssignment.code,
         UnknownTopicOrPartition.code,
@@ -200,41 +202,41 @@ def test_bad_replicas_are_refused_with_a_reason(world: ControllerCluster) -> Non
         InvalidRequest.code,
     ]
     assert all(each.error_message for each in results if each.error_code)
-    assert world.partition("u", 3).adding_replicas == (3,)
+    assert cluster.partition("u", 3).adding_replicas == (3,)
 
 
-def test_another_replication_factor_only_if_it_may_change(world: ControllerCluster) -> None:
+def test_another_replication_factor_only_if_it_may_change(cluster: ControllerCluster) -> None:
     """KIP-860, compared with what is under way."""
-    move(world, 4, 5)
+    move(cluster, 4, 5)
 
     def refused(*replicas: int) -> int:
         wanted = (Reassignment("t", 0, replicas),)
-        return int(world.ask(AlterReassignments(wanted, False)).results[0].error_code)
+        return int(cluster.ask(AlterReassignments(wanted, False)).results[0].error_code)
 
     assert refused(1, 2, 3) == InvalidReplicationFactor.code
     assert refused(5, 6) == 0
 
 
-def test_list_tells_what_is_under_way(world: ControllerCluster) -> None:
+def test_list_tells_what_is_under_way(cluster: ControllerCluster) -> None:
     """All of it, or of the partitions asked about; what is not there is passed over."""
-    world.assign("u", (1, 2), (2, 1))
-    move(world, 3, 1, topic="u", partition=1)
+    cluster.assign("u", (1, 2), (2, 1))
+    move(cluster, 3, 1, topic="u", partition=1)
     ongoing = (OngoingReassignment("u", 1, (3, 1, 2), (3,), (2,)),)
-    assert world.ask(ListReassignments()).reassignments == ongoing
+    assert cluster.ask(ListReassignments()).reassignments == ongoing
     some = (("u", 0), ("u", 1), ("u", 9), ("x", 0))
-    assert world.ask(ListReassignments(some)).reassignments == ongoing
-    assert world.ask(ListReassignments(())).reassignments == ()
+    assert cluster.ask(ListReassignments(some)).reassignments == ongoing
+    assert cluster.ask(ListReassignments(())).reassignments == ()
 
 
 def test_it_survives_a_new_controller_and_a_snapshot() -> None:
     """It is hard state: whoever is active next ends it."""
-    world = ControllerCluster(controllers=2)
-    world.start(*BROKERS)
-    world.assign("t", (1, 2, 3))
-    move(world, 4, 5)
-    world.restart_from_snapshot(2)
-    world.elect(2)
+    cluster = ControllerCluster(controllers=2)
+    cluster.start(*BROKERS)
+    cluster.assign("t", (1, 2, 3))
+    move(cluster, 4, 5)
+    cluster.restart_from_snapshot(2)
+    cluster.elect(2)
     for broker_id in BROKERS:
-        world.heartbeat(broker_id)
-    world.alter("t", (1, 2, 3, 4, 5))
-    assert shape(world) == ((4, 5), (), ())
+        cluster.heartbeat(broker_id)
+    cluster.alter("t", (1, 2, 3, 4, 5))
+    assert shape(cluster) == ((4, 5), (), ())

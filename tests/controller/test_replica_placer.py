@@ -68,11 +68,11 @@ def test_equal_racks_are_loaded_equally() -> None:
 
 def test_many_small_topics_are_spread_like_one_big_one() -> None:
     """Load of the whole cluster counts where a topic's own does not decide."""
-    world = ControllerCluster()
-    world.start(1, 2, 3, 4)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3, 4)
     for number in range(20):
-        world.create(f"t{number}", 1, 2)
-    leaders = Counter(topic.partitions[0].leader for topic in world.image.topics.values())
+        cluster.create(f"t{number}", 1, 2)
+    leaders = Counter(topic.partitions[0].leader for topic in cluster.image.topics.values())
     assert set(leaders.values()) == {5}
 
 

@@ -17,8 +17,8 @@ from raftlog.metadata.metadata_records import Batch, ControllerElected, decode_b
 from tests.controller.controller_cluster import ControllerCluster
 
 
-def batches(world: ControllerCluster) -> list[Batch]:
-    return [decode_batch(each) for each in world.journal]
+def batches(cluster: ControllerCluster) -> list[Batch]:
+    return [decode_batch(each) for each in cluster.journal]
 
 
 def test_requests_are_their_own_reasons() -> None:
@@ -41,12 +41,12 @@ def test_requests_are_their_own_reasons() -> None:
 
 def test_every_batch_of_a_failover_says_why() -> None:
     """Registered, in service, taken for dead: only the election of a controller needs no reason."""
-    world = ControllerCluster()
-    world.start(1, 2, 3)
-    world.assign("t", (1, 2, 3))
-    world.active.peer_lost(1, world.now)
-    world.active.on_probe_result(1, "refused", world.now)
-    said = batches(world)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", (1, 2, 3))
+    cluster.active.peer_lost(1, cluster.now)
+    cluster.active.on_probe_result(1, "refused", cluster.now)
+    said = batches(cluster)
     assert said[-1].causes == (Cause("taken_for_dead", 1, "connection refused"),)
     silent = [each for each in said if not each.causes and not isinstance(each.records[0], ControllerElected)]
     assert {type(record).__name__ for each in silent for record in each.records} <= {"ClusterNamed"}

@@ -35,20 +35,20 @@ from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> ControllerCluster:
+def cluster() -> ControllerCluster:
     made = ControllerCluster()
     made.start(1, 2, 3)
     return made
 
 
-def codes(world: ControllerCluster, *topics: NewTopic) -> list[int]:
-    return [each.error_code for each in world.ask(CreateTopics(topics)).results]
+def codes(cluster: ControllerCluster, *topics: NewTopic) -> list[int]:
+    return [each.error_code for each in cluster.ask(CreateTopics(topics)).results]
 
 
-def test_created_topic_has_all_it_was_asked_for(world: ControllerCluster) -> None:
+def test_created_topic_has_all_it_was_asked_for(cluster: ControllerCluster) -> None:
     """Partitions, replicas on distinct brokers, everyone in sync, the first replica leading, configs set."""
-    created = world.create("t", 6, 3, retention_ms="1000")
-    topic = world.image.topics["t"]
+    created = cluster.create("t", 6, 3, retention_ms="1000")
+    topic = cluster.image.topics["t"]
     assert (created.error_code, created.topic_id) == (0, topic.topic_id)
     assert (created.num_partitions, created.replication_factor) == (6, 3)
     assert len(topic.partitions) == 6
@@ -56,39 +56,39 @@ def test_created_topic_has_all_it_was_asked_for(world: ControllerCluster) -> Non
         assert sorted(state.replicas) == [1, 2, 3]
         assert state.isr == state.replicas
         assert state.leader == state.replicas[0]
-    assert world.image.config("topic", "t") == {"retention.ms": "1000"}
+    assert cluster.image.config("topic", "t") == {"retention.ms": "1000"}
 
 
 def test_numbers_left_out_are_the_nodes_defaults() -> None:
     """-1 means num.partitions and default.replication.factor."""
-    world = ControllerCluster(num_partitions=4, default_replication_factor=2)
-    world.start(1, 2, 3)
-    created = world.create("t", -1, -1)
+    cluster = ControllerCluster(num_partitions=4, default_replication_factor=2)
+    cluster.start(1, 2, 3)
+    created = cluster.create("t", -1, -1)
     assert (created.num_partitions, created.replication_factor) == (4, 2)
 
 
-def test_validate_only_writes_nothing(world: ControllerCluster) -> None:
+def test_validate_only_writes_nothing(cluster: ControllerCluster) -> None:
     """The answer is that of creating, the cluster stays as it was."""
-    batches = len(world.journal)
-    (result,) = world.ask(CreateTopics((NewTopic("t", 2, 3),), validate_only=True)).results
+    batches = len(cluster.journal)
+    (result,) = cluster.ask(CreateTopics((NewTopic("t", 2, 3),), validate_only=True)).results
     assert (result.error_code, result.num_partitions) == (0, 2)
-    assert len(world.journal) == batches
+    assert len(cluster.journal) == batches
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a" * (NAME_MAX_CHARS + 1), "a b", "a/b", "ä", "a\n", "topic:1"]
 )
-def test_illegal_names_are_refused_with_the_rule(world: ControllerCluster, name: str) -> None:
+def test_illegal_names_are_refused_with_the_rule(cluster: ControllerCluster, name: str) -> None:
     """A topic's name becomes a folder's name; the message says what is wrong."""
-    (result,) = world.ask(CreateTopics((NewTopic(name, 1, 1),))).results
+    (result,) = cluster.ask(CreateTopics((NewTopic(name, 1, 1),))).results
     assert result.error_code == InvalidTopic.code
     assert "topic name" in result.error_message
 
 
 @pytest.mark.parametrize("name", ["a", "a" * NAME_MAX_CHARS, "a.b_c-D9", "...", "__x"])
-def test_legal_names_are_taken(world: ControllerCluster, name: str) -> None:
+def test_legal_names_are_taken(cluster: ControllerCluster, name: str) -> None:
     """Letters, digits, dot, underscore and dash, up to 249."""
-    assert codes(world, NewTopic(name, 1, 1)) == [0]
+    assert codes(cluster, NewTopic(name, 1, 1)) == [0]
 
 
 @pytest.mark.parametrize(
@@ -113,74 +113,74 @@ def test_legal_names_are_taken(world: ControllerCluster, name: str) -> None:
     ],
 )
 def test_impossible_topics_are_refused(
-    world: ControllerCluster, topic: NewTopic, error: type[KafkaError]
+    cluster: ControllerCluster, topic: NewTopic, error: type[KafkaError]
 ) -> None:
     """Each with its own code, and the topics beside it in the request are created."""
-    world.create("old")
-    before = world.image
+    cluster.create("old")
+    before = cluster.image
     good = NewTopic("good", 1, 1)
-    assert codes(world, topic, good) == [error.code, 0]
-    assert world.image.topics.keys() == before.topics.keys() | {"good"}
+    assert codes(cluster, topic, good) == [error.code, 0]
+    assert cluster.image.topics.keys() == before.topics.keys() | {"good"}
 
 
-def test_topic_named_twice_is_created_not_at_all(world: ControllerCluster) -> None:
+def test_topic_named_twice_is_created_not_at_all(cluster: ControllerCluster) -> None:
     """Two entries for one name contradict each other."""
-    (result,) = world.ask(CreateTopics((NewTopic("t", 1, 1), NewTopic("t", 2, 1)))).results
+    (result,) = cluster.ask(CreateTopics((NewTopic("t", 1, 1), NewTopic("t", 2, 1)))).results
     assert result.error_code == InvalidRequest.code
-    assert "t" not in world.image.topics
+    assert "t" not in cluster.image.topics
 
 
-def test_internal_topic_may_be_compacted(world: ControllerCluster) -> None:
+def test_internal_topic_may_be_compacted(cluster: ControllerCluster) -> None:
     """The offsets topic carries cleanup.policy=compact as Kafka's does."""
-    assert codes(world, NewTopic("__consumer_offsets", 1, 1, configs={"cleanup.policy": "compact"})) == [0]
+    assert codes(cluster, NewTopic("__consumer_offsets", 1, 1, configs={"cleanup.policy": "compact"})) == [0]
 
 
-def test_request_creates_at_most_one_batch_of_partitions(world: ControllerCluster) -> None:
+def test_request_creates_at_most_one_batch_of_partitions(cluster: ControllerCluster) -> None:
     """10,000 partitions in one request and no more; what fits is created."""
-    assert codes(world, NewTopic("a", 6_000, 1), NewTopic("b", 6_000, 1), NewTopic("c", 4_000, 1)) == [
+    assert codes(cluster, NewTopic("a", 6_000, 1), NewTopic("b", 6_000, 1), NewTopic("c", 4_000, 1)) == [
         0,
         PolicyViolation.code,
         0,
     ]
 
 
-def test_null_config_is_no_config(world: ControllerCluster) -> None:
+def test_null_config_is_no_config(cluster: ControllerCluster) -> None:
     """A config named without value stays at its default."""
-    assert codes(world, NewTopic("t", 1, 1, configs={"retention.ms": None})) == [0]
-    assert world.image.config("topic", "t") == {}
+    assert codes(cluster, NewTopic("t", 1, 1, configs={"retention.ms": None})) == [0]
+    assert cluster.image.config("topic", "t") == {}
 
 
-def test_given_assignment_is_taken_as_it_is(world: ControllerCluster) -> None:
+def test_given_assignment_is_taken_as_it_is(cluster: ControllerCluster) -> None:
     """Replicas in the given order; who is out of service starts outside the isr and does not lead."""
-    world.die(1)
-    world.assign("t", (1, 2), (2, 3))
-    assert world.partition("t", 0).replicas == (1, 2)
-    assert (world.partition("t", 0).leader, world.partition("t", 0).isr) == (2, (2,))
-    assert world.assign("u", (1,)).error_code == InvalidReplicaAssignment.code
+    cluster.die(1)
+    cluster.assign("t", (1, 2), (2, 3))
+    assert cluster.partition("t", 0).replicas == (1, 2)
+    assert (cluster.partition("t", 0).leader, cluster.partition("t", 0).isr) == (2, (2,))
+    assert cluster.assign("u", (1,)).error_code == InvalidReplicaAssignment.code
 
 
-def test_dead_broker_does_not_hinder_creation(world: ControllerCluster) -> None:
+def test_dead_broker_does_not_hinder_creation(cluster: ControllerCluster) -> None:
     """Three registered, one fenced, replication factor 3: created with two in sync."""
-    world.die(2)
-    assert world.create("t", 3, 3).error_code == 0
-    for state in world.image.topics["t"].partitions:
+    cluster.die(2)
+    assert cluster.create("t", 3, 3).error_code == 0
+    for state in cluster.image.topics["t"].partitions:
         assert set(state.isr) == {1, 3}
         assert state.replicas[-1] == 2
 
 
 def test_nothing_is_created_while_no_broker_is_in_service() -> None:
     """All fenced: no one could lead."""
-    world = ControllerCluster()
-    world.elect(1)
-    world.register(1)
-    assert world.create("t").error_code == InvalidReplicationFactor.code
+    cluster = ControllerCluster()
+    cluster.elect(1)
+    cluster.register(1)
+    assert cluster.create("t").error_code == InvalidReplicationFactor.code
 
 
-def test_deleting_by_name_and_by_id(world: ControllerCluster) -> None:
+def test_deleting_by_name_and_by_id(cluster: ControllerCluster) -> None:
     """Each topic on its own; unknown names and ids have their own codes; named twice is refused the second time."""
-    world.create("a")
-    world.create("b")
-    b = world.image.topics["b"].topic_id
+    cluster.create("a")
+    cluster.create("b")
+    b = cluster.image.topics["b"].topic_id
     refs = (
         TopicRef(name="a"),
         TopicRef(topic_id=b),
@@ -188,7 +188,7 @@ def test_deleting_by_name_and_by_id(world: ControllerCluster) -> None:
         TopicRef(name="x"),
         TopicRef(topic_id=UUID(int=9)),
     )
-    results = world.ask(DeleteTopics(refs)).results
+    results = cluster.ask(DeleteTopics(refs)).results
     assert [each.error_code for each in results] == [
         0,
         0,
@@ -197,31 +197,31 @@ def test_deleting_by_name_and_by_id(world: ControllerCluster) -> None:
         UnknownTopicId.code,
     ]
     assert (results[1].name, results[1].topic_id) == ("b", b)
-    assert world.image.topics == {}
+    assert cluster.image.topics == {}
 
 
-def test_topic_made_again_has_another_id(world: ControllerCluster) -> None:
+def test_topic_made_again_has_another_id(cluster: ControllerCluster) -> None:
     """So that nobody takes the old topic's records for the new one's."""
-    first = world.create("a").topic_id
-    world.ask(DeleteTopics((TopicRef(name="a"),)))
-    assert world.create("a").topic_id != first
+    first = cluster.create("a").topic_id
+    cluster.ask(DeleteTopics((TopicRef(name="a"),)))
+    assert cluster.create("a").topic_id != first
 
 
 def test_deletion_can_be_forbidden() -> None:
     """delete.topic.enable=false refuses the whole request."""
-    world = ControllerCluster(delete_topic_enable=False)
-    world.start(1)
-    world.create("a")
-    assert world.ask(DeleteTopics((TopicRef(name="a"),))).error_code == TopicDeletionDisabled.code
+    cluster = ControllerCluster(delete_topic_enable=False)
+    cluster.start(1)
+    cluster.create("a")
+    assert cluster.ask(DeleteTopics((TopicRef(name="a"),))).error_code == TopicDeletionDisabled.code
 
 
-def test_growing_adds_partitions_with_the_same_replication(world: ControllerCluster) -> None:
+def test_growing_adds_partitions_with_the_same_replication(cluster: ControllerCluster) -> None:
     """Old partitions stay as they were, new ones are numbered on, evenly spread over the whole topic."""
-    world.create("t", 2, 2)
-    before = world.image.topics["t"].partitions
-    (result,) = world.ask(CreatePartitions((NewPartitions("t", 6),))).results
-    after = world.image.topics["t"].partitions
-    assert (result.error_code, result.topic_id) == (0, world.image.topics["t"].topic_id)
+    cluster.create("t", 2, 2)
+    before = cluster.image.topics["t"].partitions
+    (result,) = cluster.ask(CreatePartitions((NewPartitions("t", 6),))).results
+    after = cluster.image.topics["t"].partitions
+    assert (result.error_code, result.topic_id) == (0, cluster.image.topics["t"].topic_id)
     assert after[:2] == before
     assert [len(each.replicas) for each in after] == [2] * 6
     assert sorted(each.leader for each in after) == [1, 1, 2, 2, 3, 3]
@@ -243,25 +243,25 @@ def test_growing_adds_partitions_with_the_same_replication(world: ControllerClus
     ],
 )
 def test_impossible_growth_is_refused(
-    world: ControllerCluster, wanted: NewPartitions, error: type[KafkaError]
+    cluster: ControllerCluster, wanted: NewPartitions, error: type[KafkaError]
 ) -> None:
     """Each with its own code, nothing changes."""
     for topic in ("t", *INTERNAL_TOPICS):
-        world.create(topic, 2, 2)
-    batches = len(world.journal)
-    (result,) = world.ask(CreatePartitions((wanted,))).results
+        cluster.create(topic, 2, 2)
+    batches = len(cluster.journal)
+    (result,) = cluster.ask(CreatePartitions((wanted,))).results
     assert result.error_code == error.code
-    assert len(world.journal) == batches
+    assert len(cluster.journal) == batches
 
 
-def test_growth_may_be_only_validated_or_assigned(world: ControllerCluster) -> None:
+def test_growth_may_be_only_validated_or_assigned(cluster: ControllerCluster) -> None:
     """validate_only writes nothing; given assignments are taken."""
-    world.create("t", 1, 2)
+    cluster.create("t", 1, 2)
     wanted = (NewPartitions("t", 2, ((3, 1),)),)
-    assert world.ask(CreatePartitions(wanted, validate_only=True)).results[0].error_code == 0
-    assert len(world.image.topics["t"].partitions) == 1
-    assert world.ask(CreatePartitions(wanted)).results[0].error_code == 0
-    assert world.partition("t", 1).replicas == (3, 1)
+    assert cluster.ask(CreatePartitions(wanted, validate_only=True)).results[0].error_code == 0
+    assert len(cluster.image.topics["t"].partitions) == 1
+    assert cluster.ask(CreatePartitions(wanted)).results[0].error_code == 0
+    assert cluster.partition("t", 1).replicas == (3, 1)
 
 
 def test_topic_ids_are_random_and_never_look_like_a_flag() -> None:
@@ -274,24 +274,24 @@ def test_topic_ids_are_random_and_never_look_like_a_flag() -> None:
 
 def test_a_creation_that_is_asked_again_is_answered_again() -> None:
     """The controller died after its batch was replicated, before it answered; the next one is asked the same."""
-    world = ControllerCluster(controllers=2)
-    world.start(1, 2, 3)
-    world.commit_at_once = False
+    cluster = ControllerCluster(controllers=2)
+    cluster.start(1, 2, 3)
+    cluster.commit_at_once = False
     request = CreateTopics((NewTopic("t", 4, 2, topic_id=UUID(int=77)),))
-    assert world.submit(request) == []
-    world.elect(2)
-    world.commit()
-    world.commit_at_once = True
-    (again,) = world.ask(request).results
+    assert cluster.submit(request) == []
+    cluster.elect(2)
+    cluster.commit()
+    cluster.commit_at_once = True
+    (again,) = cluster.ask(request).results
     assert (again.error_code, again.topic_id) == (0, UUID(int=77))
     assert (again.num_partitions, again.replication_factor) == (4, 2)
-    assert world.image.topics["t"].topic_id == UUID(int=77)
-    assert len(world.journal) == world.commit_index
+    assert cluster.image.topics["t"].topic_id == UUID(int=77)
+    assert len(cluster.journal) == cluster.commit_index
 
 
-def test_only_the_very_same_creation_is_answered_again(world: ControllerCluster) -> None:
+def test_only_the_very_same_creation_is_answered_again(cluster: ControllerCluster) -> None:
     """Another request for that name finds it taken; an id that is another topic's is nobody's to choose."""
-    world.ask(CreateTopics((NewTopic("t", 1, 1, topic_id=UUID(int=77)),)))
-    assert codes(world, NewTopic("t", 1, 1, topic_id=UUID(int=78))) == [TopicAlreadyExists.code]
-    assert codes(world, NewTopic("t", 1, 1)) == [TopicAlreadyExists.code]
-    assert codes(world, NewTopic("other", 1, 1, topic_id=UUID(int=77))) == [InvalidRequest.code]
+    cluster.ask(CreateTopics((NewTopic("t", 1, 1, topic_id=UUID(int=77)),)))
+    assert codes(cluster, NewTopic("t", 1, 1, topic_id=UUID(int=78))) == [TopicAlreadyExists.code]
+    assert codes(cluster, NewTopic("t", 1, 1)) == [TopicAlreadyExists.code]
+    assert codes(cluster, NewTopic("other", 1, 1, topic_id=UUID(int=77))) == [InvalidRequest.code]

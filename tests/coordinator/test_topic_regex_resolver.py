@@ -45,23 +45,23 @@ class TopicMatcher:
 
 def test_few_names_are_looked_at_where_they_are_asked_for():
     """Whole names, sorted; internal topics match like any other, as in Apache Kafka."""
-    world = TopicMatcher({"b-log": 1, "a-log": 1, "a-log-2": 1, "__consumer_offsets": 1})
-    assert world.resolve(".*-log") == ("a-log", "b-log")
-    assert world.resolve(".*") == ("__consumer_offsets", "a-log", "a-log-2", "b-log")
-    assert world.resolve("[^_].*") == ("a-log", "a-log-2", "b-log")
-    assert not world.topics.has_work
+    matcher = TopicMatcher({"b-log": 1, "a-log": 1, "a-log-2": 1, "__consumer_offsets": 1})
+    assert matcher.resolve(".*-log") == ("a-log", "b-log")
+    assert matcher.resolve(".*") == ("__consumer_offsets", "a-log", "a-log-2", "b-log")
+    assert matcher.resolve("[^_].*") == ("a-log", "a-log-2", "b-log")
+    assert not matcher.topics.has_work
     with pytest.raises(InvalidRegularExpression):
-        world.resolve("(")
+        matcher.resolve("(")
 
 
 def test_very_many_names_are_looked_at_slice_by_slice():
     """Twenty thousand names take some slices of bounded work, each of them a turn of its own."""
-    world = TopicMatcher(MANY)
-    assert world.resolve("0000[0-4]-.*") is None
-    assert world.resolve("0000[0-4]-.*") is None, "asking again does not hasten it"
+    matcher = TopicMatcher(MANY)
+    assert matcher.resolve("0000[0-4]-.*") is None
+    assert matcher.resolve("0000[0-4]-.*") is None, "asking again does not hasten it"
     steps_of_a_name = 600 + 9 * 10
-    assert world.work_off() >= len(MANY) * steps_of_a_name // STEPS_AT_ONCE
-    assert world.resolve("0000[0-4]-.*") == tuple(f"0000{number}-log" for number in range(5))
+    assert matcher.work_off() >= len(MANY) * steps_of_a_name // STEPS_AT_ONCE
+    assert matcher.resolve("0000[0-4]-.*") == tuple(f"0000{number}-log" for number in range(5))
 
 
 def test_a_large_expression_sees_fewer_names_at_a_time():
@@ -74,73 +74,73 @@ def test_a_large_expression_sees_fewer_names_at_a_time():
 
 def test_between_two_slices_others_have_the_loop():
     """A slice that is asked for at once after the last one is not looked at."""
-    world = TopicMatcher(MANY)
-    world.resolve(".*x")
-    world.topics.run_slice(5.0)
-    left = len(world.topics._looks[".*x"].pending)
-    world.topics.run_slice(5.001)
-    assert len(world.topics._looks[".*x"].pending) == left < len(MANY)
+    matcher = TopicMatcher(MANY)
+    matcher.resolve(".*x")
+    matcher.topics.run_slice(5.0)
+    left = len(matcher.topics._looks[".*x"].pending)
+    matcher.topics.run_slice(5.001)
+    assert len(matcher.topics._looks[".*x"].pending) == left < len(MANY)
 
 
 def test_only_new_names_are_looked_at():
     """A topic that came to very many is looked at alone, and one that went is not matched any longer."""
-    world = TopicMatcher(MANY)
-    world.resolve(".*[05]-log")
-    world.work_off()
-    before = world.resolve(".*[05]-log")
+    matcher = TopicMatcher(MANY)
+    matcher.resolve(".*[05]-log")
+    matcher.work_off()
+    before = matcher.resolve(".*[05]-log")
     assert before is not None
-    world.image = image_of({**MANY, "new0-log": 1})
-    assert world.resolve(".*[05]-log") == (*before, "new0-log")
-    world.image = image_of({name: 1 for name in MANY if name != before[0]})
-    assert world.resolve(".*[05]-log") == before[1:]
+    matcher.image = image_of({**MANY, "new0-log": 1})
+    assert matcher.resolve(".*[05]-log") == (*before, "new0-log")
+    matcher.image = image_of({name: 1 for name in MANY if name != before[0]})
+    assert matcher.resolve(".*[05]-log") == before[1:]
 
 
 def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: pytest.MonkeyPatch):
     """A waiting member finds what was found for it, however many ask meanwhile: no order starves anybody."""
-    world = TopicMatcher(dict(list(MANY.items())[:4_100]))
+    matcher = TopicMatcher(dict(list(MANY.items())[:4_100]))
     monkeypatch.setattr("raftlog.coordinator.consumer.topic_regex_resolver.MAX_CACHED_REGEXES", 10)
     waiting = [f"0000{number % 10}-.*|{number}" for number in range(30)]
     rounds = 0
     while waiting:
-        waiting = [each for each in waiting if world.resolve(each) is None]
+        waiting = [each for each in waiting if matcher.resolve(each) is None]
         for _ in range(20):
-            world.topics.run_slice(world.now)
-            world.now += 0.01
+            matcher.topics.run_slice(matcher.now)
+            matcher.now += 0.01
         rounds += 1
-        assert len(world.topics._looks) <= 10
+        assert len(matcher.topics._looks) <= 10
         assert rounds <= 10, waiting
 
 
 def test_what_nobody_comes_for_makes_room():
     """As many groups as are remembered have gone: others are looked at once it is clear that nobody asks again."""
-    world = TopicMatcher(dict(list(MANY.items())[:4_100]))
+    matcher = TopicMatcher(dict(list(MANY.items())[:4_100]))
     gone = [f"gone{number}" for number in range(MAX_CACHED_REGEXES)]
-    assert not any(map(world.resolve, gone))
-    world.work_off()
-    assert world.resolve("00000-.*") is None
-    world.topics.run_slice(world.now)
-    assert world.topics.has_work
-    world.now += KEPT_S
-    world.work_off()
-    assert world.resolve("00000-.*") == ("00000-log",)
+    assert not any(map(matcher.resolve, gone))
+    matcher.work_off()
+    assert matcher.resolve("00000-.*") is None
+    matcher.topics.run_slice(matcher.now)
+    assert matcher.topics.has_work
+    matcher.now += KEPT_S
+    matcher.work_off()
+    assert matcher.resolve("00000-.*") == ("00000-log",)
 
 
 def test_little_looks_have_one_budget_together():
     """Fifty expressions of one heartbeat take no longer than one that is large: the rest waits."""
-    world = TopicMatcher(dict(list(MANY.items())[:1_000]))
-    found = [world.resolve(f"{number}0.*") for number in range(50)]
+    matcher = TopicMatcher(dict(list(MANY.items())[:1_000]))
+    found = [matcher.resolve(f"{number}0.*") for number in range(50)]
     most = STEPS_AT_ONCE // (TEXT_STEPS * 1_000)
     assert 1 <= sum(each is not None for each in found) <= most
-    world.work_off()
-    assert all(world.resolve(f"{number}0.*") is not None for number in range(50))
+    matcher.work_off()
+    assert all(matcher.resolve(f"{number}0.*") is not None for number in range(50))
 
 
 def test_an_expression_that_waits_takes_no_memory_for_names():
     """A hundred thousand names for each of those that wait would be very much, and a topic's end would take long."""
-    world = TopicMatcher(MANY)
+    matcher = TopicMatcher(MANY)
     for number in range(MAX_CACHED_REGEXES):
-        world.resolve(f"{number}.*")
-    assert sum(len(each.pending) for each in world.topics._looks.values()) <= len(MANY)
+        matcher.resolve(f"{number}.*")
+    assert sum(len(each.pending) for each in matcher.topics._looks.values()) <= len(MANY)
 
 
 class CountingResolver(TopicRegexResolver):

@@ -24,7 +24,7 @@ from raftlog.replication.replica_host import TxnMarker
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
 
-PLACE = TopicPartition("t", 0)
+TP = TopicPartition("t", 0)
 SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
 LOST = ProducerIdAndEpoch(987_654, 3)
 
@@ -44,7 +44,7 @@ class HangingTransactionCluster:
         await self.cluster.until(lambda: self.leader() > 0, 10, "a leader")
 
     def leader(self) -> int:
-        state = self.cluster.state(*PLACE)
+        state = self.cluster.state(*TP)
         return -1 if state is None or len(state.isr) < 3 else state.leader
 
     def broker(self, node_id: int) -> BrokerRole:
@@ -66,7 +66,7 @@ class HangingTransactionCluster:
         return await self.on(other, work(self.broker(other).survey))
 
     def replica(self) -> Partition:
-        found = self.cluster.replica(self.leader(), *PLACE)
+        found = self.cluster.replica(self.leader(), *TP)
         assert found is not None
         return found
 
@@ -106,16 +106,16 @@ class HangingTransactionCluster:
         await broker.transactions.find(transactional_id)
         producer = await broker.transactions.init_producer(InitProducerId(transactional_id, 60_000))
         await broker.transactions.add_partitions(
-            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientTransactionVersion.TV_0)
+            AddPartitions(transactional_id, producer, frozenset({TP}), ClientTransactionVersion.TV_0)
         )
         return producer
 
 
 def run_scenario(scenario: Callable[[HangingTransactionCluster], Coroutine[Any, Any, None]]) -> None:
     async def program(loop: SimLoop) -> None:
-        world = HangingTransactionCluster(loop)
-        await world.begin()
-        await scenario(world)
+        cluster = HangingTransactionCluster(loop)
+        await cluster.begin()
+        await scenario(cluster)
 
     simulate(program, seed=3)
 
@@ -123,23 +123,23 @@ def run_scenario(scenario: Callable[[HangingTransactionCluster], Coroutine[Any, 
 def test_a_transaction_that_hangs_is_found_and_ended() -> None:
     """Nobody coordinates it, so the last stable offset stands still, until an operator has it aborted."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
+    async def scenario(cluster: HangingTransactionCluster) -> None:
         with pytest.raises(TransactionalIdNotFound):
-            await world.ask(lambda survey: survey.one("nobody"))
-        offset = await world.write(LOST)
-        assert world.replica().last_stable_offset == offset
-        assert await world.ask(lambda survey: survey.hanging(unused_ms=60_000)) == []
-        (found,) = await world.ask(lambda survey: survey.hanging("t", unused_ms=0))
-        assert (found.topic, found.partition, found.start_offset) == (*PLACE, offset)
+            await cluster.ask(lambda survey: survey.one("nobody"))
+        offset = await cluster.write(LOST)
+        assert cluster.replica().last_stable_offset == offset
+        assert await cluster.ask(lambda survey: survey.hanging(unused_ms=60_000)) == []
+        (found,) = await cluster.ask(lambda survey: survey.hanging("t", unused_ms=0))
+        assert (found.topic, found.partition, found.start_offset) == (*TP, offset)
         with pytest.raises(TransactionalIdNotFound):
-            await world.ask(lambda survey: survey.end_hanging(PLACE, offset + 1))
-        ended = await world.ask(lambda survey: survey.end_hanging(PLACE, offset))
+            await cluster.ask(lambda survey: survey.end_hanging(TP, offset + 1))
+        ended = await cluster.ask(lambda survey: survey.end_hanging(TP, offset))
         assert ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch) == LOST
-        assert world.replica().last_stable_offset == world.replica().log_end_offset == offset + 2
-        assert [each.producer_id for each in world.replica().log.aborted_before(offset + 1)] == [
+        assert cluster.replica().last_stable_offset == cluster.replica().log_end_offset == offset + 2
+        assert [each.producer_id for each in cluster.replica().log.aborted_before(offset + 1)] == [
             LOST.producer_id
         ]
-        assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
+        assert await cluster.ask(lambda survey: survey.hanging(unused_ms=0)) == []
 
     run_scenario(scenario)
 
@@ -147,17 +147,17 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
 def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
     """To abort it in a partition behind its coordinator's back could take away what its producer hears is committed."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
-        producer = await world.add("x")
-        offset = await world.write(producer)
-        assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
+    async def scenario(cluster: HangingTransactionCluster) -> None:
+        producer = await cluster.add("x")
+        offset = await cluster.write(producer)
+        assert await cluster.ask(lambda survey: survey.hanging(unused_ms=0)) == []
         with pytest.raises(InvalidTxnState, match="x is Ongoing"):
-            await world.ask(lambda survey: survey.end_hanging(PLACE, offset))
-        assert world.replica().last_stable_offset == offset
-        (listed,) = await world.ask(lambda survey: survey.all())
+            await cluster.ask(lambda survey: survey.end_hanging(TP, offset))
+        assert cluster.replica().last_stable_offset == offset
+        (listed,) = await cluster.ask(lambda survey: survey.all())
         assert (listed.transactional_id, listed.state) == ("x", "Ongoing")
-        described = await world.ask(lambda survey: survey.one("x"))
-        assert (described.partitions, described.producer_id) == ([WrittenTo(*PLACE)], producer.producer_id)
+        described = await cluster.ask(lambda survey: survey.one("x"))
+        assert (described.partitions, described.producer_id) == ([WrittenTo(*TP)], producer.producer_id)
 
     run_scenario(scenario)
 
@@ -178,27 +178,27 @@ class SlowSurvey(TransactionSurvey):
 def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: bool) -> None:
     """Its coordinator ended the one that an operator saw before it was asked, and classic clients keep their epoch."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
-        seen = await world.write(LOST)
+    async def scenario(cluster: HangingTransactionCluster) -> None:
+        seen = await cluster.write(LOST)
 
         async def meanwhile() -> None:
-            replica = world.replica()
+            replica = cluster.replica()
             marker = TxnMarker(LOST.producer_id, LOST.epoch, True, 0)
 
             async def commit() -> None:
-                replica.append_marker(marker, now_ms=world.broker(1).context.env.wall_clock_ms())
+                replica.append_marker(marker, now_ms=cluster.broker(1).context.env.wall_clock_ms())
 
-            await world.on(world.leader(), commit())
+            await cluster.on(cluster.leader(), commit())
             if goes_on:
-                await world.write(LOST, sequence=1)
+                await cluster.write(LOST, sequence=1)
 
         async def end(survey: TransactionSurvey) -> None:
-            await SlowSurvey(survey._broker, meanwhile).end_hanging(PLACE, seen)
+            await SlowSurvey(survey._broker, meanwhile).end_hanging(TP, seen)
 
         with pytest.raises(InvalidTxnState, match="ended since"):
-            await world.ask(end)
-        replica = world.replica()
-        await world.cluster.until(lambda: replica.high_watermark == replica.log_end_offset, 10, "committed")
+            await cluster.ask(end)
+        replica = cluster.replica()
+        await cluster.cluster.until(lambda: replica.high_watermark == replica.log_end_offset, 10, "committed")
         assert not replica.log.aborted_before(replica.log_end_offset)
         assert replica.log_end_offset == seen + 2 + goes_on
         assert replica.last_stable_offset == seen + 2
@@ -209,19 +209,19 @@ def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: boo
 def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
     """Its producer went on in the same partition after an operator had looked: the coordinator knows of that by now."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
-        seen = await world.write(LOST)
+    async def scenario(cluster: HangingTransactionCluster) -> None:
+        seen = await cluster.write(LOST)
 
         async def meanwhile() -> None:
-            await world.write(LOST, sequence=1)
+            await cluster.write(LOST, sequence=1)
 
         async def end(survey: TransactionSurvey) -> None:
-            await SlowSurvey(survey._broker, meanwhile).end_hanging(PLACE, seen)
+            await SlowSurvey(survey._broker, meanwhile).end_hanging(TP, seen)
 
         with pytest.raises(InvalidTxnState, match="its producer goes on"):
-            await world.ask(end)
-        assert world.replica().last_stable_offset == seen
-        assert world.replica().log_end_offset == seen + 2
+            await cluster.ask(end)
+        assert cluster.replica().last_stable_offset == seen
+        assert cluster.replica().log_end_offset == seen + 2
 
     run_scenario(scenario)
 
@@ -229,14 +229,14 @@ def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
 def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
     """A part of the ids has no leader: one of them may be the transaction's."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
-        await world.add("x")
-        offset = await world.write(LOST)
-        replica = world.replica()
-        dead, other = (each for each in (1, 2, 3) if each != world.leader())
-        world.cluster.crash(dead)
+    async def scenario(cluster: HangingTransactionCluster) -> None:
+        await cluster.add("x")
+        offset = await cluster.write(LOST)
+        replica = cluster.replica()
+        dead, other = (each for each in (1, 2, 3) if each != cluster.leader())
+        cluster.cluster.crash(dead)
         with pytest.raises(KafkaError):
-            await world.on(other, world.broker(other).survey.end_hanging(PLACE, offset))
+            await cluster.on(other, cluster.broker(other).survey.end_hanging(TP, offset))
         assert replica.last_stable_offset == offset
 
     run_scenario(scenario)

@@ -30,7 +30,7 @@ from raftlog.coordinator.transactions.transaction_requests import (
 from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.node import BrokerRole
 from raftlog.replication.partition import Partition
-from tests.node.test_hanging import PLACE, SETTINGS, HangingTransactionCluster, run_scenario
+from tests.node.test_hanging import SETTINGS, TP, HangingTransactionCluster, run_scenario
 
 STUCK_FOR_S = 3.0
 SHARED_S = 0.1
@@ -39,7 +39,7 @@ SHARED_S = 0.1
 Id = tuple[str, ProducerIdAndEpoch]
 
 
-async def init(world: HangingTransactionCluster, name: str) -> tuple[int, ProducerIdAndEpoch]:
+async def init(cluster: HangingTransactionCluster, name: str) -> tuple[int, ProducerIdAndEpoch]:
     """The coordinator of an id, and its producer."""
 
     async def ask(broker: BrokerRole) -> ProducerIdAndEpoch:
@@ -49,20 +49,20 @@ async def init(world: HangingTransactionCluster, name: str) -> tuple[int, Produc
     for _ in range(100):
         for node_id in (1, 2, 3):
             try:
-                return node_id, await world.on(node_id, ask(world.broker(node_id)))
+                return node_id, await cluster.on(node_id, ask(cluster.broker(node_id)))
             except KafkaError:
                 pass
-        await world.pass_time(0.05)
+        await cluster.pass_time(0.05)
     raise AssertionError("nobody coordinates it")
 
 
-async def two_ids(world: HangingTransactionCluster, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
+async def two_ids(cluster: HangingTransactionCluster, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
     """A coordinator, and two ids of two of its partitions."""
     found: dict[int, dict[int, Id]] = {}
     partitions = int(SETTINGS["transaction.state.log.num.partitions"])
     for number in range(50):
         name = f"id{number}"
-        node_id, producer = await init(world, name)
+        node_id, producer = await init(cluster, name)
         ids = found.setdefault(node_id, {})
         ids.setdefault(partition_for(name, partitions), (name, producer))
         if may(node_id) and len(ids) > 1:
@@ -71,32 +71,32 @@ async def two_ids(world: HangingTransactionCluster, may: Callable[[int], bool]) 
     raise AssertionError("no broker coordinates two partitions")
 
 
-async def beside_the_other(world: HangingTransactionCluster) -> TopicPartition:
+async def beside_the_other(cluster: HangingTransactionCluster) -> TopicPartition:
     """A partition of another topic on the same leader."""
     for number in range(8):
         topic = CreateTopics((NewTopic(f"u{number}", 1, 3),))
-        node = world.cluster.nodes[1].node
+        node = cluster.cluster.nodes[1].node
         assert node is not None
-        await world.on(1, node.control.submit(topic, timeout=5))
+        await cluster.on(1, node.control.submit(topic, timeout=5))
 
     def found() -> TopicPartition | None:
-        places = [TopicPartition(f"u{number}", 0) for number in range(8)]
-        states = [(place, world.cluster.state(*place)) for place in places]
-        leader = world.leader()
+        topic_partitions = [TopicPartition(f"u{number}", 0) for number in range(8)]
+        states = [(tp, cluster.cluster.state(*tp)) for tp in topic_partitions]
+        leader = cluster.leader()
         return next((p for p, s in states if s and s.leader == leader and len(s.isr) == 3), None)
 
-    await world.cluster.until(lambda: found() is not None, 10, "a partition on the same leader")
-    place = found()
-    assert place is not None
-    return place
+    await cluster.cluster.until(lambda: found() is not None, 10, "a partition on the same leader")
+    tp = found()
+    assert tp is not None
+    return tp
 
 
-async def transact(broker: BrokerRole, whose: Id, place: TopicPartition) -> float:
+async def transact(broker: BrokerRole, whose: Id, tp: TopicPartition) -> float:
     """Seconds from the end of a transaction that wrote to a partition to its completion."""
     name, producer = whose
     coordinated = broker.transactions
     await coordinated.add_partitions(
-        AddPartitions(name, producer, frozenset({place}), ClientTransactionVersion.TV_0)
+        AddPartitions(name, producer, frozenset({tp}), ClientTransactionVersion.TV_0)
     )
     await coordinated.end(EndTransaction(name, producer, True))
     clock = asyncio.get_running_loop().time
@@ -116,9 +116,9 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
 ) -> None:
     """Its leader keeps it for a second, on a connection on which the other partitions' markers do not come."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
-        stuck = await beside_the_other(world)
-        node_id, slow, healthy = await two_ids(world, lambda node_id: node_id != world.leader())
+    async def scenario(cluster: HangingTransactionCluster) -> None:
+        stuck = await beside_the_other(cluster)
+        node_id, slow, healthy = await two_ids(cluster, lambda node_id: node_id != cluster.leader())
         await_commit = Partition.await_commit
 
         def await_nothing(partition: Partition, end_offset: int, waiter: Any) -> None:
@@ -126,13 +126,13 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
                 await_commit(partition, end_offset, waiter)
 
         monkeypatch.setattr(Partition, "await_commit", await_nothing)
-        broker = world.broker(node_id)
-        host = world.cluster.nodes[node_id].host
+        broker = cluster.broker(node_id)
+        host = cluster.cluster.nodes[node_id].host
         waiting = host.start(transact(broker, slow, stuck))
-        await world.pass_time(STUCK_FOR_S)
+        await cluster.pass_time(STUCK_FOR_S)
         for _ in range(8):
-            assert await world.on(node_id, transact(broker, healthy, PLACE)) < SHARED_S
-            await world.pass_time(0.1)
+            assert await cluster.on(node_id, transact(broker, healthy, TP)) < SHARED_S
+            await cluster.pass_time(0.1)
         monkeypatch.undo()
         assert await waiting > STUCK_FOR_S
 
@@ -144,34 +144,34 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 ) -> None:
     """Its producer asks again and again, and another one's first batch is confirmed meanwhile as if it did not."""
 
-    async def scenario(world: HangingTransactionCluster) -> None:
-        node_id, slow, healthy = await two_ids(world, lambda _: True)
+    async def scenario(cluster: HangingTransactionCluster) -> None:
+        node_id, slow, healthy = await two_ids(cluster, lambda _: True)
         partitions = int(SETTINGS["transaction.state.log.num.partitions"])
         stuck = partition_for(slow[0], partitions)
         wake = TransactionCoordinatorShard.wake
 
-        def wake_others(tenure: TransactionCoordinatorShard, partition: Partition) -> None:
-            if tenure.index != stuck:
-                wake(tenure, partition)
+        def wake_others(shard: TransactionCoordinatorShard, partition: Partition) -> None:
+            if shard.index != stuck:
+                wake(shard, partition)
 
         monkeypatch.setattr(TransactionCoordinatorShard, "wake", wake_others)
         asker = next(each for each in (1, 2, 3) if each != node_id)
-        broker = world.broker(asker).context
+        broker = cluster.broker(asker).context
 
         async def verify(whose: TransactionalProducer) -> float:
             clock = asyncio.get_running_loop().time
             began_at = clock()
-            refused = (await verify_transaction(broker, whose, [PLACE], dialect=ProducerApiLevel.ADDS))[PLACE]
+            refused = (await verify_transaction(broker, whose, [TP], dialect=ProducerApiLevel.ADDS))[TP]
             assert (refused is None) == (whose.transactional_id == healthy[0])
             return clock() - began_at
 
-        await world.on(asker, beside(world, verify, writer(slow), writer(healthy)))
+        await cluster.on(asker, beside(cluster, verify, writer(slow), writer(healthy)))
 
     run_scenario(scenario)
 
 
 async def beside(
-    world: HangingTransactionCluster,
+    cluster: HangingTransactionCluster,
     verify: Callable[[TransactionalProducer], Coroutine[Any, Any, float]],
     slow: TransactionalProducer,
     healthy: TransactionalProducer,
@@ -179,12 +179,12 @@ async def beside(
     async def insist() -> None:
         while True:
             assert await verify(slow) > SHARED_S
-            await world.pass_time(0.1)
+            await cluster.pass_time(0.1)
 
     insisting = asyncio.ensure_future(insist())
-    await world.pass_time(STUCK_FOR_S)
+    await cluster.pass_time(STUCK_FOR_S)
     for _ in range(8):
         assert await verify(healthy) < SHARED_S
-        await world.pass_time(0.37)
+        await cluster.pass_time(0.37)
     assert not insisting.done()
     insisting.cancel()

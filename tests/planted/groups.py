@@ -74,8 +74,8 @@ def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._partition, name)
 
-    async def read_less(tenure: CoordinatorShard[Any, Any], partition: Partition) -> Any:
-        return await read_back(tenure, Committed(partition))  # type: ignore[arg-type]
+    async def read_less(shard: CoordinatorShard[Any, Any], partition: Partition) -> Any:
+        return await read_back(shard, Committed(partition))  # type: ignore[arg-type]
 
     patch.setattr(CoordinatorShard, "_read_back", read_less)
 

@@ -43,43 +43,45 @@ class RequestRecorder:
         return b"%s by %d" % (payload, self.quorum.node_id)
 
 
-async def request_recorders(world: QuorumCluster) -> dict[int, RequestRecorder]:
-    await world.leader()
-    return {node: RequestRecorder(quorum) for node, quorum in world.nodes.items()}
+async def request_recorders(cluster: QuorumCluster) -> dict[int, RequestRecorder]:
+    await cluster.leader()
+    return {node: RequestRecorder(quorum) for node, quorum in cluster.nodes.items()}
 
 
-def client(world: QuorumCluster, node: int, **options: Any) -> ControllerClient:
+def client(cluster: QuorumCluster, node: int, **options: Any) -> ControllerClient:
     """A client of the node's own; when the node leads, it answers itself."""
-    quorum = world.nodes[node]
-    return ControllerClient(SimEnv(world.hosts[node]), quorum, local=lambda: quorum.on_request, **options)
+    quorum = cluster.nodes[node]
+    return ControllerClient(SimEnv(cluster.hosts[node]), quorum, local=lambda: quorum.on_request, **options)
 
 
-async def ask(world: QuorumCluster, node: int, payload: bytes, timeout: float = 5.0, **options: Any) -> bytes:
+async def ask(
+    cluster: QuorumCluster, node: int, payload: bytes, timeout: float = 5.0, **options: Any
+) -> bytes:
     """Ask from a node, in its own process."""
 
     async def run() -> bytes:
-        asking = client(world, node, **options)
+        asking = client(cluster, node, **options)
         try:
             return await asking.submit(payload, timeout)
         finally:
             asking.close()
 
-    return await world.hosts[node].start(run())
+    return await cluster.hosts[node].start(run())
 
 
 def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
     """Long before anybody else leads; nobody is sent there meanwhile."""
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        node = next(each for each in world.hosts if each != leader)
-        asking = client(world, node)
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        node = next(each for each in cluster.hosts if each != leader)
+        asking = client(cluster, node)
         assert not asking.is_connected_to(leader)
-        await world.hosts[node].start(asking.submit(b"hello", 5.0))
+        await cluster.hosts[node].start(asking.submit(b"hello", 5.0))
         assert asking.is_connected_to(leader) and not asking.is_connected_to(node)
-        world.crash(leader)
-        await world.until(lambda: not asking.is_connected_to(leader), 0.01)
+        cluster.crash(leader)
+        await cluster.until(lambda: not asking.is_connected_to(leader), 0.01)
 
     run_scenario(script)
 
@@ -87,12 +89,12 @@ def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
 def test_every_voter_reaches_the_active_controller() -> None:
     """By call on the leader, over its channel elsewhere; the controller knows who asks."""
 
-    async def script(world: QuorumCluster) -> None:
-        known = await request_recorders(world)
-        leader = await world.leader()
-        for node in world.hosts:
-            assert await ask(world, node, b"hello") == b"hello by %d" % leader
-        assert known[leader].asked == [(b"hello", node) for node in world.hosts]
+    async def script(cluster: QuorumCluster) -> None:
+        known = await request_recorders(cluster)
+        leader = await cluster.leader()
+        for node in cluster.hosts:
+            assert await ask(cluster, node, b"hello") == b"hello by %d" % leader
+        assert known[leader].asked == [(b"hello", node) for node in cluster.hosts]
 
     run_scenario(script)
 
@@ -100,10 +102,10 @@ def test_every_voter_reaches_the_active_controller() -> None:
 def test_an_observer_is_told_where_the_controller_is() -> None:
     """It asks any voter and follows the hint."""
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        watcher = ObserverNode(world)
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        watcher = ObserverNode(cluster)
         await asyncio.sleep(0.01)
         answers: list[bytes] = []
 
@@ -124,15 +126,15 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
     """Configs of megabytes, say: an assertion of the channel's ended the connection of the client that sent them."""
     monkeypatch.setattr(rpc, "MAX_REQUEST_BYTES", 100)
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        node = next(each for each in world.hosts if each != leader)
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        node = next(each for each in cluster.hosts if each != leader)
         with pytest.raises(InvalidRequest, match="101 bytes for the controller are over the limit of 100"):
-            await ask(world, node, b"x" * 101)
+            await ask(cluster, node, b"x" * 101)
         with pytest.raises(UnknownServerError, match="an answer of 103 bytes is over the limit of 100"):
-            await ask(world, node, b"x" * 98)
-        assert await ask(world, node, b"fits")
+            await ask(cluster, node, b"x" * 98)
+        assert await ask(cluster, node, b"fits")
 
     run_scenario(script)
 
@@ -141,12 +143,12 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
 def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> None:
     """A KafkaError keeps its code and message; a bug of ours is an unknown server error, and nothing breaks."""
 
-    async def script(world: QuorumCluster) -> None:
-        known = await request_recorders(world)
-        leader = await world.leader()
-        asker = next(node for node in world.hosts if node != leader)
+    async def script(cluster: QuorumCluster) -> None:
+        known = await request_recorders(cluster)
+        leader = await cluster.leader()
+        asker = next(node for node in cluster.hosts if node != leader)
         with pytest.raises(Exception) as told:
-            await ask(world, asker, payload)
+            await ask(cluster, asker, payload)
         assert (type(told.value), str(told.value)) == (
             (InvalidRequest, "that is nonsense")
             if payload == b"nonsense"
@@ -160,14 +162,14 @@ def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> N
 def test_not_controller_is_retried() -> None:
     """A leader that is not active yet is asked again, soon."""
 
-    async def script(world: QuorumCluster) -> None:
-        known = await request_recorders(world)
-        leader = await world.leader()
-        for node in world.hosts:
+    async def script(cluster: QuorumCluster) -> None:
+        known = await request_recorders(cluster)
+        leader = await cluster.leader()
+        for node in cluster.hosts:
             known[leader].asked.clear()
-            started = world.loop.time()
-            assert await ask(world, node, b"not yet") == b"not yet by %d" % leader
-            assert world.loop.time() - started < 0.3
+            started = cluster.loop.time()
+            assert await ask(cluster, node, b"not yet") == b"not yet by %d" % leader
+            assert cluster.loop.time() - started < 0.3
 
     run_scenario(script)
 
@@ -175,18 +177,18 @@ def test_not_controller_is_retried() -> None:
 def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
     """kill -9 of the controller while it works on a request: the next one answers."""
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        asker = next(node for node in world.hosts if node != leader)
-        asking = world.loop.create_task(_ask_twice(world, asker))
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        asker = next(node for node in cluster.hosts if node != leader)
+        asking = cluster.loop.create_task(_ask_twice(cluster, asker))
         await asyncio.sleep(0.2)
-        world.crash(leader)
-        new = await world.leader(among=world.nodes)
+        cluster.crash(leader)
+        new = await cluster.leader(among=cluster.nodes)
         assert await asking == b"slow by %d" % new
 
-    async def _ask_twice(world: QuorumCluster, asker: int) -> bytes:
-        answer = ask(world, asker, b"slow", timeout=100)
+    async def _ask_twice(cluster: QuorumCluster, asker: int) -> bytes:
+        answer = ask(cluster, asker, b"slow", timeout=100)
         return await answer
 
     run_scenario(script)
@@ -195,15 +197,15 @@ def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
 def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None:
     """And within its time."""
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        survivor = next(node for node in world.hosts if node != leader)
-        world.crash(*[node for node in world.hosts if node != survivor])
-        started = world.loop.time()
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        survivor = next(node for node in cluster.hosts if node != leader)
+        cluster.crash(*[node for node in cluster.hosts if node != survivor])
+        started = cluster.loop.time()
         with pytest.raises(RequestTimedOut) as told:
-            await ask(world, survivor, b"hello", timeout=2.0)
-        assert told.value.retriable and world.loop.time() - started == pytest.approx(2.0, abs=0.1)
+            await ask(cluster, survivor, b"hello", timeout=2.0)
+        assert told.value.retriable and cluster.loop.time() - started == pytest.approx(2.0, abs=0.1)
 
     run_scenario(script)
 
@@ -211,13 +213,13 @@ def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None
 def test_many_requests_share_one_connection() -> None:
     """Answers come as they are ready, matched by number."""
 
-    async def script(world: QuorumCluster) -> None:
-        known = await request_recorders(world)
-        leader = await world.leader()
-        asker = next(node for node in world.hosts if node != leader)
+    async def script(cluster: QuorumCluster) -> None:
+        known = await request_recorders(cluster)
+        leader = await cluster.leader()
+        asker = next(node for node in cluster.hosts if node != leader)
 
         async def run() -> list[bytes]:
-            asking = client(world, asker)
+            asking = client(cluster, asker)
             slow = asyncio.ensure_future(asking.submit(b"slow", 90))
             answers = await asyncio.gather(*(asking.submit(b"%d" % each, 5) for each in range(50)))
             assert not slow.done()
@@ -225,7 +227,7 @@ def test_many_requests_share_one_connection() -> None:
             await slow
             return answers
 
-        answers = await world.hosts[asker].start(run())
+        answers = await cluster.hosts[asker].start(run())
         assert answers == [b"%d by %d" % (each, leader) for each in range(50)]
         assert len(known[leader].asked) == 51
 
@@ -235,25 +237,25 @@ def test_many_requests_share_one_connection() -> None:
 def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
     """The controller hears at once that a broker's process died, long before its session times out."""
 
-    async def script(world: QuorumCluster) -> None:
-        known = await request_recorders(world)
-        leader = await world.leader()
-        broker = next(node for node in world.hosts if node != leader)
+    async def script(cluster: QuorumCluster) -> None:
+        known = await request_recorders(cluster)
+        leader = await cluster.leader()
+        broker = next(node for node in cluster.hosts if node != leader)
 
         async def beat() -> None:
-            asking = client(world, broker, kind="heartbeat")
+            asking = client(cluster, broker, kind="heartbeat")
             while True:
                 await asking.submit(b"beat", 1)
                 await asyncio.sleep(0.5)
 
-        world.hosts[broker].start(beat())
-        await world.until(lambda: known[leader].came == [broker], 1)
-        assert world.nodes[leader].heartbeat_peers() == {broker}
+        cluster.hosts[broker].start(beat())
+        await cluster.until(lambda: known[leader].came == [broker], 1)
+        assert cluster.nodes[leader].heartbeat_peers() == {broker}
         await asyncio.sleep(3)
         assert known[leader].went == [] and known[leader].came == [broker]
-        world.crash(broker)
-        await world.until(lambda: known[leader].went == [broker], 0.05)
-        assert world.nodes[leader].heartbeat_peers() == frozenset()
+        cluster.crash(broker)
+        await cluster.until(lambda: known[leader].went == [broker], 0.05)
+        assert cluster.nodes[leader].heartbeat_peers() == frozenset()
 
     run_scenario(script)
 
@@ -261,20 +263,23 @@ def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
 def test_a_heartbeat_connection_that_is_replaced_is_no_loss() -> None:
     """A broker that reconnects before its old connection was seen to end is there all the time."""
 
-    async def script(world: QuorumCluster) -> None:
-        known = await request_recorders(world)
-        leader = await world.leader()
-        broker = next(node for node in world.hosts if node != leader)
+    async def script(cluster: QuorumCluster) -> None:
+        known = await request_recorders(cluster)
+        leader = await cluster.leader()
+        broker = next(node for node in cluster.hosts if node != leader)
 
         async def twice() -> None:
-            first, second = client(world, broker, kind="heartbeat"), client(world, broker, kind="heartbeat")
+            first, second = (
+                client(cluster, broker, kind="heartbeat"),
+                client(cluster, broker, kind="heartbeat"),
+            )
             await first.submit(b"beat", 1)
             await second.submit(b"beat", 1)
             first.close()
             await asyncio.sleep(1)
             second.close()
 
-        await world.hosts[broker].start(twice())
+        await cluster.hosts[broker].start(twice())
         await asyncio.sleep(0.1)
         assert known[leader].came == [broker, broker] and known[leader].went == [broker]
 
@@ -285,18 +290,18 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
     """One peer cannot pile up work without limit."""
     monkeypatch.setattr(rpc, "MAX_IN_FLIGHT_REQUESTS", 5)
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        asker = next(node for node in world.hosts if node != leader)
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        asker = next(node for node in cluster.hosts if node != leader)
 
         async def run() -> list[Any]:
-            asking = client(world, asker)
+            asking = client(cluster, asker)
             return await asyncio.gather(
                 *(asking.submit(b"slow", 70) for _ in range(8)), return_exceptions=True
             )
 
-        answers = await world.hosts[asker].start(run())
+        answers = await cluster.hosts[asker].start(run())
         assert [type(answer) for answer in answers].count(RequestTimedOut) == 3
 
     run_scenario(script)
@@ -305,18 +310,18 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> None:
     """Dialling is shared, so it goes on; a simulation counts an error that nobody fetched as a failure."""
 
-    async def script(world: QuorumCluster) -> None:
-        await request_recorders(world)
-        leader = await world.leader()
-        asker = next(node for node in world.hosts if node != leader)
-        world.loop.clog(world.hosts[leader], world.hosts[asker])
-        asking = client(world, asker)
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        asker = next(node for node in cluster.hosts if node != leader)
+        cluster.loop.clog(cluster.hosts[leader], cluster.hosts[asker])
+        asking = client(cluster, asker)
 
         async def run() -> None:
             with pytest.raises(RequestTimedOut):
                 await asking.submit(b"hello", 0.1)
 
-        await world.hosts[asker].start(run())
+        await cluster.hosts[asker].start(run())
         await asyncio.sleep(2 * HANDSHAKE_SECONDS)
 
     run_scenario(script)

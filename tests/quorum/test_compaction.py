@@ -13,20 +13,20 @@ from tests.quorum.test_quorum import run_scenario
 NEVER = SnapshotPolicy(entries=1_000_000, size_bytes=1 << 40, interval_s=0)
 
 
-def snapshots(world: QuorumCluster, node: int = 1) -> list[int]:
+def snapshots(cluster: QuorumCluster, node: int = 1) -> list[int]:
     """Return the indexes at which a voter's snapshots are."""
-    return world.nodes[node].driver.journal.snapshot_files.indexes()
+    return cluster.nodes[node].driver.journal.snapshot_files.indexes()
 
 
-async def append(world: QuorumCluster, count: int, size: int = 10) -> None:
+async def append(cluster: QuorumCluster, count: int, size: int = 10) -> None:
     for _ in range(count):
-        await world.commit(b"%d%s" % (len(world.oracle.committed), b"." * size), 1)
+        await cluster.commit(b"%d%s" % (len(cluster.oracle.committed), b"." * size), 1)
 
 
-async def pass_time(world: QuorumCluster, seconds: float) -> None:
+async def pass_time(cluster: QuorumCluster, seconds: float) -> None:
     """Let virtual time pass."""
-    end = world.loop.time() + seconds
-    while world.loop.time() < end:
+    end = cluster.loop.time() + seconds
+    while cluster.loop.time() < end:
         await asyncio.sleep(1)
 
 
@@ -34,17 +34,17 @@ async def pass_time(world: QuorumCluster, seconds: float) -> None:
 def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None:
     """Counted from the last one on, also where the log was not cut yet."""
 
-    async def script(world: QuorumCluster) -> None:
-        await world.leader()
-        await append(world, 9, 1_000)
-        assert snapshots(world) == []
-        await append(world, 3, 1_000)
-        await world.until(lambda: snapshots(world))
-        (first,) = snapshots(world)
-        await append(world, 5, 1_000)
-        assert snapshots(world) == [first]
-        await append(world, 7, 1_000)
-        await world.until(lambda: snapshots(world)[-1] > first)
+    async def script(cluster: QuorumCluster) -> None:
+        await cluster.leader()
+        await append(cluster, 9, 1_000)
+        assert snapshots(cluster) == []
+        await append(cluster, 3, 1_000)
+        await cluster.until(lambda: snapshots(cluster))
+        (first,) = snapshots(cluster)
+        await append(cluster, 5, 1_000)
+        assert snapshots(cluster) == [first]
+        await append(cluster, 7, 1_000)
+        await cluster.until(lambda: snapshots(cluster)[-1] > first)
 
     run_scenario(script, voters, compaction=NEVER._replace(size_bytes=10_000))
 
@@ -53,18 +53,18 @@ def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None
 def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_one(voters: int) -> None:
     """Also of a quorum in which nothing happens any more; one of which nothing is new is not made again."""
 
-    async def script(world: QuorumCluster) -> None:
-        await world.leader()
-        await append(world, 3)
-        await pass_time(world, 50)
-        assert snapshots(world) == []
-        await pass_time(world, 20)
-        (first,) = snapshots(world)
-        await pass_time(world, 200)
-        assert snapshots(world) == [first]
-        await append(world, 1)
-        await pass_time(world, 70)
-        assert snapshots(world)[-1] > first
+    async def script(cluster: QuorumCluster) -> None:
+        await cluster.leader()
+        await append(cluster, 3)
+        await pass_time(cluster, 50)
+        assert snapshots(cluster) == []
+        await pass_time(cluster, 20)
+        (first,) = snapshots(cluster)
+        await pass_time(cluster, 200)
+        assert snapshots(cluster) == [first]
+        await append(cluster, 1)
+        await pass_time(cluster, 70)
+        assert snapshots(cluster)[-1] > first
 
     run_scenario(script, voters, compaction=NEVER._replace(interval_s=60))
 
@@ -72,9 +72,9 @@ def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_
 def test_zero_means_never_by_time() -> None:
     """As Kafka's."""
 
-    async def script(world: QuorumCluster) -> None:
-        await append(world, 3)
-        await pass_time(world, 3_000)
-        assert snapshots(world) == []
+    async def script(cluster: QuorumCluster) -> None:
+        await append(cluster, 3)
+        await pass_time(cluster, 3_000)
+        assert snapshots(cluster) == []
 
     run_scenario(script, 1, compaction=NEVER)

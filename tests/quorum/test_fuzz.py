@@ -16,15 +16,15 @@ from raftlog_chaos.simulator import SimLoop, simulate
 class QuorumFaults:
     """Faults by chance, never more than the oracle can see through: each is undone before the end."""
 
-    def __init__(self, loop: SimLoop, world: QuorumCluster) -> None:
+    def __init__(self, loop: SimLoop, cluster: QuorumCluster) -> None:
         self.loop = loop
-        self.world = world
+        self.cluster = cluster
         self.chance = random.Random(loop.stream("storm").random())
         self.down: set[int] = set()
         self.paused: set[int] = set()
 
     def strike(self) -> None:
-        one, other = self.chance.sample(sorted(self.world.hosts), 2)
+        one, other = self.chance.sample(sorted(self.cluster.hosts), 2)
         faults = [self.crash, self.crash, self.pause, self.cut, self.clog, self.blackout]
         cures = [
             self.restart,
@@ -40,30 +40,30 @@ class QuorumFaults:
 
     def crash(self, one: int, _other: int) -> None:
         if one not in self.down:
-            self.world.crash(one, power_loss=self.chance.random() < 0.8)
+            self.cluster.crash(one, power_loss=self.chance.random() < 0.8)
             self.down.add(one)
             self.paused.discard(one)
 
     def restart(self, _one: int, _other: int) -> None:
         for node in sorted(self.down):
-            self.world.boot(node)
+            self.cluster.boot(node)
         self.down.clear()
 
     def pause(self, one: int, _other: int) -> None:
         if one not in self.down | self.paused:
-            self.world.hosts[one].pause()
+            self.cluster.hosts[one].pause()
             self.paused.add(one)
 
     def resume(self, _one: int, _other: int) -> None:
         for node in sorted(self.paused):
-            self.world.hosts[node].resume()
+            self.cluster.hosts[node].resume()
         self.paused.clear()
 
     def cut(self, one: int, other: int) -> None:
-        self.loop.cut(self.world.hosts[one], self.world.hosts[other])
+        self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[other])
 
     def clog(self, one: int, other: int) -> None:
-        self.loop.clog(self.world.hosts[one], self.world.hosts[other])
+        self.loop.clog(self.cluster.hosts[one], self.cluster.hosts[other])
 
     def heal(self, _one: int, _other: int) -> None:
         self.loop.heal()
@@ -71,7 +71,7 @@ class QuorumFaults:
     def blackout(self, _one: int, _other: int) -> None:
         """Power loss of all at once."""
         if self.chance.random() < 0.5:
-            for node in sorted(set(self.world.hosts) - self.down):
+            for node in sorted(set(self.cluster.hosts) - self.down):
                 self.crash(node, node)
 
     def calm(self, _one: int, _other: int) -> None:
@@ -82,23 +82,23 @@ class QuorumFaults:
 
 async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
-    world = QuorumCluster(
+    cluster = QuorumCluster(
         loop, voters, compaction=SnapshotPolicy(entries=40), sizes=MessageSizes(batch_bytes=40)
     )
-    weather = QuorumFaults(loop, world)
-    world.boot()
+    weather = QuorumFaults(loop, cluster)
+    cluster.boot()
     number = 0
     for _ in range(rounds):
         for _ in range(weather.chance.randrange(0, 40)):
             number += 1
-            world.append(b"%d" % number, weather.chance.choice([None, *world.nodes]))
+            cluster.append(b"%d" % number, weather.chance.choice([None, *cluster.nodes]))
         await asyncio.sleep(weather.chance.choice([0.0, 0.002, 0.005, 0.02, 0.1, 0.3, 1.0]))
         weather.strike()
-        world.check()
+        cluster.check()
     weather.calm(0, 0)
     await asyncio.sleep(1)
-    await world.settle(b"the end")
-    return len(world.oracle.committed), len(world.oracle.leaders)
+    await cluster.settle(b"the end")
+    return len(cluster.oracle.committed), len(cluster.oracle.leaders)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -21,17 +21,17 @@ class ObserverNode:
     """An observer on a host of its own, held to the same oracle as the voters."""
 
     def __init__(
-        self, world: QuorumCluster, node_id: int = 9, secret: bytes = SECRET, cluster_id: str | None = None
+        self, cluster: QuorumCluster, node_id: int = 9, secret: bytes = SECRET, cluster_id: str | None = None
     ) -> None:
-        self.world = world
+        self.cluster = cluster
         self.node_id = node_id
         self.secret = secret
         self.cluster_id = cluster_id
-        self.host = world.loop.host(f"n{node_id}")
+        self.host = cluster.loop.host(f"n{node_id}")
         self.boot()
 
     def boot(self) -> None:
-        self.machine = WatchedNode(self.world.oracle, self.node_id)
+        self.machine = WatchedNode(self.cluster.oracle, self.node_id)
         self.heard: list[tuple[int | None, int, bool]] = []
         self.host.start(self._run())
 
@@ -41,12 +41,12 @@ class ObserverNode:
         self.observer = Observer(
             SimEnv(self.host),
             node_id=self.node_id,
-            voters=self.world.voters,
+            voters=self.cluster.voters,
             secret=self.secret,
             cluster_id=lambda: self.cluster_id,
             machine=self.machine,
         )
-        self.observer.on_failure = self.world.oracle.failures.append
+        self.observer.on_failure = self.cluster.oracle.failures.append
         await self.observer.start()
 
     def has(self, mark: bytes) -> bool:
@@ -56,14 +56,14 @@ class ObserverNode:
 def test_an_observer_applies_what_is_committed_and_knows_the_leader() -> None:
     """Same callbacks as a voter's, in the same order; it never leads and is in no election."""
 
-    async def script(world: QuorumCluster) -> None:
-        leader = await world.leader()
-        await world.commit(b"early")
-        watcher = ObserverNode(world)
-        await world.commit(b"late")
-        await world.until(lambda: watcher.has(b"late"), 3)
-        assert watcher.machine.data == world.oracle.committed
-        assert watcher.heard[-1] == (leader, world.nodes[leader].term, False)
+    async def script(cluster: QuorumCluster) -> None:
+        leader = await cluster.leader()
+        await cluster.commit(b"early")
+        watcher = ObserverNode(cluster)
+        await cluster.commit(b"late")
+        await cluster.until(lambda: watcher.has(b"late"), 3)
+        assert watcher.machine.data == cluster.oracle.committed
+        assert watcher.heard[-1] == (leader, cluster.nodes[leader].term, False)
         assert watcher.observer.leader_id == leader and not watcher.observer.leading
 
     run_scenario(script)
@@ -72,13 +72,13 @@ def test_an_observer_applies_what_is_committed_and_knows_the_leader() -> None:
 def test_a_batch_reaches_an_observer_at_once() -> None:
     """It is pushed at commit, not polled."""
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
-        await world.commit(b"first")
-        await world.until(lambda: watcher.has(b"first"), 3)
-        world.append(b"second")
-        await world.until(partial(world.applied, b"second"))
-        await world.until(lambda: watcher.has(b"second"), 0.02)
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
+        await cluster.commit(b"first")
+        await cluster.until(lambda: watcher.has(b"first"), 3)
+        cluster.append(b"second")
+        await cluster.until(partial(cluster.applied, b"second"))
+        await cluster.until(lambda: watcher.has(b"second"), 0.02)
 
     run_scenario(script)
 
@@ -86,17 +86,17 @@ def test_a_batch_reaches_an_observer_at_once() -> None:
 def test_an_observer_goes_on_with_another_voter() -> None:
     """Whichever voters die, as long as one lives; nothing is applied twice or left out."""
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
         for number in range(6):
-            await world.settle(b"before %d" % number)
+            await cluster.settle(b"before %d" % number)
             victim = number % 3 + 1
-            world.crash(victim)
+            cluster.crash(victim)
             mark = b"during %d" % number
-            await world.commit(mark, *world.nodes)
-            await world.until(partial(watcher.has, mark), 5)
-            world.boot(victim)
-        assert watcher.machine.data == world.oracle.committed
+            await cluster.commit(mark, *cluster.nodes)
+            await cluster.until(partial(watcher.has, mark), 5)
+            cluster.boot(victim)
+        assert watcher.machine.data == cluster.oracle.committed
 
     run_scenario(script)
 
@@ -104,18 +104,18 @@ def test_an_observer_goes_on_with_another_voter() -> None:
 def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
     """A voter without a leader has no news."""
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
-        await world.settle(b"first")
-        await world.until(lambda: watcher.has(b"first"), 3)
-        for lonely in world.hosts:
-            for other in world.hosts:
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
+        await cluster.settle(b"first")
+        await cluster.until(lambda: watcher.has(b"first"), 3)
+        for lonely in cluster.hosts:
+            for other in cluster.hosts:
                 if other != lonely:
-                    world.loop.cut(world.hosts[lonely], world.hosts[other])
-            rest = [node for node in world.hosts if node != lonely]
-            await world.commit(b"without %d" % lonely, *rest, seconds=5)
-            await world.until(partial(watcher.has, b"without %d" % lonely), 6)
-            world.loop.heal()
+                    cluster.loop.cut(cluster.hosts[lonely], cluster.hosts[other])
+            rest = [node for node in cluster.hosts if node != lonely]
+            await cluster.commit(b"without %d" % lonely, *rest, seconds=5)
+            await cluster.until(partial(watcher.has, b"without %d" % lonely), 6)
+            cluster.loop.heal()
 
     run_scenario(script)
 
@@ -124,23 +124,23 @@ def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
 def test_an_observer_far_behind_gets_a_snapshot(snapshot_first: bool) -> None:
     """The log begins after what it has: a snapshot, then the log from there."""
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
-        await world.commit(b"first")
-        await world.until(lambda: watcher.has(b"first"), 3)
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
+        await cluster.commit(b"first")
+        await cluster.until(lambda: watcher.has(b"first"), 3)
         if snapshot_first:
             watcher.host.crash()
         else:
             watcher.host.pause()
         for number in range(80):
-            await world.commit(b"batch %d" % number)
+            await cluster.commit(b"batch %d" % number)
         if snapshot_first:
             watcher.boot()
         else:
             watcher.host.resume()
-        await world.commit(b"last")
-        await world.until(lambda: watcher.has(b"last"), 5)
-        assert watcher.machine.data == world.oracle.committed
+        await cluster.commit(b"last")
+        await cluster.until(lambda: watcher.has(b"last"), 5)
+        assert watcher.machine.data == cluster.oracle.committed
 
     run_scenario(script, compaction=SnapshotPolicy(entries=20))
 
@@ -149,21 +149,21 @@ def test_an_observer_that_does_not_read_costs_no_memory(monkeypatch: pytest.Monk
     """The stream is pulled from the log: a stopped observer has one buffer full, not a queue of its own."""
     monkeypatch.setattr(observer_feed, "STATUS_SECONDS", 3_600.0)
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
-        await world.commit(b"first")
-        await world.until(lambda: watcher.has(b"first"), 3)
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
+        await cluster.commit(b"first")
+        await cluster.until(lambda: watcher.has(b"first"), 3)
         watcher.host.pause()
         for number in range(40):
-            await world.commit(b"%d" % number + b"x" * 100_000)
+            await cluster.commit(b"%d" % number + b"x" * 100_000)
         waiting = [
             follower.channel.unsent_bytes()
-            for quorum in world.nodes.values()
+            for quorum in cluster.nodes.values()
             for follower in (quorum._feed._followers if quorum._feed else [])
         ]
         assert max(waiting) < 1_500_000
         watcher.host.resume()
-        await world.until(lambda: watcher.machine.data == world.oracle.committed, 10)
+        await cluster.until(lambda: watcher.machine.data == cluster.oracle.committed, 10)
 
     run_scenario(script)
 
@@ -172,13 +172,13 @@ def test_an_observer_that_does_not_read_costs_no_memory(monkeypatch: pytest.Monk
 def test_a_stranger_observes_nothing(wrong: str) -> None:
     """Metadata goes to nodes of this cluster only."""
 
-    async def script(world: QuorumCluster) -> None:
-        await world.commit(b"private")
-        for quorum in world.nodes.values():
+    async def script(cluster: QuorumCluster) -> None:
+        await cluster.commit(b"private")
+        for quorum in cluster.nodes.values():
             object.__setattr__(quorum.identity, "cluster_id", lambda: "ours")
         options: dict[str, Any] = {"secret": b"wrong"} if wrong == "secret" else {"cluster_id": "theirs"}
-        world.may_fail = wrong == "cluster"
-        watcher = ObserverNode(world, **options)
+        cluster.may_fail = wrong == "cluster"
+        watcher = ObserverNode(cluster, **options)
         await asyncio.sleep(5)
         assert watcher.machine.data == [] and watcher.heard == []
 
@@ -189,16 +189,17 @@ def test_a_stranger_observes_nothing(wrong: str) -> None:
 def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: int, gives_up: bool) -> None:
     """It is told to start nowhere else by more than one impostor; the error names both clusters."""
 
-    async def script(world: QuorumCluster) -> None:
-        await world.commit(b"theirs")
+    async def script(cluster: QuorumCluster) -> None:
+        await cluster.commit(b"theirs")
         for node in range(1, foreign + 1):
-            object.__setattr__(world.nodes[node].identity, "cluster_id", lambda: "theirs")
-        world.may_fail = gives_up
-        watcher = ObserverNode(world, cluster_id="ours")
+            object.__setattr__(cluster.nodes[node].identity, "cluster_id", lambda: "theirs")
+        cluster.may_fail = gives_up
+        watcher = ObserverNode(cluster, cluster_id="ours")
         await asyncio.sleep(5)
-        assert bool(world.oracle.failures) == gives_up
+        assert bool(cluster.oracle.failures) == gives_up
         assert all(
-            "cluster theirs" in str(error) and "cluster ours" in str(error) for error in world.oracle.failures
+            "cluster theirs" in str(error) and "cluster ours" in str(error)
+            for error in cluster.oracle.failures
         )
         assert watcher.has(b"theirs") == (not gives_up)
 
@@ -208,15 +209,15 @@ def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: 
 def test_the_leader_can_describe_its_observers() -> None:
     """DescribeQuorum lists who follows the voter that is asked, and how far it has come."""
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
-        await world.commit(b"first")
-        await world.until(lambda: watcher.has(b"first"), 3)
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
+        await cluster.commit(b"first")
+        await cluster.until(lambda: watcher.has(b"first"), 3)
         await asyncio.sleep(0.1)
         described: list[Any] = []
-        for node, quorum in world.nodes.items():
-            world.hosts[node].call(lambda quorum=quorum: described.extend(quorum.describe().observers))  # type: ignore[misc]
-        await world.until(lambda: described, 1)
+        for node, quorum in cluster.nodes.items():
+            cluster.hosts[node].call(lambda quorum=quorum: described.extend(quorum.describe().observers))  # type: ignore[misc]
+        await cluster.until(lambda: described, 1)
         assert [(each.replica_id, each.log_end_offset) for each in described] == [
             (9, watcher.observer.applied_index)
         ]
@@ -237,19 +238,19 @@ def test_the_leader_can_describe_its_observers() -> None:
 def test_a_voter_that_sends_nonsense_is_left_for_another(nonsense: Any) -> None:
     """A gap in the stream, or a snapshot that rotted on its way, ended the observer's node."""
 
-    async def script(world: QuorumCluster) -> None:
-        watcher = ObserverNode(world)
-        await world.commit(b"first")
-        await world.until(lambda: watcher.has(b"first"), 3)
+    async def script(cluster: QuorumCluster) -> None:
+        watcher = ObserverNode(cluster)
+        await cluster.commit(b"first")
+        await cluster.until(lambda: watcher.has(b"first"), 3)
         voter = next(
             (quorum, follower.channel)
-            for quorum in world.nodes.values()
+            for quorum in cluster.nodes.values()
             for follower in (quorum._feed._followers if quorum._feed else [])
         )
         quorum, channel = voter
-        world.hosts[quorum.node_id].call(channel.send, msgspec.msgpack.encode(nonsense))
-        await world.until(lambda: channel.close_reason is not None, 3)
-        await world.commit(b"second")
-        await world.until(lambda: watcher.has(b"second"), 3)
+        cluster.hosts[quorum.node_id].call(channel.send, msgspec.msgpack.encode(nonsense))
+        await cluster.until(lambda: channel.close_reason is not None, 3)
+        await cluster.commit(b"second")
+        await cluster.until(lambda: watcher.has(b"second"), 3)
 
     run_scenario(script)

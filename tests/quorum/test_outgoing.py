@@ -63,9 +63,9 @@ def run_scenario(script: Callable[[SnapshotFolder], Any]) -> None:
 def test_a_snapshot_is_cut_into_pieces_that_make_it_whole() -> None:
     """Each begins where the one before it ended."""
 
-    async def script(world: SnapshotFolder) -> None:
-        world.files.write(7, bytes(range(250)))
-        pieces = await world.get(6)
+    async def script(folder: SnapshotFolder) -> None:
+        folder.files.write(7, bytes(range(250)))
+        pieces = await folder.get(6)
         taken = []
         while not pieces.at_end:
             taken.append(pieces.next_chunk(100))
@@ -78,16 +78,16 @@ def test_a_snapshot_is_cut_into_pieces_that_make_it_whole() -> None:
 def test_a_snapshot_is_read_once_for_all_and_given_back_by_the_last() -> None:
     """Memory holds it once however many nodes restart, and not at all once they have it."""
 
-    async def script(world: SnapshotFolder) -> None:
-        world.files.write(7, b"state")
-        held = [await world.get(6) for _ in range(5)]
-        assert world.reads == 1
+    async def script(folder: SnapshotFolder) -> None:
+        folder.files.write(7, b"state")
+        held = [await folder.get(6) for _ in range(5)]
+        assert folder.reads == 1
         await asyncio.sleep(SNAPSHOT_CACHE_SECONDS + 1)
-        assert (await world.get(6)).snapshot is held[0].snapshot and world.reads == 1
+        assert (await folder.get(6)).snapshot is held[0].snapshot and folder.reads == 1
         del held
         gc.collect()
-        await world.get(6)
-        assert world.reads == 2
+        await folder.get(6)
+        assert folder.reads == 2
 
     run_scenario(script)
 
@@ -95,12 +95,12 @@ def test_a_snapshot_is_read_once_for_all_and_given_back_by_the_last() -> None:
 def test_whoever_asked_is_told_when_it_is_read() -> None:
     """A node need not wait for the next tick."""
 
-    async def script(world: SnapshotFolder) -> None:
-        world.files.write(7, b"state")
-        assert world.newest(6) is None and world.newest(6) is None
-        while world.told < 2:
+    async def script(folder: SnapshotFolder) -> None:
+        folder.files.write(7, b"state")
+        assert folder.newest(6) is None and folder.newest(6) is None
+        while folder.told < 2:
             await asyncio.sleep(0.001)
-        assert world.newest(6) is not None
+        assert folder.newest(6) is not None
 
     run_scenario(script)
 
@@ -108,13 +108,13 @@ def test_whoever_asked_is_told_when_it_is_read() -> None:
 def test_an_older_snapshot_than_the_log_needs_is_not_sent() -> None:
     """An install cuts the log before its file is on the disk; the older one would leave a gap."""
 
-    async def script(world: SnapshotFolder) -> None:
-        world.files.write(7, b"older")
-        assert world.newest(20) is None
+    async def script(folder: SnapshotFolder) -> None:
+        folder.files.write(7, b"older")
+        assert folder.newest(20) is None
         await asyncio.sleep(READ_RETRY_SECONDS)
-        assert world.newest(20) is None and world.reads == 0
-        world.files.write(21, b"newer")
-        assert (await world.get(20)).snapshot.index == 21
+        assert folder.newest(20) is None and folder.reads == 0
+        folder.files.write(21, b"newer")
+        assert (await folder.get(20)).snapshot.index == 21
 
     run_scenario(script)
 
@@ -122,10 +122,10 @@ def test_an_older_snapshot_than_the_log_needs_is_not_sent() -> None:
 def test_a_snapshot_that_cannot_be_read_is_tried_again_and_harms_nobody() -> None:
     """EMFILE passes; it ended the voter that was to send the snapshot."""
 
-    async def script(world: SnapshotFolder) -> None:
-        world.files.write(7, b"state")
+    async def script(folder: SnapshotFolder) -> None:
+        folder.files.write(7, b"state")
         tries = 0
-        read = world.files.read
+        read = folder.files.read
 
         def failing(index: int) -> bytes:
             nonlocal tries
@@ -134,8 +134,8 @@ def test_a_snapshot_that_cannot_be_read_is_tried_again_and_harms_nobody() -> Non
                 raise OSError(errno.EMFILE, "Too many open files")
             return read(index)
 
-        world.files.read = failing  # type: ignore[method-assign]
-        pieces = await world.get(6)
+        folder.files.read = failing  # type: ignore[method-assign]
+        pieces = await folder.get(6)
         assert pieces.snapshot.data == b"state" and tries == 3
 
     run_scenario(script)

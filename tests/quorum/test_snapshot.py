@@ -31,18 +31,18 @@ def test_a_state_that_has_outgrown_the_limit_stays_in_the_log(monkeypatch: pytes
     """The log grows, which is said, and a voter that restarts or was away still has all of it."""
     monkeypatch.setattr(snapshot, "MAX_IMAGE_BYTES", 100)
 
-    async def script(world: QuorumCluster) -> None:
-        leader = await world.leader()
-        away = next(node for node in world.hosts if node != leader)
-        others = [node for node in world.hosts if node != away]
-        world.crash(away)
+    async def script(cluster: QuorumCluster) -> None:
+        leader = await cluster.leader()
+        away = next(node for node in cluster.hosts if node != leader)
+        others = [node for node in cluster.hosts if node != away]
+        cluster.crash(away)
         with capture_logs() as logs:
             for number in range(60):
-                await world.commit(b"%d" % number, *others)
+                await cluster.commit(b"%d" % number, *others)
         failures = [each for each in logs if each["event"] == "quorum_snapshot_failed"]
         assert failures and all("over the limit of 100" in each["reason"] for each in failures)
-        world.boot(away)
-        await world.settle(b"all")
-        assert {world.nodes[node].driver.journal.first_index for node in world.hosts} == {1}
+        cluster.boot(away)
+        await cluster.settle(b"all")
+        assert {cluster.nodes[node].driver.journal.first_index for node in cluster.hosts} == {1}
 
     run_scenario(script, compaction=SnapshotPolicy(entries=20))

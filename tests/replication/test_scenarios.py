@@ -305,7 +305,7 @@ steps = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS), st.integers(0,
 @given(min_isr=st.sampled_from((1, 2)), scenario=st.lists(steps, min_size=60, max_size=150))
 def test_nothing_acknowledged_is_lost_or_changed(min_isr: int, scenario: list[Step]) -> None:
     """NoCommittedRecordLost and ConsistentRead over every order of events (H3-H9); and all heals in the end."""
-    world = ReplicationMachine(min_isr)
+    machine = ReplicationMachine(min_isr)
     for step in scenario:
-        world.step(*step)
-    world.heal(1, 0)
+        machine.step(*step)
+    machine.heal(1, 0)

@@ -54,75 +54,77 @@ class FakeProcesses:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
+def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
     monkeypatch.delenv(VARIABLE, raising=False)
     return FakeProcesses()
 
 
-def test_wait_ends_when_nothing_moves_for_a_minute(world: FakeProcesses) -> None:
+def test_wait_ends_when_nothing_moves_for_a_minute(processes: FakeProcesses) -> None:
     """And it says what was waited for, for how long nothing moved, and what was seen last."""
-    assert world.stalls_after(world.wait()) == STALL_S
-    assert world.said == "they meet: nothing moved for 60 of 60 s; last seen: asleep"
+    assert processes.stalls_after(processes.wait()) == STALL_S
+    assert processes.said == "they meet: nothing moved for 60 of 60 s; last seen: asleep"
 
 
-def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(world: FakeProcesses) -> None:
+def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(processes: FakeProcesses) -> None:
     """Ten offsets in twenty minutes are slow, and yet progress."""
 
     def slowly(second: int) -> None:
         if second <= 1200 and second % 50 == 0:
-            world.state = second
+            processes.state = second
 
-    assert world.stalls_after(world.wait(), slowly) == 1200 + STALL_S
-    assert "nothing moved for 60 of 1260 s; last seen: 1200" in world.said
+    assert processes.stalls_after(processes.wait(), slowly) == 1200 + STALL_S
+    assert "nothing moved for 60 of 1260 s; last seen: 1200" in processes.said
 
 
-def test_log_that_only_grows_ends_a_wait_in_the_end(world: FakeProcesses) -> None:
+def test_log_that_only_grows_ends_a_wait_in_the_end(processes: FakeProcesses) -> None:
     """A node that says the same again and again is alive, but there is no end to that."""
 
     def chatter(second: int) -> None:
-        world.signs = Signs(second, 0.0, 3)
+        processes.signs = Signs(second, 0.0, 3)
 
-    assert LIFE_S < world.stalls_after(world.wait(), chatter) <= LIFE_S + 2 * STALL_S
-    assert "processes were busy for 600 s without a result" in world.said
+    assert LIFE_S < processes.stalls_after(processes.wait(), chatter) <= LIFE_S + 2 * STALL_S
+    assert "processes were busy for 600 s without a result" in processes.said
 
 
-def test_nodes_that_compute_hold_up_the_end_and_idle_ones_do_not(world: FakeProcesses) -> None:
+def test_nodes_that_compute_hold_up_the_end_and_idle_ones_do_not(processes: FakeProcesses) -> None:
     """Three idle nodes use a fiftieth of a core; three that load their code on a tenth of one use all of that."""
 
     def using(share: float) -> Callable[[int], None]:
         def at(second: int) -> None:
-            world.signs = Signs("started", second * share, 3)
+            processes.signs = Signs("started", second * share, 3)
 
         return at
 
-    assert world.stalls_after(world.wait(), using(0.02)) == STALL_S
-    assert world.stalls_after(world.wait(), using(0.1)) > LIFE_S
+    assert processes.stalls_after(processes.wait(), using(0.02)) == STALL_S
+    assert processes.stalls_after(processes.wait(), using(0.1)) > LIFE_S
 
 
-def test_signs_of_life_count_anew_after_each_change_of_state(world: FakeProcesses) -> None:
+def test_signs_of_life_count_anew_after_each_change_of_state(processes: FakeProcesses) -> None:
     """Slow steps may each take their ten minutes."""
 
     def steps(second: int) -> None:
-        world.signs = Signs(second, 0.0, 3)
+        processes.signs = Signs(second, 0.0, 3)
         if second in (500, 1000):
-            world.state = second
+            processes.state = second
 
-    assert world.stalls_after(world.wait(), steps) > 1000 + LIFE_S
+    assert processes.stalls_after(processes.wait(), steps) > 1000 + LIFE_S
 
 
-def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(world: FakeProcesses) -> None:
+def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(
+    processes: FakeProcesses,
+) -> None:
     """A suspended machine, or a harness that was stopped, has seen nothing; that is not the cluster's fault."""
-    wait = world.wait()
+    wait = processes.wait()
     wait.pause()
-    world.now_s += 3600.0
+    processes.now_s += 3600.0
     wait.pause()
-    assert world.stalls_after(wait) == STALL_S - HELD_UP_S
+    assert processes.stalls_after(wait) == STALL_S - HELD_UP_S
 
 
-def test_patience_multiplies_every_limit(world: FakeProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_multiplies_every_limit(processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     """RAFTLOG_PATIENCE=4 for a machine that is slower still; what is no factor is refused by name."""
     monkeypatch.setenv(VARIABLE, "4")
-    assert world.stalls_after(world.wait()) == 4 * STALL_S
+    assert processes.stalls_after(processes.wait()) == 4 * STALL_S
     assert patient(30.0) == 120.0
     for text in ("much", "0", "-1", "nan", "1e9"):
         monkeypatch.setenv(VARIABLE, text)
@@ -131,12 +133,12 @@ def test_patience_multiplies_every_limit(world: FakeProcesses, monkeypatch: pyte
 
 
 def test_looking_leaves_the_machine_to_those_who_are_waited_for(
-    world: FakeProcesses, monkeypatch: pytest.MonkeyPatch
+    processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that costs much CPU is followed by a long pause, and no pause is longer than a second."""
     used_s = [0.0, 0.0, 0.1, 5.0]
     monkeypatch.setattr(progress.time, "thread_time", lambda: used_s.pop(0))
-    wait = world.wait()
+    wait = processes.wait()
     assert wait.pause() == progress.MIN_PAUSE_S
     assert wait.pause() == pytest.approx(0.3)
     assert wait.pause() == MAX_PAUSE_S

@@ -85,10 +85,10 @@ async def find_hanging_transactions(call: Call) -> HangingTransactions:
 
 async def abort_hanging_transaction(call: Call) -> Hanging:
     """409 if its coordinator knows of it: then that one ends it; also if it ended meanwhile."""
-    place = TopicPartition(call.path["topic_name"], call.path["partition_id"])
+    tp = TopicPartition(call.path["topic_name"], call.path["partition_id"])
     start_offset = call.body.start_offset
-    call.audit.update(topic=place.topic, partition=place.partition, start_offset=start_offset)
-    return await _port(call).end_hanging(place, start_offset)
+    call.audit.update(topic=tp.topic, partition=tp.partition, start_offset=start_offset)
+    return await _port(call).end_hanging(tp, start_offset)
 
 
 ROUTES: Final = (

@@ -1,6 +1,6 @@
 """This broker's group coordinators: one for each partition of `__consumer_offsets` that it leads.
 
-Handlers stand on this; it knows no wire. Which partitions those are, and what was read back, is the tenures' duty.
+Handlers stand on this; it knows no wire. Which partitions those are, and what was read back, is the shards' duty.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class GroupCoordinators:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._topics = TopicRegexResolver(broker.image)
-        self._tenures = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
-        self._ask = self._tenures.ask
+        self._shards = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_shard)
+        self._ask = self._shards.ask
         self._deleted: dict[str, float] = {}
         """Names of deleted topics, until when each is known (loop seconds), the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
@@ -95,19 +95,19 @@ class GroupCoordinators:
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
-        before = self._tenures.all()
-        self._tenures.on_metadata(old, new)
-        if len(self._tenures) and self._timer is None:
+        before = self._shards.all()
+        self._shards.on_metadata(old, new)
+        if len(self._shards) and self._timer is None:
             self._schedule_tick()
         if old.topic_names is not new.topic_names:
             self._forget_deleted_topics(old, new, before)
 
-    def _new_tenure(self, index: int, leader_epoch: int) -> GroupCoordinatorShard:
+    def _new_shard(self, index: int, leader_epoch: int) -> GroupCoordinatorShard:
         return GroupCoordinatorShard(
             index,
             leader_epoch,
             env=self._broker.env,
-            find=self._tenures.replica,
+            find=self._shards.replica,
             new_coordinator=self._new_coordinator,
             is_gone=self._is_gone,
         )
@@ -146,9 +146,9 @@ class GroupCoordinators:
         return sum(each.recount_memory_bytes() for each in self._active())
 
     def _forget_deleted_topics(
-        self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupCoordinatorShard]
+        self, old: MetadataImage, new: MetadataImage, shards: Iterable[GroupCoordinatorShard]
     ) -> None:
-        """`tenures`: those that there were. New ones read back by the new image, and believe what names no id."""
+        """`shards`: those that there were. New ones read back by the new image, and believe what names no id."""
         gone = {
             name: frozenset({topic.topic_id, None})
             for name, topic in old.topics.items()
@@ -156,8 +156,8 @@ class GroupCoordinators:
         }
         if gone:
             self._note_deleted(gone.keys() - new.topics.keys())
-            for tenure in tenures:
-                tenure.on_topics_deleted(gone)
+            for shard in shards:
+                shard.on_topics_deleted(gone)
             if self._timer is not None:
                 self._tick()
 
@@ -179,7 +179,7 @@ class GroupCoordinators:
         return topic is None or topic.topic_id != topic_id
 
     def _active(self) -> list[GroupCoordinator]:
-        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+        return [each.coordinator for each in self._shards.all() if each.coordinator and not each.is_over]
 
     def failures(self) -> list[Failure]:
         """Return what could not be done for single groups."""
@@ -189,7 +189,7 @@ class GroupCoordinators:
         """Answer everybody with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
-        self._tenures.close()
+        self._shards.close()
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -233,20 +233,20 @@ class GroupCoordinators:
         if not group_id:
             raise InvalidGroupId("a group id must not be empty")
         check_group_id(group_id)
-        return await self._tenures.find(group_id)
+        return await self._shards.find(group_id)
 
     async def offsets_topic(self) -> TopicState:
         """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
-        return await self._tenures.topic()
+        return await self._shards.topic()
 
-    def _tenure(self, group_id: str) -> GroupCoordinatorShard:
+    def _shard(self, group_id: str) -> GroupCoordinatorShard:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
         check_group_id(group_id)
-        return self._tenures.of(group_id)
+        return self._shards.of(group_id)
 
     def _coordinator(self, group_id: str) -> GroupCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
-        coordinator = self._tenure(group_id).coordinator
+        coordinator = self._shard(group_id).coordinator
         assert coordinator is not None
         return coordinator
 
@@ -344,8 +344,8 @@ class GroupCoordinators:
 
         Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed.
         """
-        tenure = self._tenure(request.group_id)
-        await self._confirm(tenure, request, transactional_id, dialect)
+        shard = self._shard(request.group_id)
+        await self._confirm(shard, request, transactional_id, dialect)
         self._check_topics(request.commits)
         coordinator = self._member_coordinator(request.group_id)
         now, _ = self._now()
@@ -365,34 +365,34 @@ class GroupCoordinators:
 
     async def _confirm(
         self,
-        tenure: GroupCoordinatorShard,
+        shard: GroupCoordinatorShard,
         request: TxnOffsetCommit,
         transactional_id: str,
         dialect: ProducerApiLevel,
     ) -> None:
         """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
         producer = (request.producer_id, request.producer_epoch)
-        verification = tenure.begin_verification(*producer)
+        verification = shard.begin_verification(*producer)
         if verification is None:
             return
-        place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
+        tp = TopicPartition(CONSUMER_OFFSETS_TOPIC, shard.index)
         writer = TransactionalProducer(transactional_id, *producer)
-        refused = (await verify_transaction(self._broker, writer, [place], dialect=dialect))[place]
+        refused = (await verify_transaction(self._broker, writer, [tp], dialect=dialect))[tp]
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:
             raise refused
-        if tenure.is_over:
+        if shard.is_over:
             raise NotCoordinator
         if not verification.confirm():
             raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
 
     def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
         """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
-        tenure = self._tenures.at(index)
-        if tenure is None:
+        shard = self._shards.at(index)
+        if shard is None:
             raise NotLeaderOrFollower
-        coordinator = tenure.coordinator
+        coordinator = shard.coordinator
         if coordinator is None:
             raise CoordinatorLoadInProgress
         return self._ask(lambda answer: coordinator.end_transaction(end, answer))
@@ -407,7 +407,7 @@ class GroupCoordinators:
         """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress
         (`CoordinatorShards.check_loaded`).
         """
-        self._tenures.check_loaded()
+        self._shards.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():
             group_ids = coordinator.group_ids()

@@ -140,26 +140,26 @@ class TransactionSurvey:
         if topic is not None and topic not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {topic}")
         names = image.topics if topic is None else (topic,)
-        places = [
+        topic_partitions = [
             TopicPartition(name, index)
             for name in names
             for index in range(len(image.topics[name].partitions))
         ]
         before_ms = self._broker.env.wall_clock_ms() - unused_ms
-        old = [each for each in await self._open_in(places) if each.last_timestamp <= before_ms]
+        old = [each for each in await self._open_in(topic_partitions) if each.last_timestamp <= before_ms]
         known = await self._known({each.producer_id for each in old})
         return [each for each in old if _coordinated(each, known) is None]
 
-    async def end_hanging(self, place: TopicPartition, start_offset: int) -> Hanging:
+    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Hanging:
         """Abort what is open there since an offset; returns what it was, once the marker is committed.
 
         Its producer may be alive: that it is still open, and not the next one, nor one that has grown into it, the
         leader sees as it writes the marker. Raises TransactionalIdNotFound if nothing is open since then,
         InvalidTxnState if a coordinator knows of it, or it ended or was written to meanwhile.
         """
-        at_offset = [each for each in await self._open_in([place]) if each.start_offset == start_offset]
+        at_offset = [each for each in await self._open_in([tp]) if each.start_offset == start_offset]
         if not at_offset:
-            raise TransactionalIdNotFound(f"no transaction is open in {place} since offset {start_offset}")
+            raise TransactionalIdNotFound(f"no transaction is open in {tp} since offset {start_offset}")
         (found,) = at_offset
         owner = _coordinated(found, await self._known({found.producer_id}))
         if owner is not None:
@@ -167,7 +167,7 @@ class TransactionSurvey:
                 f"it does not hang: {owner.transactional_id} is {owner.state}, and broker {owner.coordinator} "
                 f"ends it{self._when(owner)}"
             )
-        await self._write_marker(place, found)
+        await self._write_marker(tp, found)
         log.warning("hanging_transaction_aborted", **msgspec.structs.asdict(found))
         return found
 
@@ -183,17 +183,17 @@ class TransactionSurvey:
     async def _ask(self, broker_id: int, api_key: ApiKey, message: Any) -> Any:
         return await self._broker.links.ask(broker_id, api_key, VERSIONS[api_key], message)
 
-    def _leader(self, place: TopicPartition) -> int:
-        state = self._broker.image().partition(*place)
+    def _leader(self, tp: TopicPartition) -> int:
+        state = self._broker.image().partition(*tp)
         if state is None:
-            raise UnknownTopicOrPartition(f"there is no {place}")
+            raise UnknownTopicOrPartition(f"there is no {tp}")
         if state.leader == NO_BROKER:
-            raise LeaderNotAvailable(f"{place} has no leader")
+            raise LeaderNotAvailable(f"{tp} has no leader")
         return state.leader
 
-    async def _open_in(self, places: Iterable[TopicPartition]) -> list[Hanging]:
+    async def _open_in(self, topic_partitions: Iterable[TopicPartition]) -> list[Hanging]:
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for each in places:
+        for each in topic_partitions:
             by_leader[self._leader(each)].append(each)
         make = _shapes(ApiKey.DESCRIBE_PRODUCERS)
         found: list[Hanging] = []
@@ -217,14 +217,14 @@ class TransactionSurvey:
         listed = await self.all(producer_ids=producer_ids)
         found = [await self.one(each.transactional_id) for each in listed if each.state in IS_OPEN]
         return {
-            (each.producer_id, place.topic_name, place.partition_id): each
+            (each.producer_id, tp.topic_name, tp.partition_id): each
             for each in found
-            for place in each.partitions
+            for tp in each.partitions
         }
 
-    async def _write_marker(self, place: TopicPartition, found: Hanging) -> None:
+    async def _write_marker(self, tp: TopicPartition, found: Hanging) -> None:
         make = _shapes(ApiKey.WRITE_TXN_MARKERS)
-        topic = make.WritableTxnMarkerTopic(name=place.topic, partition_indexes=(place.partition,))
+        topic = make.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=(tp.partition,))
         marker = make.WritableTxnMarker(
             producer_id=found.producer_id,
             producer_epoch=found.producer_epoch,
@@ -238,14 +238,14 @@ class TransactionSurvey:
             last_sequence=found.last_sequence,
             last_timestamp=found.last_timestamp,
         )
-        answer = await self._ask(self._leader(place), ApiKey.WRITE_TXN_MARKERS, asked)
+        answer = await self._ask(self._leader(tp), ApiKey.WRITE_TXN_MARKERS, asked)
         ((code,),) = (
             tuple(each.error_code for topic in result.topics for each in topic.partitions)
             for result in answer.markers
         )
         if code == InvalidTxnState.code:
             raise InvalidTxnState(
-                f"it has ended since, or its producer goes on: {place} has none that is open since offset "
+                f"it has ended since, or its producer goes on: {tp} has none that is open since offset "
                 f"{found.start_offset} and was not written to while its coordinator was looked for"
             )
         if code:

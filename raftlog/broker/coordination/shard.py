@@ -108,7 +108,7 @@ class CoordinatorShard(Generic[C, R]):
         self._task = asyncio.get_running_loop().create_task(self._begin())
 
     def end(self, error: KafkaError) -> None:
-        """Answer all who wait with `error`; the tenure is over."""
+        """Answer all who wait with `error`; the shard is over."""
         if self.is_over:
             return
         self.is_over = True

@@ -1,4 +1,4 @@
-"""This broker's tenures in one coordinators' topic: one for each of its partitions that this broker leads.
+"""This broker's shards in one coordinators' topic: one for each of its partitions that this broker leads.
 
 Follows the metadata (a leadership gained is read back, one lost is stood down), finds out which broker coordinates a
 key, and has the topic made when somebody asks for it first. The caller knows what is coordinated.
@@ -35,22 +35,22 @@ log = get_logger(__name__)
 
 
 class CoordinatorShards(Generic[T]):
-    """`new_tenure(index, leader_epoch)` makes what takes up one partition of `topic`."""
+    """`new_shard(index, leader_epoch)` makes what takes up one partition of `topic`."""
 
-    def __init__(self, broker: BrokerContext, topic: str, new_tenure: Callable[[int, int], T]) -> None:
+    def __init__(self, broker: BrokerContext, topic: str, new_shard: Callable[[int, int], T]) -> None:
         self._broker = broker
         self._broker_id = broker.config.node_id
         self._topic = topic
-        self._new_tenure = new_tenure
-        self._tenures: dict[int, T] = {}
+        self._new_shard = new_shard
+        self._shards: dict[int, T] = {}
         self._creating: asyncio.Task[None] | None = None
         self._answers = CallQueue()
 
     def __len__(self) -> int:
-        return len(self._tenures)
+        return len(self._shards)
 
     def all(self) -> list[T]:
-        return list(self._tenures.values())
+        return list(self._shards.values())
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
@@ -64,25 +64,25 @@ class CoordinatorShards(Generic[T]):
             for index, state in enumerate(partitions)
             if state.leader == self._broker_id
         }
-        for index, tenure in tuple(self._tenures.items()):
-            if led.get(index) != tenure.leader_epoch:
-                self._tenures.pop(index).end(NotCoordinator())
+        for index, shard in tuple(self._shards.items()):
+            if led.get(index) != shard.leader_epoch:
+                self._shards.pop(index).end(NotCoordinator())
         for index, leader_epoch in led.items():
-            if index not in self._tenures:
-                self._tenures[index] = tenure = self._new_tenure(index, leader_epoch)
-                tenure.start()
+            if index not in self._shards:
+                self._shards[index] = shard = self._new_shard(index, leader_epoch)
+                shard.start()
 
     def replica(self, index: int) -> Partition:
         """Return this broker's replica of one partition. Raises KafkaError if it has none."""
         return self._broker.replicas.get(self._topic, index)
 
     def close(self) -> None:
-        """End all tenures with NOT_COORDINATOR."""
+        """End all shards with NOT_COORDINATOR."""
         if self._creating is not None:
             self._creating.cancel()
-        for tenure in self._tenures.values():
-            tenure.end(NotCoordinator())
-        self._tenures.clear()
+        for shard in self._shards.values():
+            shard.end(NotCoordinator())
+        self._shards.clear()
 
     # -- where a key is --------------------------------------------------------------------------------------
 
@@ -123,19 +123,19 @@ class CoordinatorShards(Generic[T]):
             raise CoordinatorNotAvailable
 
     def of(self, key: str) -> T:
-        """Return the tenure that answers for a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Return the shard that answers for a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
         topic = self._broker.image().topics.get(self._topic)
-        tenure = self._tenures.get(partition_for(key, len(topic.partitions))) if topic else None
-        if tenure is None or tenure.is_over or tenure.has_failed:
+        shard = self._shards.get(partition_for(key, len(topic.partitions))) if topic else None
+        if shard is None or shard.is_over or shard.has_failed:
             raise NotCoordinator
-        if tenure.coordinator is None:
+        if shard.coordinator is None:
             raise CoordinatorLoadInProgress
-        return tenure
+        return shard
 
     def at(self, index: int) -> T | None:
-        """Return the tenure of one partition, None where this broker has none or could not read it back."""
-        tenure = self._tenures.get(index)
-        return None if tenure is None or tenure.is_over or tenure.has_failed else tenure
+        """Return the shard of one partition, None where this broker has none or could not read it back."""
+        shard = self._shards.get(index)
+        return None if shard is None or shard.is_over or shard.has_failed else shard
 
     def check_loaded(self, *, wholly: bool = False) -> None:
         """Raises CoordinatorLoadInProgress while some partition is still read back.
@@ -144,7 +144,7 @@ class CoordinatorShards(Generic[T]):
         others. A caller that must know that something is nowhere asks `wholly`: then it raises
         CoordinatorNotAvailable.
         """
-        for each in self._tenures.values():
+        for each in self._shards.values():
             if wholly and each.has_failed:
                 raise CoordinatorNotAvailable(f"partition {each.index} of {self._topic} cannot be read")
             if each.coordinator is None and not each.is_over and not each.has_failed:

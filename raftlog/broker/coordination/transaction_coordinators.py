@@ -51,7 +51,7 @@ class TransactionCoordinators:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._tenures = CoordinatorShards(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
+        self._shards = CoordinatorShards(broker, TRANSACTION_STATE_TOPIC, self._new_shard)
         self.markers = MarkerSender(broker, self._markers_written)
         self.ended = OutcomeCounts()
         """The transactions that ended here; for the metrics."""
@@ -64,17 +64,17 @@ class TransactionCoordinators:
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
-        self._tenures.on_metadata(old, new)
+        self._shards.on_metadata(old, new)
         if new.topics is not old.topics:
             self.markers.on_metadata()
-        if len(self._tenures) and self._timer is None:
+        if len(self._shards) and self._timer is None:
             self._schedule_tick()
 
     async def close(self) -> None:
         """Answer everybody with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
-        self._tenures.close()
+        self._shards.close()
         self.markers.close()
 
     def __len__(self) -> int:
@@ -99,11 +99,11 @@ class TransactionCoordinators:
         oldest = (min(each.counts.open_since.values()) for each in self._active() if each.counts.open_since)
         return min(oldest, default=None)
 
-    def _new_tenure(self, index: int, leader_epoch: int) -> TransactionCoordinatorShard:
+    def _new_shard(self, index: int, leader_epoch: int) -> TransactionCoordinatorShard:
         return TransactionCoordinatorShard(
             (index, leader_epoch),
             broker=self._broker,
-            find=self._tenures.replica,
+            find=self._shards.replica,
             send=self.markers.send,
             room=TransactionCapacity(self._may_add, self._may_open),
             ended=self.ended,
@@ -117,7 +117,7 @@ class TransactionCoordinators:
         return in_use + partitions <= self._broker.config.raftlog_transaction_max_partitions
 
     def _active(self) -> list[TransactionCoordinator]:
-        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+        return [each.coordinator for each in self._shards.all() if each.coordinator and not each.is_over]
 
     def _schedule_tick(self, after_s: float = TICK_S) -> None:
         self._timer = asyncio.get_running_loop().call_later(after_s, self._tick)
@@ -142,7 +142,7 @@ class TransactionCoordinators:
     async def find(self, transactional_id: str) -> int:
         """Return the broker that coordinates an id. Raises CoordinatorNotAvailable, InvalidRequest."""
         check_transactional_id(transactional_id)
-        return await self._tenures.find(transactional_id)
+        return await self._shards.find(transactional_id)
 
     def coordinator_of(self, transactional_id: str) -> int:
         """Return the broker that coordinates an id by this broker's image.
@@ -150,12 +150,12 @@ class TransactionCoordinators:
         Raises CoordinatorNotAvailable, InvalidRequest.
         """
         check_transactional_id(transactional_id)
-        return self._tenures.leader(transactional_id)
+        return self._shards.leader(transactional_id)
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""
         check_transactional_id(transactional_id)
-        coordinator = self._tenures.of(transactional_id).coordinator
+        coordinator = self._shards.of(transactional_id).coordinator
         assert coordinator is not None
         return coordinator
 
@@ -220,7 +220,7 @@ class TransactionCoordinators:
     async def _ask(self, call: Any, request: Any, *, within_s: float | None = None) -> Any:
         coordinator = self._coordinator(request.transactional_id)
         now, now_ms = self._now()
-        return await self._tenures.ask(
+        return await self._shards.ask(
             lambda answer: call(coordinator, request, answer, now=now, now_ms=now_ms), within_s=within_s
         )
 
@@ -229,7 +229,7 @@ class TransactionCoordinators:
     ) -> frozenset[TopicPartition]:
         """Return those partitions that are not part of the open transaction of the request's producer."""
         coordinator = self._coordinator(request.transactional_id)
-        missing: frozenset[TopicPartition] = await self._tenures.ask(
+        missing: frozenset[TopicPartition] = await self._shards.ask(
             lambda answer: coordinator.verify_partitions(request, answer), within_s=within_s
         )
         return missing
@@ -237,14 +237,12 @@ class TransactionCoordinators:
     async def read(self, transactional_id: str) -> Transaction:
         """Return an id as committed."""
         coordinator = self._coordinator(transactional_id)
-        found: Transaction = await self._tenures.ask(
-            lambda answer: coordinator.read(transactional_id, answer)
-        )
+        found: Transaction = await self._shards.ask(lambda answer: coordinator.read(transactional_id, answer))
         return found
 
     async def read_all(self, *, wholly: bool = False) -> list[Transaction]:
         """Return all ids that this broker coordinates. Raises as `CoordinatorShards.check_loaded` does."""
-        self._tenures.check_loaded(wholly=wholly)
+        self._shards.check_loaded(wholly=wholly)
         found: list[Transaction] = []
         for coordinator in self._active():
             async for transactional_id in in_turns(self._broker.env, coordinator.transactional_ids()):
@@ -252,7 +250,5 @@ class TransactionCoordinators:
         return [each for each in found if each.exists]
 
     async def _read_of(self, coordinator: TransactionCoordinator, transactional_id: str) -> Transaction:
-        found: Transaction = await self._tenures.ask(
-            lambda answer: coordinator.read(transactional_id, answer)
-        )
+        found: Transaction = await self._shards.ask(lambda answer: coordinator.read(transactional_id, answer))
         return found

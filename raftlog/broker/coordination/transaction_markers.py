@@ -48,10 +48,10 @@ log = get_logger(__name__)
 class TransactionOutcome:
     """One transaction that was decided, and the partitions that have not heard of it."""
 
-    __slots__ = ("began_at", "markers", "tenure", "unanswered", "untold")
+    __slots__ = ("began_at", "markers", "shard", "unanswered", "untold")
 
-    def __init__(self, tenure: TransactionCoordinatorShard, markers: SendMarkers, began_at: float) -> None:
-        self.tenure = tenure
+    def __init__(self, shard: TransactionCoordinatorShard, markers: SendMarkers, began_at: float) -> None:
+        self.shard = shard
         self.markers = markers
         self.began_at = began_at
         self.untold = set(markers.partitions)
@@ -84,12 +84,12 @@ class MarkerSender:
         """How many outcomes are not known everywhere."""
         return self._open
 
-    def send(self, tenure: TransactionCoordinatorShard, markers: SendMarkers) -> None:
-        """Tell an outcome; the tenure's coordinator hears when that is done."""
+    def send(self, shard: TransactionCoordinatorShard, markers: SendMarkers) -> None:
+        """Tell an outcome; the shard's coordinator hears when that is done."""
         self._open += 1
         loop = asyncio.get_running_loop()
         # Later: whoever hands it in is in the midst of a decision.
-        loop.call_soon(self._begin, TransactionOutcome(tenure, markers, loop.time()))
+        loop.call_soon(self._begin, TransactionOutcome(shard, markers, loop.time()))
 
     def close(self) -> None:
         for task in self._tasks.values():
@@ -123,7 +123,7 @@ class MarkerSender:
 
     def _route(self, outcome: TransactionOutcome, partitions: Iterable[TopicPartition]) -> None:
         """Queue partitions for their leaders; those that were deleted need not hear."""
-        if outcome.tenure.is_over:
+        if outcome.shard.is_over:
             self._give_up(outcome)
             return
         image = self._broker.image()
@@ -162,7 +162,7 @@ class MarkerSender:
             del self._tasks[lane]
 
     def _is_void(self, outcome: TransactionOutcome) -> bool:
-        if outcome.tenure.is_over:
+        if outcome.shard.is_over:
             self._give_up(outcome)
             return True
         return False
@@ -225,10 +225,10 @@ class MarkerSender:
 
     def _finish(self, outcome: TransactionOutcome) -> None:
         self._open -= 1
-        tenure, markers = outcome.tenure, outcome.markers
-        if not tenure.is_over and tenure.coordinator is not None:
+        shard, markers = outcome.shard, outcome.markers
+        if not shard.is_over and shard.coordinator is not None:
             now_ms = self._broker.env.ages.latest_ms()
-            tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
+            shard.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
             self._written(markers.transactional_id)
 
     def _give_up(self, outcome: TransactionOutcome) -> None:
@@ -287,7 +287,7 @@ def _request(batch: list[Told]) -> Any:
                     make.WritableTxnMarkerTopic(name=topic, partition_indexes=tuple(indexes))
                     for topic, indexes in by_topic(partitions).items()
                 ),
-                coordinator_epoch=outcome.tenure.leader_epoch,
+                coordinator_epoch=outcome.shard.leader_epoch,
                 transaction_version=outcome.markers.client_version.value,
             )
             for outcome, partitions in batch

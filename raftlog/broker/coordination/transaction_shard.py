@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, TransactionReplay]):
-    """`send(tenure, markers)` begins to tell an outcome. `room`: what the broker has room for."""
+    """`send(shard, markers)` begins to tell an outcome. `room`: what the broker has room for."""
 
     what: ClassVar = "transaction"
 
     def __init__(
         self,
-        place: tuple[int, int],
+        tp: tuple[int, int],
         *,
         broker: BrokerContext,
         find: Callable[[int], Partition],
@@ -33,7 +33,7 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
         room: TransactionCapacity,
         ended: OutcomeCounts | None = None,
     ) -> None:
-        super().__init__(*place, env=broker.env, find=find)
+        super().__init__(*tp, env=broker.env, find=find)
         self._broker = broker
         self._send = send
         self._room = room

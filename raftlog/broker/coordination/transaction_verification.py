@@ -88,36 +88,36 @@ class TransactionalProducer(NamedTuple):
 async def verify_transaction(
     broker: BrokerContext,
     writer: TransactionalProducer,
-    places: Iterable[TopicPartition],
+    topic_partitions: Iterable[TopicPartition],
     *,
     dialect: ProducerApiLevel,
 ) -> dict[TopicPartition, KafkaError | None]:
     """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
-    wanted = list(places)
+    wanted = list(topic_partitions)
     clock = asyncio.get_running_loop().time
     give_up_at = clock() + RETRY_FOR_S
     while True:
         codes = await _ask(broker, writer, wanted, dialect)
         busy = ConcurrentTransactions.code in codes.values()
         if not (busy and dialect is ProducerApiLevel.ADDS) or clock() + RETRY_S > give_up_at:
-            return {place: _refusal(codes[place], dialect) for place in wanted}
+            return {tp: _refusal(codes[tp], dialect) for tp in wanted}
         await asyncio.sleep(RETRY_S)
 
 
 async def _ask(
     broker: BrokerContext,
     writer: TransactionalProducer,
-    places: list[TopicPartition],
+    topic_partitions: list[TopicPartition],
     dialect: ProducerApiLevel,
 ) -> Codes:
     if broker.confirmations is None:
         broker.confirmations = TransactionVerifier(broker)
     try:
         codes: Codes = await broker.confirmations.ask(
-            writer, places, verify_only=dialect is not ProducerApiLevel.ADDS
+            writer, topic_partitions, verify_only=dialect is not ProducerApiLevel.ADDS
         )
     except KafkaError:
-        return dict.fromkeys(places, Network.code)
+        return dict.fromkeys(topic_partitions, Network.code)
     return codes
 
 
@@ -125,7 +125,7 @@ class PendingVerification(NamedTuple):
     """One transaction's partitions on their way to its coordinator."""
 
     writer: TransactionalProducer
-    places: list[TopicPartition]
+    topic_partitions: list[TopicPartition]
     verify_only: bool
     answer: asyncio.Future[Codes]
 
@@ -145,14 +145,14 @@ class TransactionVerifier:
         """Partitions of the transactional ids."""
 
     async def ask(
-        self, writer: TransactionalProducer, places: list[TopicPartition], *, verify_only: bool
+        self, writer: TransactionalProducer, topic_partitions: list[TopicPartition], *, verify_only: bool
     ) -> Codes:
         """Return the coordinator's codes. KafkaError if it could not be asked."""
         if self._broker.transactions is None:
             raise CoordinatorNotAvailable("nobody coordinates transactions here")
         coordinator = self._broker.transactions.coordinator_of(writer.transactional_id)
         loop = asyncio.get_running_loop()
-        asked = PendingVerification(writer, places, verify_only, loop.create_future())
+        asked = PendingVerification(writer, topic_partitions, verify_only, loop.create_future())
         lane = Lane(coordinator, self._partition(writer) in self._slow)
         queue = self._queues.get(lane)
         if queue is None:
@@ -188,7 +188,7 @@ class TransactionVerifier:
         async for each in in_turns(self._broker.env, batch):
             topics = tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
-                for topic, indexes in by_topic(each.places).items()
+                for topic, indexes in by_topic(each.topic_partitions).items()
             )
             transactions.append(
                 make.AddPartitionsToTxnTransaction(
@@ -217,7 +217,7 @@ class TransactionVerifier:
         async for each, result in in_turns(
             self._broker.env, zip(batch, answer.results_by_transaction, strict=True)
         ):
-            codes = _codes(result, each.places)
+            codes = _codes(result, each.topic_partitions)
             self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
             if not each.answer.done():
                 each.answer.set_result(codes)
@@ -231,8 +231,8 @@ class TransactionVerifier:
 
 def _first_of(queue: list[PendingVerification]) -> list[PendingVerification]:
     """Return what goes into the next request: at least one, however many partitions it has."""
-    places = accumulate(len(each.places) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
-    return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in places))]
+    topic_partitions = accumulate(len(each.topic_partitions) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
+    return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in topic_partitions))]
 
 
 def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
@@ -241,9 +241,9 @@ def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
             each.answer.set_exception(error)
 
 
-def _codes(result: Any, places: list[TopicPartition]) -> Codes:
+def _codes(result: Any, topic_partitions: list[TopicPartition]) -> Codes:
     """A coordinator that says nothing of a partition has not confirmed it."""
-    codes = dict.fromkeys(places, Network.code)
+    codes = dict.fromkeys(topic_partitions, Network.code)
     for topic in result.topic_results:
         for each in topic.results_by_partition:
             codes[TopicPartition(topic.name, each.partition_index)] = int(each.partition_error_code)
@@ -282,9 +282,9 @@ def _refusal(code: int, dialect: ProducerApiLevel) -> KafkaError | None:
 
 
 class VerificationRequest(NamedTuple):
-    """One batch of a request. `place` is as the request names it."""
+    """One batch of a request. `tp` is as the request names it."""
 
-    place: tuple[TopicKey, int]
+    tp: tuple[TopicKey, int]
     partition: Partition
     leader_epoch: int
     verification: Verification
@@ -320,11 +320,11 @@ class VerificationRequests:
             question = VerificationRequest((topic, index), partition, partition.leader_epoch, verification)
             self._asked.setdefault(whose, []).append(question)
 
-    def places(self) -> Iterator[tuple[TopicKey, int]]:
+    def topic_partitions(self) -> Iterator[tuple[TopicKey, int]]:
         """Yield the batches that have to be confirmed, as the request names them."""
         for questions in self._asked.values():
             for each in questions:
-                yield each.place
+                yield each.tp
 
     async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
@@ -336,10 +336,10 @@ class VerificationRequests:
             for each in questions:
                 error = answers[each.partition.name]
                 if each.partition.leader_epoch != each.leader_epoch:
-                    refused[each.place] = NotLeaderOrFollower()
+                    refused[each.tp] = NotLeaderOrFollower()
                 elif error is not None:
-                    refused[each.place] = error
+                    refused[each.tp] = error
                 elif not each.verification.confirm():
-                    refused[each.place] = NotEnoughReplicas("a marker came while this was asked: ask again")
+                    refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
                 await pace.did()
         return refused

@@ -51,7 +51,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         wanted = AddPartitions(
             message.v3_and_below_transactional_id,
             producer,
-            await _places(broker, message.v3_and_below_topics),
+            await _topic_partitions(broker, message.v3_and_below_topics),
         )
         codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
         topics = await _topics(broker, make, message.v3_and_below_topics, codes)
@@ -81,9 +81,9 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
-async def _places(broker: BrokerContext, topics: Iterable[Any]) -> frozenset[TopicPartition]:
-    places = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
-    return frozenset([each async for each in in_turns(broker.env, places)])
+async def _topic_partitions(broker: BrokerContext, topics: Iterable[Any]) -> frozenset[TopicPartition]:
+    topic_partitions = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+    return frozenset([each async for each in in_turns(broker.env, topic_partitions)])
 
 
 async def _topics(broker: BrokerContext, make: Any, topics: Sequence[Any], codes: Codes) -> tuple[Any, ...]:
@@ -108,10 +108,14 @@ def _partition(make: Any, index: int, code: int) -> Any:
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
     """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
     producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
-    places = await _places(broker, wanted.topics)
+    topic_partitions = await _topic_partitions(broker, wanted.topics)
     if wanted.verify_only:
-        return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
-    request = AddPartitions(wanted.transactional_id, producer, places, ClientTransactionVersion.TV_2)
+        return await _verify(
+            broker, version, VerifyPartitions(wanted.transactional_id, producer, topic_partitions)
+        )
+    request = AddPartitions(
+        wanted.transactional_id, producer, topic_partitions, ClientTransactionVersion.TV_2
+    )
     add = partial(broker.transactions.add_partitions_for_broker, within_s=ADDED_S)
     return await _add(broker, version, request, add=add)
 

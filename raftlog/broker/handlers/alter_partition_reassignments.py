@@ -54,14 +54,12 @@ async def _checked(broker: BrokerContext, message: Any) -> tuple[list[PartitionR
     named: dict[tuple[str, int], Reassignment | None] = {}
     for topic in message.topics:
         for each in topic.partitions:
-            place = (topic.name, each.partition_index)
-            named[place] = None if place in named else Reassignment(*place, each.replicas)
+            tp = (topic.name, each.partition_index)
+            named[tp] = None if tp in named else Reassignment(*tp, each.replicas)
             await pace.did()
         await pace.did()
     twice = "the partition is named more than once in this request"
-    refused = [
-        PartitionResult(*place, InvalidRequest.code, twice) for place, each in named.items() if each is None
-    ]
+    refused = [PartitionResult(*tp, InvalidRequest.code, twice) for tp, each in named.items() if each is None]
     return refused, [each for each in named.values() if each is not None]
 
 

@@ -18,10 +18,10 @@ their names. To commit slice by slice instead would let a topic be deleted betwe
 read from the old one's positions.
 """
 
-Place = tuple[int, int]
+PartitionKey = tuple[int, int]
 """A commit's place in the request: which topic, which of its partitions."""
 
-Codes = Mapping[Place, int]
+Codes = Mapping[PartitionKey, int]
 
 
 def check_size(message: Any) -> None:

@@ -33,17 +33,17 @@ async def _elected(
 ) -> tuple[int, list[ElectionResult]]:
     """Elect for the partitions asked for, each once; return what failed for all, if anything, and what each says."""
     pace = TurnCounter(broker.env)
-    places: dict[tuple[str, int], None] = {}
+    topic_partitions: dict[tuple[str, int], None] = {}
     for topic in message.topic_partitions:
         for index in topic.partitions:
-            places[topic.topic, index] = None
+            topic_partitions[topic.topic, index] = None
             await pace.did()
         await pace.did()
     results: list[ElectionResult] = []
     code = NONE
     asked = ask_in_parts(
         broker,
-        list(places),
+        list(topic_partitions),
         lambda some: ElectLeaders(election_type, some),
         ElectionResults,
         timeout_ms=message.timeout,
@@ -51,7 +51,7 @@ async def _elected(
     async for some, reply in asked:
         if isinstance(reply, KafkaError):
             code = reply.code
-            results += [ElectionResult(*place, reply.code, reply.message) for place in some]
+            results += [ElectionResult(*tp, reply.code, reply.message) for tp in some]
         else:
             results += reply.results
     return code, results

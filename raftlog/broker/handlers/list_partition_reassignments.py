@@ -50,15 +50,15 @@ async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignm
         reply = await ask(broker, asked_for_all, OngoingReassignments, timeout_ms=message.timeout)
         return list(reply.reassignments)
     pace = TurnCounter(broker.env)
-    places: dict[tuple[str, int], None] = {}
+    topic_partitions: dict[tuple[str, int], None] = {}
     for topic in message.topics:
         for index in topic.partition_indexes:
-            places[topic.name, index] = None
+            topic_partitions[topic.name, index] = None
             await pace.did()
         await pace.did()
     found: list[OngoingReassignment] = []
     asked = ask_in_parts(
-        broker, list(places), ListReassignments, OngoingReassignments, timeout_ms=message.timeout
+        broker, list(topic_partitions), ListReassignments, OngoingReassignments, timeout_ms=message.timeout
     )
     async for _, each in asked:
         if isinstance(each, KafkaError):

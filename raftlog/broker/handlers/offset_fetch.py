@@ -120,10 +120,10 @@ class OffsetRows:
         """One partition of a topic; None: there is no such topic."""
         if topic is None:
             return partition, NOTHING_COMMITTED, UnknownTopicId.code
-        place = (topic, partition)
-        if self._stable and is_unstable(self._group, place):
+        tp = (topic, partition)
+        if self._stable and is_unstable(self._group, tp):
             return partition, NOTHING_COMMITTED, UnstableOffsetCommit.code
-        return partition, self._group.offsets.get(place, NOTHING_COMMITTED), NONE
+        return partition, self._group.offsets.get(tp, NOTHING_COMMITTED), NONE
 
     async def told(self, make: Any, topic: str | None, partitions: Iterable[int]) -> tuple[Any, ...]:
         """Return the partitions of one topic, `make` being what they are told in."""

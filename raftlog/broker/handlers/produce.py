@@ -252,7 +252,7 @@ class PendingProduce(Slot):
             if not asked:
                 return False
             if self.connection.server.memory.unappended.is_full:
-                self._unverified = dict.fromkeys(asked.places(), _no_memory())
+                self._unverified = dict.fromkeys(asked.topic_partitions(), _no_memory())
                 return False
         self.keep_batches()
         self.go_on_later(self._verify(asked, is_large=is_large))
@@ -436,8 +436,8 @@ class PendingProduce(Slot):
         """Return the response, or None: something is not committed yet."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
-        for partition, place in tuple(self._open.items()):
-            partition.await_commit(place.end_offset, self)
+        for partition, tp in tuple(self._open.items()):
+            partition.await_commit(tp.end_offset, self)
         self._settling = False
         if not self._open:
             return self._encode()
@@ -454,16 +454,16 @@ class PendingProduce(Slot):
 
     def failed(self, partition: Partition, error: KafkaError) -> None:
         """It may be committed later, or never."""
-        place = self._open.get(partition)
-        if place is not None:
-            self.connection.run_guarded(self._fail, place, error)
+        tp = self._open.get(partition)
+        if tp is not None:
+            self.connection.run_guarded(self._fail, tp, error)
             self.committed(partition)
 
     def expired(self) -> None:
         """The client's timeout is over."""
         self._ticket = NOTHING
-        for place in self._open.values():
-            self._fail(place, RequestTimedOut())
+        for tp in self._open.values():
+            self._fail(tp, RequestTimedOut())
         self._open.clear()
         self._respond()
 
@@ -476,9 +476,9 @@ class PendingProduce(Slot):
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
 
-    def _fail(self, place: BatchPosition, error: KafkaError) -> None:
-        results, position = place.results, place.position
-        results[position] = self._failure(place.topic, results[position].partition, error)
+    def _fail(self, tp: BatchPosition, error: KafkaError) -> None:
+        results, position = tp.results, tp.position
+        results[position] = self._failure(tp.topic, results[position].partition, error)
 
     def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> ProducedPartition:
         leader = None

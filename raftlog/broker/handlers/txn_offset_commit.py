@@ -8,7 +8,7 @@ from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartit
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
-from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
+from raftlog.broker.handlers.commit_response import Codes, PartitionKey, answered, check_size
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
@@ -41,7 +41,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
         raise InvalidGroupId("a group id must not be empty")
     broker.groups.check(message.group_id)
     check_size(message)
-    codes: dict[Place, int] = {}
+    codes: dict[PartitionKey, int] = {}
     commits = await _commits(broker, message, codes)
     if commits:
         asked = TxnOffsetCommit(
@@ -68,10 +68,12 @@ def _dialect(version: int) -> ProducerApiLevel:
     return ProducerApiLevel.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else ProducerApiLevel.OLD
 
 
-async def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> dict[Place, OffsetCommit]:
+async def _commits(
+    broker: BrokerContext, message: Any, codes: dict[PartitionKey, int]
+) -> dict[PartitionKey, OffsetCommit]:
     """Return what can be committed, by place; what cannot gets its code at once."""
     pace = TurnCounter(broker.env)
-    commits: dict[Place, OffsetCommit] = {}
+    commits: dict[PartitionKey, OffsetCommit] = {}
     topics = broker.image().topics
     now_ms = broker.env.ages.latest_ms()
     for row, asked in enumerate(message.topics):

@@ -39,14 +39,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return await _response(broker, request, message, {}, otherwise=ClusterAuthorizationFailed)
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
-    async for number, asked, place in in_turns(broker.env, _places(message)):
+    async for number, asked, tp in in_turns(broker.env, _topic_partitions(message)):
         if not request.is_awaited:
             # It is asked again elsewhere, is done by now, and the next transaction may have begun.
             return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
         try:
-            waiting[_write(broker, _marker(message, asked), place)] = (number, place)
+            waiting[_write(broker, _marker(message, asked), tp)] = (number, tp)
         except KafkaError as error:
-            codes[number, place] = error.code
+            codes[number, tp] = error.code
     if waiting:
         await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
     for future, key in waiting.items():
@@ -54,7 +54,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
 
 
-def _places(message: Any) -> Iterator[tuple[int, Any, TopicPartition]]:
+def _topic_partitions(message: Any) -> Iterator[tuple[int, Any, TopicPartition]]:
     for number, marker in enumerate(message.markers):
         for topic in marker.topics:
             for index in topic.partition_indexes:
@@ -74,12 +74,12 @@ def _marker(message: Any, asked: Any) -> TxnMarker:
     )
 
 
-def _write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> asyncio.Future[int]:
+def _write(broker: BrokerContext, marker: TxnMarker, tp: TopicPartition) -> asyncio.Future[int]:
     """Append one marker; the future gives the error code at commit."""
     waiter = PendingMarker()
-    partition = locate(broker, *place)
-    if place.topic == CONSUMER_OFFSETS_TOPIC:
-        broker.groups.end_transaction(place.partition, WriteTxnMarker(*marker)).add_done_callback(
+    partition = locate(broker, *tp)
+    if tp.topic == CONSUMER_OFFSETS_TOPIC:
+        broker.groups.end_transaction(tp.partition, WriteTxnMarker(*marker)).add_done_callback(
             waiter.answered
         )
     else:

@@ -49,7 +49,7 @@ TopicsByName = Mapping[str, TopicMetadata]
 GroupAssignment = dict[str, Partitions]
 Assignor = Callable[[Members, TopicsByName], GroupAssignment]
 
-_Place = tuple[UUID, int]
+_IdAndIndex = tuple[UUID, int]
 _Heap = list[tuple[int, int]]
 
 
@@ -65,7 +65,7 @@ class _Topic:
         self.topic_id, self.count = offered
         self.taken: set[int] = set()
 
-    def free(self) -> list[_Place]:
+    def free(self) -> list[_IdAndIndex]:
         return [(self.topic_id, index) for index in range(self.count) if index not in self.taken]
 
 
@@ -75,7 +75,7 @@ def assign_uniform(members: Members, topics: TopicsByName) -> GroupAssignment:
     read = _read_topics(topics, readers)
     shares = _kept(members, {each.topic_id: each for each in read})
     if readers.are_alike:
-        _even_out(shares, [place for each in read for place in each.free()])
+        _even_out(shares, [tp for each in read for tp in each.free()])
     else:
         sizes = _Sizes([count(shares[each]) for each in readers.order])
         _spread(shares, read, readers, sizes)
@@ -215,7 +215,7 @@ def _valid(topic: _Topic | None, indexes: frozenset[int]) -> frozenset[int]:
     return frozenset(each for each in indexes - topic.taken if each < topic.count)
 
 
-def _even_out(shares: GroupAssignment, free: list[_Place]) -> None:
+def _even_out(shares: GroupAssignment, free: list[_IdAndIndex]) -> None:
     """All read the same: who has most may have one more than the others, who has too much gives it up."""
     sizes = {name: count(share) for name, share in shares.items()}
     least, more = divmod(len(free) + sum(sizes.values()), len(shares))
@@ -223,9 +223,9 @@ def _even_out(shares: GroupAssignment, free: list[_Place]) -> None:
     quotas = {name: least + (position < more) for position, name in enumerate(by_size)}
     for name, quota in quotas.items():
         if sizes[name] > quota:
-            places = _places(shares[name])
-            shares[name] = _share(places[:quota])
-            free += places[quota:]
+            topic_partitions = _topic_partitions(shares[name])
+            shares[name] = _share(topic_partitions[:quota])
+            free += topic_partitions[quota:]
     for name, quota in quotas.items():
         missing = quota - sizes[name]
         if missing > 0:
@@ -236,15 +236,15 @@ def _even_out(shares: GroupAssignment, free: list[_Place]) -> None:
 
 def _spread(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
     """Members read different topics: those that few read are given out first, each partition to who has least."""
-    given: dict[int, list[_Place]] = defaultdict(list)
+    given: dict[int, list[_IdAndIndex]] = defaultdict(list)
     for topic in sorted(topics, key=lambda each: each.readers.bit_count()):
-        for place in topic.free():
+        for tp in topic.free():
             rank = sizes.first(topic.readers)
-            given[rank].append(place)
+            given[rank].append(tp)
             sizes.change(rank, 1)
-    for rank, places in given.items():
+    for rank, topic_partitions in given.items():
         name = readers.order[rank]
-        shares[name] = union(shares[name], _share(places))
+        shares[name] = union(shares[name], _share(topic_partitions))
 
 
 def _first(heap: _Heap, sizes: _Sizes) -> int:
@@ -299,12 +299,12 @@ def _level_topic(has: dict[int, list[int]], readers: int, sizes: _Sizes) -> set[
     return changed
 
 
-def _places(share: Partitions) -> list[_Place]:
+def _topic_partitions(share: Partitions) -> list[_IdAndIndex]:
     return [(topic_id, index) for topic_id, indexes in share.items() for index in sorted(indexes)]
 
 
-def _share(places: Iterable[_Place]) -> Partitions:
+def _share(topic_partitions: Iterable[_IdAndIndex]) -> Partitions:
     topics: dict[UUID, set[int]] = defaultdict(set)
-    for topic_id, index in places:
+    for topic_id, index in topic_partitions:
         topics[topic_id].add(index)
     return {topic_id: frozenset(indexes) for topic_id, indexes in topics.items()}

@@ -95,15 +95,15 @@ def _spans(options: AuditOptions) -> Spans:
 
     try:
         lookup = Lookup(read_options(options.reader_options(), "batch"))
-        places = sorted(lookup.partitions())
-        firsts, ends = lookup.earliest(places), lookup.latest(places)
+        topic_partitions = sorted(lookup.partitions())
+        firsts, ends = lookup.earliest(topic_partitions), lookup.latest(topic_partitions)
     except (OptionFaults, UnknownTopic, RuntimeError) as error:
         raise JobError(str(error)) from error
-    if not places:
+    if not topic_partitions:
         raise JobError(
             f"topic_pattern: no topic matches {options.topic_pattern}, so there is nothing to judge"
         )
-    return {at: (firsts[at], ends[at]) for at in places}
+    return {at: (firsts[at], ends[at]) for at in topic_partitions}
 
 
 def _read(spark: SparkSession, options: AuditOptions, spans: Spans) -> DataFrame | None:

@@ -25,11 +25,11 @@ class PartitionVerdict:
     corrupt: str = ""
 
     def as_text(self) -> str:
-        place = f"{self.topic}-{self.partition}"
+        tp = f"{self.topic}-{self.partition}"
         if self.corrupt:
-            return f"{place}  [{self.first}, {self.end}) is corrupt: {self.corrupt}"
+            return f"{tp}  [{self.first}, {self.end}) is corrupt: {self.corrupt}"
         return (
-            f"{place}  {self.records:,} records in [{self.first}, {self.end}), "
+            f"{tp}  {self.records:,} records in [{self.first}, {self.end}), "
             f"{self.missing} missing, {self.repeated} repeated, {self.disordered} out of order"
         )
 

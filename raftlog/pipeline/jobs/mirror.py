@@ -197,9 +197,9 @@ def prepare_topics(options: MirrorOptions) -> str:
     try:
         source = Lookup(read_options(options.reader_options(), "stream"))
         wanted: dict[str, int] = {options.map_topic: 1}
-        for place in source.partitions():
-            name = options.prefix + place.topic
-            wanted[name] = max(wanted.get(name, 0), place.partition + 1)
+        for tp in source.partitions():
+            name = options.prefix + tp.topic
+            wanted[name] = max(wanted.get(name, 0), tp.partition + 1)
         admin = kafka.AdminClient({"log_level": 0, **options.target_settings})
         there = {
             name: len(each.partitions) for name, each in admin.list_topics(timeout=PATIENCE_S).topics.items()

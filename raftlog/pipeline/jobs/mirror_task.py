@@ -140,8 +140,8 @@ def copied_offset(headers: Iterable[tuple[str, bytes | None]] | None, source: st
     `source` is cluster id/topic/partition. Only the last header counts: a mirror puts its own behind all others.
     """
     named = [value for name, value in headers or () if name == SOURCE_HEADER]
-    place, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
-    if place != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
+    tp, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
+    if tp != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
         return None
     return int(number)
 
@@ -161,13 +161,13 @@ def _already(
             "auto.offset.reset": "earliest",
         }
     )
-    place = TopicPartition(*target)
+    tp = TopicPartition(*target)
     try:
-        low, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S, cached=False)
+        low, end = consumer.get_watermark_offsets(tp, timeout=PATIENCE_S, cached=False)
         back = LOOK_BACK
         while True:
             begin = max(low, end - back)
-            found = _copies(consumer, place, (begin, end), source=source)
+            found = _copies(consumer, tp, (begin, end), source=source)
             if begin == low or min(found, default=first) < first:
                 return found
             back *= 4
@@ -175,20 +175,18 @@ def _already(
         consumer.close()
 
 
-def _copies(consumer: Any, place: Any, span: tuple[int, int], *, source: str) -> dict[int, int]:
+def _copies(consumer: Any, tp: Any, span: tuple[int, int], *, source: str) -> dict[int, int]:
     """Return target offsets by source offset of the copies within a span of the target."""
     from confluent_kafka import TopicPartition
 
     begin, end = span
     found: dict[int, int] = {}
-    consumer.assign([TopicPartition(place.topic, place.partition, begin)])
+    consumer.assign([TopicPartition(tp.topic, tp.partition, begin)])
     until = time.monotonic() + PATIENCE_S
     reached = begin
     while reached < end:
         if time.monotonic() > until:
-            raise NotCopied(
-                f"the end of {place.topic}-{place.partition} was not read within {PATIENCE_S:g} s"
-            )
+            raise NotCopied(f"the end of {tp.topic}-{tp.partition} was not read within {PATIENCE_S:g} s")
         message = consumer.poll(0.5)
         if message is None or message.error():
             continue

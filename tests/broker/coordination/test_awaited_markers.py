@@ -17,13 +17,13 @@ from tests.broker.coordination.transaction_broker import TransactionBroker, run_
 def test_the_next_transaction_begins_once_the_markers_of_the_one_before_are_written() -> None:
     """Markers take milliseconds, while simple clients come again only after their retry time."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.answers = [-1]  # the marker is written at the second try, some 20 ms later
-        await end(world, producer)
-        assert (await world.transactions.read("x")).state is TransactionState.PREPARE_COMMIT
-        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T1})))
-        assert (await world.transactions.read("x")).partitions == {T1}
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.answers = [-1]  # the marker is written at the second try, some 20 ms later
+        await end(node, producer)
+        assert (await node.transactions.read("x")).state is TransactionState.PREPARE_COMMIT
+        await node.transactions.add_partitions(AddPartitions("x", producer, frozenset({T1})))
+        assert (await node.transactions.read("x")).partitions == {T1}
 
     run_scenario(scenario)
 
@@ -31,16 +31,16 @@ def test_the_next_transaction_begins_once_the_markers_of_the_one_before_are_writ
 def test_a_request_waits_for_markers_so_long_at_most() -> None:
     """Its partition's leader may be gone for long: CONCURRENT_TRANSACTIONS, as ever, and no request is kept."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.down = {1}
-        await end(world, producer)
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.down = {1}
+        await end(node, producer)
         for _ in range(3):
-            began_at = world.loop.time()
+            began_at = node.loop.time()
             with pytest.raises(ConcurrentTransactions):
-                await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T1})))
-            assert world.loop.time() - began_at == pytest.approx(MARKERS_AWAITED_S, abs=0.01)
-        assert world.transactions.requests_awaiting_markers == 0
+                await node.transactions.add_partitions(AddPartitions("x", producer, frozenset({T1})))
+            assert node.loop.time() - began_at == pytest.approx(MARKERS_AWAITED_S, abs=0.01)
+        assert node.transactions.requests_awaiting_markers == 0
 
     run_scenario(scenario)
 
@@ -48,11 +48,11 @@ def test_a_request_waits_for_markers_so_long_at_most() -> None:
 def test_a_producer_that_takes_an_open_id_is_answered_at_once() -> None:
     """The transaction of the one before is aborted meanwhile."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        before = await begin(world, T0)
-        after = await world.transactions.init_producer(InitProducerId("x", 60_000))
+    async def scenario(node: TransactionBroker) -> None:
+        before = await begin(node, T0)
+        after = await node.transactions.init_producer(InitProducerId("x", 60_000))
         assert after.producer_id == before.producer_id and after.epoch > before.epoch
-        assert world.leaders.told() == [(1, False, *T0)]
+        assert node.leaders.told() == [(1, False, *T0)]
 
     run_scenario(scenario)
 
@@ -60,11 +60,11 @@ def test_a_producer_that_takes_an_open_id_is_answered_at_once() -> None:
 def test_an_end_that_is_asked_for_again_is_answered_once_the_markers_are_written() -> None:
     """The first answer was lost, and the partitions are still being told."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.answers = [-1]
-        assert await end(world, producer) == await end(world, producer)
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.answers = [-1]
+        assert await end(node, producer) == await end(node, producer)
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -72,12 +72,12 @@ def test_an_end_that_is_asked_for_again_is_answered_once_the_markers_are_written
 def test_several_requests_wait_for_the_same_markers() -> None:
     """Each is decided anew, in the order in which they came: the second producer that takes the id has it."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        await begin(world, T0)
-        asked = [world.transactions.init_producer(InitProducerId("x", 60_000)) for _ in range(2)]
+    async def scenario(node: TransactionBroker) -> None:
+        await begin(node, T0)
+        asked = [node.transactions.init_producer(InitProducerId("x", 60_000)) for _ in range(2)]
         first, second = await asyncio.gather(*asked)
         assert second.epoch == first.epoch + 1
-        assert world.transactions.requests_awaiting_markers == 0
+        assert node.transactions.requests_awaiting_markers == 0
 
     run_scenario(scenario)
 
@@ -85,14 +85,14 @@ def test_several_requests_wait_for_the_same_markers() -> None:
 def test_what_a_broker_asks_for_its_clients_does_not_wait() -> None:
     """The answers for others come in the same response, and it asks again itself."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.answers = [-1]
-        await end(world, producer)
-        began_at = world.loop.time()
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.answers = [-1]
+        await end(node, producer)
+        began_at = node.loop.time()
         with pytest.raises(ConcurrentTransactions):
             request = AddPartitions("x", producer, frozenset({T1}), ClientTransactionVersion.TV_2)
-            await world.transactions.add_partitions_for_broker(request, within_s=1.0)
-        assert world.loop.time() == began_at
+            await node.transactions.add_partitions_for_broker(request, within_s=1.0)
+        assert node.loop.time() == began_at
 
     run_scenario(scenario)

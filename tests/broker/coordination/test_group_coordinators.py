@@ -319,11 +319,11 @@ async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = GroupCoordinatorShard(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
-    tenure.start()
+    shard = GroupCoordinatorShard(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
+    shard.start()
     await asyncio.sleep(0)
-    assert tenure.has_failed
-    tenure.end(NotCoordinator())
+    assert shard.has_failed
+    shard.end(NotCoordinator())
 
 
 def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

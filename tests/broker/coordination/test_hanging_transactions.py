@@ -39,11 +39,11 @@ class CountingCoordinator:
         ]
 
 
-def survey_of(world: TransactionBroker, known: Any) -> TransactionSurvey:
+def survey_of(node: TransactionBroker, known: Any) -> TransactionSurvey:
     """One that asks this broker, which coordinates all."""
-    world.broker.transactions = known
-    world.broker.links = BrokerLinks(world.broker, connect=None)  # type: ignore[arg-type]  # there are no others
-    return TransactionSurvey(world.broker)
+    node.broker.transactions = known
+    node.broker.links = BrokerLinks(node.broker, connect=None)  # type: ignore[arg-type]  # there are no others
+    return TransactionSurvey(node.broker)
 
 
 def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,10 +51,10 @@ def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pyt
     monkeypatch.setattr(describe_transactions, "MAX_PARTITIONS", 100)
     monkeypatch.setattr(hanging_transactions, "MAX_IDS_PER_REQUEST", 250)
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         known = CountingCoordinator()
         listed = [TransactionalId(each, 1, 7, TransactionState.ONGOING.value, -1, -1) for each in NAMES]
-        found = await survey_of(world, known).open(listed)
+        found = await survey_of(node, known).open(listed)
         assert found == dict.fromkeys(NAMES, (5, 9))
         assert known.reads == Counter(NAMES)
 
@@ -65,8 +65,8 @@ def test_very_many_ids_are_sorted_in_turns(monkeypatch: pytest.MonkeyPatch) -> N
     """To sort a hundred thousand takes a tenth of a second."""
     monkeypatch.setattr(hanging_transactions, "MAX_IDS_PER_REQUEST", 10)
 
-    async def scenario(world: TransactionBroker) -> None:
-        listed, turns = await count_loop_turns(survey_of(world, CountingCoordinator()).all())
+    async def scenario(node: TransactionBroker) -> None:
+        listed, turns = await count_loop_turns(survey_of(node, CountingCoordinator()).all())
         assert [each.transactional_id for each in listed] == NAMES
         assert turns > len(NAMES) / 10
 

@@ -45,8 +45,8 @@ def test_what_could_not_be_read_back_is_read_again(
 ) -> None:
     """Everybody is sent to this broker as long as it leads: one failed read must not be the end of its coordinator."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        await begin(world, T0)
+    async def scenario(node: TransactionBroker) -> None:
+        await begin(node, T0)
         real, failures = getattr(where, what), [error, error]
 
         def fail_at_first(*args: object) -> object:
@@ -55,12 +55,12 @@ def test_what_could_not_be_read_back_is_read_again(
             return real(*args)
 
         monkeypatch.setattr(where, what, fail_at_first)
-        world.publish(leader=1)
-        await world.pass_time(0.5)
+        node.publish(leader=1)
+        await node.pass_time(0.5)
         with pytest.raises(NotCoordinator):
-            await world.transactions.read("x")
-        await world.pass_time(4)
-        assert (await world.transactions.read("x")).state is TransactionState.ONGOING
+            await node.transactions.read("x")
+        await node.pass_time(4)
+        assert (await node.transactions.read("x")).state is TransactionState.ONGOING
 
     run_scenario(scenario)
 
@@ -69,25 +69,25 @@ def test_very_many_ids_are_taken_over_in_turns() -> None:
     """As they are read back: others get the loop meanwhile, and outcomes are told once somebody is there to hear."""
     known = [_prepared(number) for number in range(1_000)]
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         sent: list[str] = []
-        tenure = TransactionCoordinatorShard(
+        shard = TransactionCoordinatorShard(
             (0, 1),
-            broker=world.broker,
-            find=lambda index: world.broker.replicas.get(TRANSACTION_STATE_TOPIC, index),
+            broker=node.broker,
+            find=lambda index: node.broker.replicas.get(TRANSACTION_STATE_TOPIC, index),
             send=lambda asked, markers: sent.append(markers.transactional_id),
             room=TransactionCapacity(),
         )
         replay, turns = TransactionReplay(), 0
         replay._transactions = {each.transactional_id: each for each in known}
-        taking = asyncio.get_running_loop().create_task(tenure._take_up(replay, 0))
+        taking = asyncio.get_running_loop().create_task(shard._take_up(replay, 0))
         while not taking.done():
             turns += 1
             await asyncio.sleep(0)
         coordinator, count = taking.result()
         assert (count, len(coordinator), sent) == (1_000, 1_000, [])
         assert turns >= 1_000 // PARTS_AT_ONCE
-        await tenure._taken_up(coordinator)
+        await shard._taken_up(coordinator)
         assert len(sent) == 500
 
     run_scenario(scenario)
@@ -104,40 +104,40 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
     But a broker that asks what no coordinator knows, to end it, hears that a part is not known.
     """
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         names = {partition_for(each, PARTITIONS): each for each in "abcd"}
         for each in names.values():
-            await begin(world, T0, name=each)
+            await begin(node, T0, name=each)
         real = CoordinatorShard._read
 
-        async def read(tenure: Any, *args: Any) -> bytes:
-            if tenure.index == 0:
+        async def read(shard: Any, *args: Any) -> bytes:
+            if shard.index == 0:
                 raise KafkaStorageError("rotten")
-            return await real(tenure, *args)
+            return await real(shard, *args)
 
         monkeypatch.setattr(CoordinatorShard, "_read", read)
-        world.publish(leader=1)
+        node.publish(leader=1)
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.transactions.read_all()
+            await node.transactions.read_all()
         for _ in range(3):
-            await world.pass_time(5)
-            assert [each.transactional_id for each in await world.transactions.read_all()] == [names[1]]
+            await node.pass_time(5)
+            assert [each.transactional_id for each in await node.transactions.read_all()] == [names[1]]
             with pytest.raises(NotCoordinator):
-                await world.transactions.read(names[0])
-            assert await listed(world) == (NONE, {names[1]})
-            world.asker = 2
-            assert await listed(world) == (CoordinatorNotAvailable.code, set())
-            world.asker = None
+                await node.transactions.read(names[0])
+            assert await listed(node) == (NONE, {names[1]})
+            node.asker = 2
+            assert await listed(node) == (CoordinatorNotAvailable.code, set())
+            node.asker = None
         monkeypatch.setattr(CoordinatorShard, "_read", real)
-        await world.pass_time(5)
-        world.asker = 2
-        assert await listed(world) == (NONE, set(names.values()))
+        await node.pass_time(5)
+        node.asker = 2
+        assert await listed(node) == (NONE, set(names.values()))
 
     run_scenario(scenario)
 
 
-async def listed(world: TransactionBroker) -> tuple[int, set[str]]:
-    answer = await world.call(list_transactions, 0, state_filters=(), producer_id_filters=())
+async def listed(node: TransactionBroker) -> tuple[int, set[str]]:
+    answer = await node.call(list_transactions, 0, state_filters=(), producer_id_filters=())
     return int(answer.error_code), {each.transactional_id for each in answer.transaction_states}
 
 
@@ -145,23 +145,23 @@ def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch:
     """Of a partition that cannot be read nobody here is the coordinator, nor ends a transaction in it."""
     real = CoordinatorShard._read_back
 
-    async def read_back(tenure: Any, *args: Any) -> Any:
-        if tenure.index == 0:
+    async def read_back(shard: Any, *args: Any) -> Any:
+        if shard.index == 0:
             raise KafkaStorageError("rotten")
-        return await real(tenure, *args)
+        return await real(shard, *args)
 
     monkeypatch.setattr(CoordinatorShard, "_read_back", read_back)
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         (name,) = {each for each in "ab" if partition_for(each, PARTITIONS) == 1}
-        await world.groups.commit(commit_of(5, group_id=name))
+        await node.groups.commit(commit_of(5, group_id=name))
         for _ in range(3):
-            assert [each.group_id for each in await world.groups.read_all()] == [name]
-            answer = await world.call(list_groups, 4, states_filter=())
+            assert [each.group_id for each in await node.groups.read_all()] == [name]
+            answer = await node.call(list_groups, 4, states_filter=())
             assert [each.group_id for each in answer.groups] == [name]
             with pytest.raises(NotLeaderOrFollower):
-                world.groups.end_transaction(0, WriteTxnMarker(7, 0, True, 0))
-            await world.groups.end_transaction(1, WriteTxnMarker(7, 0, True, 0))
-            await world.pass_time(5)
+                node.groups.end_transaction(0, WriteTxnMarker(7, 0, True, 0))
+            await node.groups.end_transaction(1, WriteTxnMarker(7, 0, True, 0))
+            await node.pass_time(5)
 
     play_groups(scenario)

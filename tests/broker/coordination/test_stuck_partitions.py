@@ -35,21 +35,21 @@ async def no_connection(*_: Any, **__: Any) -> None:
     raise OSError("this broker asks only itself")
 
 
-def ask_for_real(world: TransactionBroker) -> None:
-    world.broker.links = BrokerLinks(world.broker, no_connection)  # type: ignore[arg-type]
+def ask_for_real(node: TransactionBroker) -> None:
+    node.broker.links = BrokerLinks(node.broker, no_connection)  # type: ignore[arg-type]
 
 
-def stick(world: TransactionBroker) -> None:
+def stick(node: TransactionBroker) -> None:
     """A follower in the ISR stands still: what is appended from now on is not committed."""
-    stuck, flush = world.replicas.partitions[STUCK], world.partition_host.request_flush
-    world.partition_host.request_flush = (  # type: ignore[method-assign]
+    stuck, flush = node.replicas.partitions[STUCK], node.partition_host.request_flush
+    node.partition_host.request_flush = (  # type: ignore[method-assign]
         lambda partition: None if partition is stuck else flush(partition)
     )
 
 
-def release(world: TransactionBroker) -> None:
-    del world.partition_host.request_flush
-    world.partition_host.flush(world.replicas.partitions[STUCK])
+def release(node: TransactionBroker) -> None:
+    del node.partition_host.request_flush
+    node.partition_host.flush(node.replicas.partitions[STUCK])
 
 
 def marker(*indexes: int) -> dict[str, object]:
@@ -68,17 +68,17 @@ def marker(*indexes: int) -> dict[str, object]:
 def test_markers_that_are_not_committed_in_time_are_answered_so_and_the_others_with_them() -> None:
     """REQUEST_TIMED_OUT, long before the coordinator hangs up; none is answered as written before its commit."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.asker = 2
-        stick(world)
-        began_at = world.loop.time()
+    async def scenario(node: TransactionBroker) -> None:
+        node.asker = 2
+        stick(node)
+        began_at = node.loop.time()
         for _ in range(2):  # asked again, it is there already, and still not committed
-            answer = await world.call(write_txn_markers, 2, markers=[marker(0, STUCK)])
+            answer = await node.call(write_txn_markers, 2, markers=[marker(0, STUCK)])
             codes = {each.partition_index: each.error_code for each in answer.markers[0].topics[0].partitions}
             assert codes == {0: 0, STUCK: TIMED_OUT}
-        assert world.loop.time() - began_at < 2.5
-        release(world)
-        answer = await world.call(write_txn_markers, 2, markers=[marker(0, STUCK)])
+        assert node.loop.time() - began_at < 2.5
+        release(node)
+        answer = await node.call(write_txn_markers, 2, markers=[marker(0, STUCK)])
         assert {each.error_code for each in answer.markers[0].topics[0].partitions} == {0}
 
     run_scenario(scenario)
@@ -87,24 +87,24 @@ def test_markers_that_are_not_committed_in_time_are_answered_so_and_the_others_w
 def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
     """Its own transaction waits; one that was told in the same request is complete, and so are those that follow."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        ask_for_real(world)
-        places = [TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in (0, STUCK)]
-        both = await begin(world, *places, name=NAMES[0])
-        stick(world)
-        await end(world, both, name=NAMES[0])
-        await world.pass_time(2)
-        assert (await world.transactions.read(NAMES[0])).state is TransactionState.PREPARE_COMMIT
+    async def scenario(node: TransactionBroker) -> None:
+        ask_for_real(node)
+        topic_partitions = [TopicPartition(TRANSACTION_STATE_TOPIC, index) for index in (0, STUCK)]
+        both = await begin(node, *topic_partitions, name=NAMES[0])
+        stick(node)
+        await end(node, both, name=NAMES[0])
+        await node.pass_time(2)
+        assert (await node.transactions.read(NAMES[0])).state is TransactionState.PREPARE_COMMIT
         for _ in range(8):
-            began_at = world.loop.time()
-            await end(world, await begin(world, places[0], name=FOLLOWER), name=FOLLOWER)
-            while (await world.transactions.read(FOLLOWER)).state is not TransactionState.COMPLETE_COMMIT:
-                await world.pass_time(0.01)
-            assert world.loop.time() - began_at < 0.2
-            await world.pass_time(0.3)
-        release(world)
-        await world.pass_time(3)
-        assert (await world.transactions.read(NAMES[0])).state is TransactionState.COMPLETE_COMMIT
+            began_at = node.loop.time()
+            await end(node, await begin(node, topic_partitions[0], name=FOLLOWER), name=FOLLOWER)
+            while (await node.transactions.read(FOLLOWER)).state is not TransactionState.COMPLETE_COMMIT:
+                await node.pass_time(0.01)
+            assert node.loop.time() - began_at < 0.2
+            await node.pass_time(0.3)
+        release(node)
+        await node.pass_time(3)
+        assert (await node.transactions.read(NAMES[0])).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -113,23 +113,23 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
 def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_other(timeout_ms: int) -> None:
     """Asked about in one request: one is told to ask again, and the other that its partition was added."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        ask_for_real(world)
-        producers = [await begin(world, TopicPartition("t", 0), name=name) for name in NAMES]
-        place = TopicPartition("t", 1)
-        stick(world)
+    async def scenario(node: TransactionBroker) -> None:
+        ask_for_real(node)
+        producers = [await begin(node, TopicPartition("t", 0), name=name) for name in NAMES]
+        tp = TopicPartition("t", 1)
+        stick(node)
 
         async def ask(name: str, dialect: ProducerApiLevel) -> Any:
             producer = producers[NAMES.index(name)]
             whose = TransactionalProducer(name, producer.producer_id, producer.epoch)
-            return (await verify_transaction(world.broker, whose, [place], dialect=dialect))[place]
+            return (await verify_transaction(node.broker, whose, [tp], dialect=dialect))[tp]
 
         for dialect in (ProducerApiLevel.ADDS, ProducerApiLevel.ABORTABLE):
             first = asyncio.ensure_future(ask(NAMES[0], dialect))  # on its way alone; the others go together
-            began_at = world.loop.time()
+            began_at = node.loop.time()
             _, healthy, stuck = await asyncio.gather(first, ask(NAMES[0], dialect), ask(NAMES[1], dialect))
             assert healthy is None
             assert isinstance(stuck, NotEnoughReplicas)
-            assert world.loop.time() - began_at < 2
+            assert node.loop.time() - began_at < 2
 
     run_scenario(scenario, offsets_commit_timeout_ms=timeout_ms)

@@ -52,17 +52,19 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 G0 = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 
 
-async def begin(world: TransactionBroker, *places: TopicPartition, name: str = "x") -> ProducerIdAndEpoch:
+async def begin(
+    node: TransactionBroker, *topic_partitions: TopicPartition, name: str = "x"
+) -> ProducerIdAndEpoch:
     """Begin a producer and its transaction."""
-    producer = await world.transactions.init_producer(InitProducerId(name, 60_000))
-    await world.transactions.add_partitions(AddPartitions(name, producer, frozenset(places)))
+    producer = await node.transactions.init_producer(InitProducerId(name, 60_000))
+    await node.transactions.add_partitions(AddPartitions(name, producer, frozenset(topic_partitions)))
     return producer
 
 
 async def end(
-    world: TransactionBroker, producer: ProducerIdAndEpoch, *, commit: bool = True, name: str = "x"
+    node: TransactionBroker, producer: ProducerIdAndEpoch, *, commit: bool = True, name: str = "x"
 ) -> ProducerIdAndEpoch:
-    return await world.transactions.end(EndTransaction(name, producer, commit))
+    return await node.transactions.end(EndTransaction(name, producer, commit))
 
 
 def led_by(leader: int) -> dict[str, TopicState]:
@@ -73,14 +75,14 @@ def led_by(leader: int) -> dict[str, TopicState]:
 def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_complete() -> None:
     """One request to each leader; `__consumer_offsets` is a partition like others."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0, T1, G0)
-        await end(world, producer)
-        await world.pass_time(0.1)
-        assert sorted(broker for broker, _ in world.leaders.asked) == [1, 2]
-        assert sorted(world.leaders.told()) == [(1, True, *T0), (1, True, *T1), (2, True, *G0)]
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
-        assert len(world.transactions.markers) == 0
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0, T1, G0)
+        await end(node, producer)
+        await node.pass_time(0.1)
+        assert sorted(broker for broker, _ in node.leaders.asked) == [1, 2]
+        assert sorted(node.leaders.told()) == [(1, True, *T0), (1, True, *T1), (2, True, *G0)]
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+        assert len(node.transactions.markers) == 0
 
     run_scenario(scenario)
 
@@ -99,15 +101,15 @@ def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_
 def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -> None:
     """The leader's error does not matter; until the marker is written the transaction is not complete."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.answers = [answer] * 3
-        await end(world, producer)
-        await world.pass_time(0.03)
-        assert (await world.transactions.read("x")).state is TransactionState.PREPARE_COMMIT
-        await world.pass_time(1)
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
-        assert len(world.leaders.asked) == 4
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.answers = [answer] * 3
+        await end(node, producer)
+        await node.pass_time(0.03)
+        assert (await node.transactions.read("x")).state is TransactionState.PREPARE_COMMIT
+        await node.pass_time(1)
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+        assert len(node.leaders.asked) == 4
 
     run_scenario(scenario)
 
@@ -117,21 +119,21 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
     count = 2 * MAX_PARTITIONS_PER_REQUEST + 100
     wide = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * count)
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.publish(topics={**TOPICS, "t": wide})
-        places = [TopicPartition("t", index) for index in range(count)]
-        producers = {name: await begin(world, *places, name=name) for name in "xy"}
+    async def scenario(node: TransactionBroker) -> None:
+        node.publish(topics={**TOPICS, "t": wide})
+        topic_partitions = [TopicPartition("t", index) for index in range(count)]
+        producers = {name: await begin(node, *topic_partitions, name=name) for name in "xy"}
         for name, producer in producers.items():
-            await end(world, producer, name=name)
-        await world.pass_time(1)
+            await end(node, producer, name=name)
+        await node.pass_time(1)
         sizes = [
             sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
-            for _, message in world.leaders.asked
+            for _, message in node.leaders.asked
         ]
         assert max(sizes) == MAX_PARTITIONS_PER_REQUEST and sum(sizes) == 2 * count
-        assert len(set(world.leaders.told())) == count
+        assert len(set(node.leaders.told())) == count
         for name in producers:
-            assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
+            assert (await node.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -139,19 +141,19 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
 def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -> None:
     """It may be on its way yet: what comes on that connection next ends it, before the next transaction has begun."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producers = {name: await begin(world, T0, name=name) for name in "xy"}
-        world.leaders.answers = [RequestTimedOut(), RequestTimedOut.code, RequestTimedOut()]
+    async def scenario(node: TransactionBroker) -> None:
+        producers = {name: await begin(node, T0, name=name) for name in "xy"}
+        node.leaders.answers = [RequestTimedOut(), RequestTimedOut.code, RequestTimedOut()]
         for name, producer in producers.items():
-            await end(world, producer, name=name)
-            await world.pass_time(0.001)
-        assert len(world.leaders.asked) == 2
-        await world.pass_time(1)
+            await end(node, producer, name=name)
+            await node.pass_time(0.001)
+        assert len(node.leaders.asked) == 2
+        await node.pass_time(1)
         lanes: dict[int, list[bool]] = {each.producer_id: [] for each in producers.values()}
-        for (_, message), is_slow in zip(world.leaders.asked, world.leaders.lanes, strict=True):
+        for (_, message), is_slow in zip(node.leaders.asked, node.leaders.lanes, strict=True):
             lanes[message.markers[0].producer_id].append(is_slow)
         assert list(lanes.values()) == [[False] * 3, [False, True]]
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -159,12 +161,12 @@ def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -
 def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
     """INVALID_PRODUCER_EPOCH: a newer epoch is in its log, so no marker can be missing."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.answers = [InvalidProducerEpoch.code]
-        await end(world, producer)
-        await world.pass_time(0.1)
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.answers = [InvalidProducerEpoch.code]
+        await end(node, producer)
+        await node.pass_time(0.1)
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -172,25 +174,25 @@ def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
 def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> None:
     """The leader of a partition is looked up before each try."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0, G0)
-        world.leaders.down = {1}
-        world.publish(topics={"t": TOPICS["t"], CONSUMER_OFFSETS_TOPIC: OFFSETS})
-        await end(world, producer)
-        await world.pass_time(0.1)
-        world.publish(topics=led_by(NO_BROKER))
-        await world.pass_time(1)
-        world.publish(topics=led_by(2))
-        await world.pass_time(2)
-        assert (2, True, *T0) in world.leaders.told()
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
-        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
-        world.leaders.down = {1, 2}
-        await end(world, producer)
-        await world.pass_time(1)
-        world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
-        await world.pass_time(3)
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0, G0)
+        node.leaders.down = {1}
+        node.publish(topics={"t": TOPICS["t"], CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await end(node, producer)
+        await node.pass_time(0.1)
+        node.publish(topics=led_by(NO_BROKER))
+        await node.pass_time(1)
+        node.publish(topics=led_by(2))
+        await node.pass_time(2)
+        assert (2, True, *T0) in node.leaders.told()
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+        await node.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
+        node.leaders.down = {1, 2}
+        await end(node, producer)
+        await node.pass_time(1)
+        node.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await node.pass_time(3)
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -198,16 +200,16 @@ def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> Non
 def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_deleted() -> None:
     """A new coordinator may know of its leadership before it knows of a topic, whose marker must not be lost."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
-        await end(world, producer)
-        await world.pass_time(0.5)
-        assert not world.leaders.asked
-        world.publish()
-        await world.pass_time(2)
-        assert world.leaders.told() == [(1, True, *T0)]
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await end(node, producer)
+        await node.pass_time(0.5)
+        assert not node.leaders.asked
+        node.publish()
+        await node.pass_time(2)
+        assert node.leaders.told() == [(1, True, *T0)]
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -215,18 +217,18 @@ def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_delete
 def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_before() -> None:
     """The moments between two leaders are the ones in which producers wait."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         for _ in range(2):
             names = [f"n{number}" for number in range(20)]
-            producers = [await begin(world, T0, name=name) for name in names]
-            world.publish(topics=led_by(NO_BROKER))
+            producers = [await begin(node, T0, name=name) for name in names]
+            node.publish(topics=led_by(NO_BROKER))
             for name, producer in zip(names, producers, strict=True):
-                await end(world, producer, name=name)
-            await world.pass_time(0.7)
-            world.publish(topics=led_by(1))
-            await world.pass_time(0.05)
+                await end(node, producer, name=name)
+            await node.pass_time(0.7)
+            node.publish(topics=led_by(1))
+            await node.pass_time(0.05)
             for name in names:
-                assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
+                assert (await node.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -234,57 +236,57 @@ def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_befo
 def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
     """Others hear at once; the markers of many transactions leave in one request when it is back."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producers = {name: await begin(world, T0, G0, name=name) for name in ("x", "y", "z")}
-        world.leaders.down = {1}
+    async def scenario(node: TransactionBroker) -> None:
+        producers = {name: await begin(node, T0, G0, name=name) for name in ("x", "y", "z")}
+        node.leaders.down = {1}
         for name, producer in producers.items():
-            await end(world, producer, name=name)
-        await world.pass_time(0.1)
-        assert len({each for each in world.leaders.told() if each[0] == 2}) == 1
+            await end(node, producer, name=name)
+        await node.pass_time(0.1)
+        assert len({each for each in node.leaders.told() if each[0] == 2}) == 1
         assert all(
             [
-                (await world.transactions.read(name)).state is TransactionState.PREPARE_COMMIT
+                (await node.transactions.read(name)).state is TransactionState.PREPARE_COMMIT
                 for name in producers
             ]
         )
-        await world.pass_time(5)
-        world.leaders.asked.clear()
-        world.leaders.down = set()
-        await world.pass_time(3)
+        await node.pass_time(5)
+        node.leaders.asked.clear()
+        node.leaders.down = set()
+        await node.pass_time(3)
         assert all(
             [
-                (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
+                (await node.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
                 for name in producers
             ]
         )
-        assert sum(len(message.markers) for _, message in world.leaders.asked) == 3
+        assert sum(len(message.markers) for _, message in node.leaders.asked) == 3
 
     run_scenario(scenario)
 
 
 def test_an_outcome_is_told_by_the_next_coordinator() -> None:
-    """The former one stops when its tenure is over, and what it had decided goes on with the new epoch."""
+    """The former one stops when its shard is over, and what it had decided goes on with the new epoch."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.leaders.down = {1}
-        producer = await begin(world, T0)
-        await end(world, producer)
-        await world.pass_time(0.5)
-        world.publish(leader=2)
+    async def scenario(node: TransactionBroker) -> None:
+        node.leaders.down = {1}
+        producer = await begin(node, T0)
+        await end(node, producer)
+        await node.pass_time(0.5)
+        node.publish(leader=2)
         with pytest.raises(NotCoordinator):
-            await world.transactions.read("x")
-        await world.pass_time(3)
-        assert len(world.transactions.markers) == 0
-        asked = len(world.leaders.asked)
-        await world.pass_time(3)
-        assert len(world.leaders.asked) == asked
-        world.leaders.down = set()
-        world.publish(leader=1)
+            await node.transactions.read("x")
+        await node.pass_time(3)
+        assert len(node.transactions.markers) == 0
+        asked = len(node.leaders.asked)
+        await node.pass_time(3)
+        assert len(node.leaders.asked) == asked
+        node.leaders.down = set()
+        node.publish(leader=1)
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.transactions.read("x")
-        await world.pass_time(0.5)
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
-        (marker,) = world.leaders.asked[-1][1].markers
+            await node.transactions.read("x")
+        await node.pass_time(0.5)
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+        (marker,) = node.leaders.asked[-1][1].markers
         assert (marker.coordinator_epoch, marker.producer_epoch, marker.transaction_result) == (2, 0, True)
 
     run_scenario(scenario)
@@ -293,18 +295,18 @@ def test_an_outcome_is_told_by_the_next_coordinator() -> None:
 def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
     """With the epoch above that of its producer, who is fenced."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await world.transactions.init_producer(InitProducerId("x", 2_000))
-        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
-        await world.pass_time(1.5)
-        assert not world.leaders.asked
-        await world.pass_time(1.5)
-        assert world.leaders.told() == [(1, False, *T0)]
-        (marker,) = world.leaders.asked[0][1].markers
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await node.transactions.init_producer(InitProducerId("x", 2_000))
+        await node.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
+        await node.pass_time(1.5)
+        assert not node.leaders.asked
+        await node.pass_time(1.5)
+        assert node.leaders.told() == [(1, False, *T0)]
+        (marker,) = node.leaders.asked[0][1].markers
         assert marker.producer_epoch == producer.epoch + 1
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_ABORT
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_ABORT
         with pytest.raises(ProducerFenced):
-            await end(world, producer)
+            await end(node, producer)
 
     run_scenario(scenario)
 
@@ -312,19 +314,19 @@ def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
 def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
     """COORDINATOR_NOT_AVAILABLE sends clients around; the outcome stands once the replicas have it."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.partition_host.flushes = False
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable):
-            await end(world, producer)
+            await end(node, producer)
         with pytest.raises(CoordinatorNotAvailable):
-            await world.transactions.verify(VerifyPartitions("x", producer, frozenset({T0})))
-        assert not world.leaders.asked
-        world.partition_host.flushes = True
-        for partition in world.replicas.partitions.values():
-            world.partition_host.flush(partition)
-        await world.pass_time(0.1)
-        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+            await node.transactions.verify(VerifyPartitions("x", producer, frozenset({T0})))
+        assert not node.leaders.asked
+        node.partition_host.flushes = True
+        for partition in node.replicas.partitions.values():
+            node.partition_host.flush(partition)
+        await node.pass_time(0.1)
+        assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -332,14 +334,14 @@ def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
 def test_who_coordinates_an_id_is_known_without_waiting() -> None:
     """Produce asks that for every new transaction."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         with pytest.raises(CoordinatorNotAvailable):
-            world.transactions.coordinator_of("x")
-        assert await world.transactions.find("x") == 1
-        assert world.transactions.coordinator_of("x") == 1
-        world.publish(leader=NO_BROKER)
+            node.transactions.coordinator_of("x")
+        assert await node.transactions.find("x") == 1
+        assert node.transactions.coordinator_of("x") == 1
+        node.publish(leader=NO_BROKER)
         with pytest.raises(CoordinatorNotAvailable):
-            world.transactions.coordinator_of("x")
+            node.transactions.coordinator_of("x")
 
     run_scenario(scenario, with_topic=False)
 
@@ -347,15 +349,15 @@ def test_who_coordinates_an_id_is_known_without_waiting() -> None:
 def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
     """A list that lacks some without saying so would be a lie."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        await begin(world, T0)
-        await world.transactions.init_producer(InitProducerId("y", 1_000, ProducerIdAndEpoch()))
-        found: list[Any] = await world.transactions.read_all()
+    async def scenario(node: TransactionBroker) -> None:
+        await begin(node, T0)
+        await node.transactions.init_producer(InitProducerId("y", 1_000, ProducerIdAndEpoch()))
+        found: list[Any] = await node.transactions.read_all()
         assert sorted(each.transactional_id for each in found) == ["x", "y"]
-        assert len(world.transactions) == 2
-        world.publish(leader=1)
+        assert len(node.transactions) == 2
+        node.publish(leader=1)
         with pytest.raises(CoordinatorLoadInProgress):
-            await world.transactions.read_all()
+            await node.transactions.read_all()
 
     run_scenario(scenario)
 
@@ -363,16 +365,16 @@ def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
 def test_version_2_goes_through_the_log_as_well() -> None:
     """A client of version 2 is told something that survives a failover."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         version = ClientTransactionVersion.TV_2
-        producer = await world.transactions.init_producer(InitProducerId("x", 60_000))
-        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0}), version))
-        after = await world.transactions.end(EndTransaction("x", producer, True, version))
-        await world.pass_time(0.1)
-        world.publish(leader=1)
-        await world.pass_time(0.5)
-        assert await world.transactions.end(EndTransaction("x", producer, True, version)) == after
-        assert world.image.topics[TRANSACTION_STATE_TOPIC]
+        producer = await node.transactions.init_producer(InitProducerId("x", 60_000))
+        await node.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0}), version))
+        after = await node.transactions.end(EndTransaction("x", producer, True, version))
+        await node.pass_time(0.1)
+        node.publish(leader=1)
+        await node.pass_time(0.5)
+        assert await node.transactions.end(EndTransaction("x", producer, True, version)) == after
+        assert node.image.topics[TRANSACTION_STATE_TOPIC]
 
     run_scenario(scenario)
 
@@ -380,25 +382,25 @@ def test_version_2_goes_through_the_log_as_well() -> None:
 def test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes() -> None:
     """Hundreds of transactions of a few ids leave their last states, whoever coordinates next; one is open."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        for partition in world.replicas.partitions.values():
+    async def scenario(node: TransactionBroker) -> None:
+        for partition in node.replicas.partitions.values():
             partition.log.config = TopicConfig(
                 cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0
             )
         sizes = []
         for number in range(200):
             name = f"x{number % 4}"
-            await end(world, await begin(world, T0, name=name), commit=bool(number % 3), name=name)
-            await world.pass_time(0.1)
+            await end(node, await begin(node, T0, name=name), commit=bool(number % 3), name=name)
+            await node.pass_time(0.1)
             if number % 50 == 49:
-                sizes.append(sum(_cleaned(each.log) for each in world.replicas.partitions.values()))
+                sizes.append(sum(_cleaned(each.log) for each in node.replicas.partitions.values()))
         assert max(sizes) < 10_000
-        await begin(world, T1, name="open")
-        before = await world.transactions.read_all()
-        world.disk.cold_read_rate = 1.0  # it is read away from the loop
-        world.publish(leader=1)
-        await world.pass_time(0.5)
-        found = await world.transactions.read_all()
+        await begin(node, T1, name="open")
+        before = await node.transactions.read_all()
+        node.disk.cold_read_rate = 1.0  # it is read away from the loop
+        node.publish(leader=1)
+        await node.pass_time(0.5)
+        found = await node.transactions.read_all()
         assert {each.transactional_id: each for each in found} == {
             each.transactional_id: each for each in before
         }
@@ -420,19 +422,19 @@ def _cleaned(log: Log) -> int:
 def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
     """A broker that leads fifty of them must not hold up its clients fifty times as long."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         count = IDS_PER_SWEEP + 100
         for number in range(count):
-            producer = await world.transactions.init_producer(InitProducerId(f"id{number}", 60_000))
+            producer = await node.transactions.init_producer(InitProducerId(f"id{number}", 60_000))
             request = AddPartitions(f"id{number}", producer, frozenset({T0}))
-            await world.transactions.add_partitions(request)
-        logs = [partition.log for partition in world.replicas.partitions.values()]
-        await world.pass_time(55)
+            await node.transactions.add_partitions(request)
+        logs = [partition.log for partition in node.replicas.partitions.values()]
+        await node.pass_time(55)
         sizes = [sum(log.log_end_offset for log in logs)]
-        world.leaders.down.add(1)  # markers are not answered: what is written are the fences
-        began_at = world.loop.time()
-        while world.loop.time() < began_at + 8:
-            await world.pass_time(0.01)
+        node.leaders.down.add(1)  # markers are not answered: what is written are the fences
+        began_at = node.loop.time()
+        while node.loop.time() < began_at + 8:
+            await node.pass_time(0.01)
             sizes.append(sum(log.log_end_offset for log in logs))
         written = [after - before for before, after in pairwise(sizes) if after != before]
         assert sum(written) == count
@@ -444,12 +446,12 @@ def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
 def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
     """raftlog.transaction.max.ids: POLICY_VIOLATION for one more, while those that are known are served."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         for name in ("a", "b"):  # in both partitions
-            await world.transactions.init_producer(InitProducerId(name, 60_000))
+            await node.transactions.init_producer(InitProducerId(name, 60_000))
         with pytest.raises(PolicyViolation):
-            await world.transactions.init_producer(InitProducerId("c", 60_000))
-        assert (await world.transactions.init_producer(InitProducerId("a", 60_000))).epoch == 1
+            await node.transactions.init_producer(InitProducerId("c", 60_000))
+        assert (await node.transactions.init_producer(InitProducerId("a", 60_000))).epoch == 1
 
     run_scenario(scenario, raftlog_transaction_max_ids=2)
 
@@ -457,18 +459,18 @@ def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
 def test_open_transactions_have_so_many_partitions_on_a_broker() -> None:
     """raftlog.transaction.max.partitions: POLICY_VIOLATION for more in all its ids together, also read back."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        first = await begin(world, T0, T1)
-        other = await world.transactions.init_producer(InitProducerId("y", 60_000))
+    async def scenario(node: TransactionBroker) -> None:
+        first = await begin(node, T0, T1)
+        other = await node.transactions.init_producer(InitProducerId("y", 60_000))
         for _ in range(2):
             with pytest.raises(PolicyViolation):
-                await world.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
-            world.publish(leader=2)
-            world.publish(leader=1)
-            await world.pass_time(1)
-        await end(world, first)
-        await world.pass_time(1)
-        await world.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
+                await node.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
+            node.publish(leader=2)
+            node.publish(leader=1)
+            await node.pass_time(1)
+        await end(node, first)
+        await node.pass_time(1)
+        await node.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
 
     run_scenario(scenario, raftlog_transaction_max_partitions=2)
 
@@ -480,12 +482,12 @@ def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
         host = loop.host("b1")
 
         async def life(limit: int, epoch: int) -> None:
-            world = TransactionBroker(host, raftlog_transaction_max_ids=limit)
+            node = TransactionBroker(host, raftlog_transaction_max_ids=limit)
             await asyncio.sleep(0.1)
             for name in ("a", "b", "c"):
-                assert (await world.transactions.init_producer(InitProducerId(name, 60_000))).epoch == epoch
+                assert (await node.transactions.init_producer(InitProducerId(name, 60_000))).epoch == epoch
             with pytest.raises(PolicyViolation):
-                await world.transactions.init_producer(InitProducerId("d", 60_000))
+                await node.transactions.init_producer(InitProducerId("d", 60_000))
 
         for epoch, limit in enumerate((3, 3, 1)):
             await host.start(life(limit, epoch))
@@ -497,15 +499,15 @@ def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
 def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
     """The next coordinator tells them, and its epoch has fenced this one."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        producer = await begin(world, T0)
-        world.leaders.answers = [NotLeaderOrFollower.code]
-        await end(world, producer)
-        await world.pass_time(0.01)
-        asked = len(world.leaders.asked)
-        world.publish(leader=2)
-        await world.pass_time(2)
-        assert (len(world.leaders.asked), len(world.transactions.markers)) == (asked, 0)
+    async def scenario(node: TransactionBroker) -> None:
+        producer = await begin(node, T0)
+        node.leaders.answers = [NotLeaderOrFollower.code]
+        await end(node, producer)
+        await node.pass_time(0.01)
+        asked = len(node.leaders.asked)
+        node.publish(leader=2)
+        await node.pass_time(2)
+        assert (len(node.leaders.asked), len(node.transactions.markers)) == (asked, 0)
 
     run_scenario(scenario)
 
@@ -513,14 +515,14 @@ def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
 def test_a_leader_that_is_back_is_told_without_a_long_pause_when_it_goes_again() -> None:
     """The pause between attempts grows while it is away, and begins anew."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         for _ in range(2):
-            producer = await begin(world, T0)
-            world.leaders.down.add(1)
-            await end(world, producer)
-            await world.pass_time(0.01 if producer.epoch else 5)
-            world.leaders.down.clear()
-            await world.pass_time(0.1 if producer.epoch else 2)
-            assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
+            producer = await begin(node, T0)
+            node.leaders.down.add(1)
+            await end(node, producer)
+            await node.pass_time(0.01 if producer.epoch else 5)
+            node.leaders.down.clear()
+            await node.pass_time(0.1 if producer.epoch else 2)
+            assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)

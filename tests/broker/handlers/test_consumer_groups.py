@@ -32,7 +32,7 @@ FIRST_EPOCH_VERSION = 9
 """Of OffsetFetch: older ones name no member."""
 
 
-async def beat(world: GroupBroker, epoch: int, version: int = NEWEST, **fields: Any) -> Any:
+async def beat(node: GroupBroker, epoch: int, version: int = NEWEST, **fields: Any) -> Any:
     if epoch == 0:
         fields = {
             "rebalance_timeout": 60_000,
@@ -41,25 +41,25 @@ async def beat(world: GroupBroker, epoch: int, version: int = NEWEST, **fields: 
             **fields,
         }
     fields = {"group_id": "g", "member_id": "m", "topic_partitions": None, **fields}
-    return await world.call(consumer_group_heartbeat, version, member_epoch=epoch, **fields)
+    return await node.call(consumer_group_heartbeat, version, member_epoch=epoch, **fields)
 
 
 @versions(consumer_group_heartbeat)
 def test_heartbeat(version: int) -> None:
     """A member joins, is told its epoch, interval and partitions, stays, and leaves."""
 
-    async def scenario(world: GroupBroker) -> None:
-        joined = await beat(world, 0, version)
+    async def scenario(node: GroupBroker) -> None:
+        joined = await beat(node, 0, version)
         assert (int(joined.error_code), joined.member_id, joined.member_epoch) == (0, "m", 1)
         assert int(joined.heartbeat_interval) == 5_000
         (topic,) = joined.assignment.topic_partitions
         assert (topic.topic_id, tuple(topic.partitions)) == (TOPIC_ID, (0, 1, 2))
         owned = [{"_": "TopicPartitions", "topic_id": TOPIC_ID, "partitions": [0, 1, 2]}]
-        stayed = await beat(world, 1, version, topic_partitions=owned)
+        stayed = await beat(node, 1, version, topic_partitions=owned)
         assert (stayed.member_epoch, stayed.assignment) == (1, None)
-        left = await beat(world, -1, version)
+        left = await beat(node, -1, version)
         assert (int(left.error_code), left.member_epoch) == (0, -1)
-        assert (await world.groups.read("g")).state == "Empty"
+        assert (await node.groups.read("g")).state == "Empty"
 
     run_scenario(scenario)
 
@@ -67,19 +67,19 @@ def test_heartbeat(version: int) -> None:
 def test_the_next_answer_has_the_interval_of_the_groups_own() -> None:
     """consumer.heartbeat.interval.ms, set and unset while the group runs; no other group has it."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         async def interval(epoch: int, group_id: str = "g") -> int:
-            heard = await beat(world, epoch, group_id=group_id)
+            heard = await beat(node, epoch, group_id=group_id)
             assert not int(heard.error_code)
             return int(heard.heartbeat_interval)
 
         assert await interval(0) == 5_000
-        before = world.image
+        before = node.image
         own = {("group", "g"): {"consumer.heartbeat.interval.ms": "7000"}}
-        world.image = msgspec.structs.replace(before, configs=own)
+        node.image = msgspec.structs.replace(before, configs=own)
         assert await interval(1) == 7_000
         assert await interval(0, "other") == 5_000
-        world.image = before
+        node.image = before
         assert await interval(1) == 5_000
 
     run_scenario(scenario)
@@ -89,9 +89,9 @@ def test_the_next_answer_has_the_interval_of_the_groups_own() -> None:
 def test_heartbeat_errors(version: int) -> None:
     """Each has its code, and a text that says what is wrong."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         async def code(epoch: int, **fields: Any) -> int:
-            response = await beat(world, epoch, version, **fields)
+            response = await beat(node, epoch, version, **fields)
             assert not int(response.error_code) or response.error_message
             return int(response.error_code)
 
@@ -118,10 +118,10 @@ def test_heartbeat_errors(version: int) -> None:
 def test_describe(version: int) -> None:
     """Epochs, assignor, members with what they have and shall have; other groups are not found."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await stable(world)
-        await beat(world, 0, group_id="h", rack_id="r", instance_id="one")
-        response = await world.call(consumer_group_describe, version, group_ids=["h", "g", "x", ""])
+    async def scenario(node: GroupBroker) -> None:
+        await stable(node)
+        await beat(node, 0, group_id="h", rack_id="r", instance_id="one")
+        response = await node.call(consumer_group_describe, version, group_ids=["h", "g", "x", ""])
         found = response.groups[0]
         assert [int(each.error_code) for each in response.groups] == [0, 69, 69, 24]
         assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 1, 1)
@@ -144,9 +144,9 @@ def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch)
     """However often it is named; its members are what turns are counted in."""
     monkeypatch.setattr(turns, "PARTS_AT_ONCE", 2)
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         for number in range(6):
-            await beat(world, 0, group_id="h", member_id=f"m{number}")
+            await beat(node, 0, group_id="h", member_id=f"m{number}")
         began = 0
 
         async def count() -> None:
@@ -156,7 +156,7 @@ def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch)
                 await asyncio.sleep(0)
 
         others = asyncio.ensure_future(count())
-        response = await world.call(consumer_group_describe, 1, group_ids=["h"] * 50)
+        response = await node.call(consumer_group_describe, 1, group_ids=["h"] * 50)
         others.cancel()
         assert [len(each.members) for each in response.groups] == [6]
         assert 3 <= began < 20
@@ -168,12 +168,12 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
     """A client that asks again for these is answered."""
     monkeypatch.setattr(consumer_group_describe, "MAX_MEMBERS", 1)
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         for each in "gh":
-            await beat(world, 0, group_id=each)
-        response = await world.call(consumer_group_describe, 1, group_ids=["g", "h"])
+            await beat(node, 0, group_id=each)
+        response = await node.call(consumer_group_describe, 1, group_ids=["g", "h"])
         assert [int(each.error_code) for each in response.groups] == [0, 14]
-        response = await world.call(consumer_group_describe, 1, group_ids=["h"])
+        response = await node.call(consumer_group_describe, 1, group_ids=["h"])
         assert [int(each.error_code) for each in response.groups] == [0]
 
     run_scenario(scenario)
@@ -187,10 +187,10 @@ def test_a_member_of_very_many_topics_is_described_in_turns() -> None:
         for number in range(count)
     }
 
-    async def scenario(world: GroupBroker) -> None:
-        world.publish(topics=topics)
-        await beat(world, 0, subscribed_topic_names=list(topics))
-        response, had = await count_loop_turns(world.call(consumer_group_describe, 1, group_ids=["g"]))
+    async def scenario(node: GroupBroker) -> None:
+        node.publish(topics=topics)
+        await beat(node, 0, subscribed_topic_names=list(topics))
+        response, had = await count_loop_turns(node.call(consumer_group_describe, 1, group_ids=["g"]))
         (member,) = response.groups[0].members
         for each in (member.assignment, member.target_assignment):
             assert {topic.topic_name for topic in each.topic_partitions} == set(topics)
@@ -203,16 +203,16 @@ def test_a_member_of_very_many_topics_is_described_in_turns() -> None:
 def test_consumer_groups_are_listed_by_type(version: int) -> None:
     """Type and state can be filtered by (KIP-848, 518)."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await stable(world)
-        await beat(world, 0, group_id="h")
-        listed = await world.call(list_groups, version)
+    async def scenario(node: GroupBroker) -> None:
+        await stable(node)
+        await beat(node, 0, group_id="h")
+        listed = await node.call(list_groups, version)
         assert {(each.group_id, each.protocol_type) for each in listed.groups} == {
             ("g", "consumer"),
             ("h", "consumer"),
         }
         if version >= 5:
-            found = await world.call(list_groups, version, types_filter=["Consumer"])
+            found = await node.call(list_groups, version, types_filter=["Consumer"])
             assert [(each.group_id, each.group_type) for each in found.groups] == [("h", "consumer")]
 
     run_scenario(scenario)
@@ -222,9 +222,9 @@ def test_consumer_groups_are_listed_by_type(version: int) -> None:
 def test_classic_tools_see_no_consumer_group(version: int) -> None:
     """It is Dead to them, from v6 on GROUP_ID_NOT_FOUND (KIP-1043)."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await beat(world, 0)
-        (found,) = (await world.call(describe_groups, version, groups=["g"])).groups
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
+        (found,) = (await node.call(describe_groups, version, groups=["g"])).groups
         assert (found.group_state, int(found.error_code)) == ("Dead", 69 if version >= 6 else 0)
 
     run_scenario(scenario)
@@ -234,13 +234,13 @@ def test_classic_tools_see_no_consumer_group(version: int) -> None:
 def test_members_commit_with_versions_that_can_name_an_epoch(version: int) -> None:
     """UNSUPPORTED_VERSION before v9; STALE_MEMBER_EPOCH for another epoch."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await beat(world, 0)
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
         named = {"member_id": "m", "generation_id_or_member_epoch": 1}
-        assert await commit(world, version, (0, 5, ""), **named) == [0 if version >= 9 else 35]
+        assert await commit(node, version, (0, 5, ""), **named) == [0 if version >= 9 else 35]
         if version >= 9:
             stale = {**named, "generation_id_or_member_epoch": 0}
-            assert await commit(world, version, (0, 5, ""), **stale) == [113]
+            assert await commit(node, version, (0, 5, ""), **stale) == [113]
 
     run_scenario(scenario)
 
@@ -249,12 +249,12 @@ def test_members_commit_with_versions_that_can_name_an_epoch(version: int) -> No
 def test_members_fetch_in_their_epoch(version: int) -> None:
     """Since v9 the member and its epoch are checked, if they are named."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await beat(world, 0)
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
 
         async def code(**who: Any) -> int:
             group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None, **who}
-            response = await world.call(offset_fetch, version, groups=[group])
+            response = await node.call(offset_fetch, version, groups=[group])
             return int(response.groups[0].error_code)
 
         assert await code() == 0
@@ -268,14 +268,14 @@ def test_members_fetch_in_their_epoch(version: int) -> None:
 def test_a_group_with_members_is_not_deleted() -> None:
     """NON_EMPTY_GROUP; once they have gone nothing of it remains."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await beat(world, 0)
-        refused = await world.call(delete_groups, 2, groups_names=["g"])
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
+        refused = await node.call(delete_groups, 2, groups_names=["g"])
         assert int(refused.results[0].error_code) == 68
-        await beat(world, -1)
-        done = await world.call(delete_groups, 2, groups_names=["g"])
+        await beat(node, -1)
+        done = await node.call(delete_groups, 2, groups_names=["g"])
         assert int(done.results[0].error_code) == 0
-        assert not (await world.groups.read("g")).exists
+        assert not (await node.groups.read("g")).exists
 
     run_scenario(scenario)
 
@@ -283,16 +283,16 @@ def test_a_group_with_members_is_not_deleted() -> None:
 def test_another_leader_reads_everything_back() -> None:
     """From real logs: members, epochs, targets and what each has."""
 
-    async def scenario(world: GroupBroker) -> None:
-        await beat(world, 0)
-        await beat(world, 0, member_id="n")
-        before = await world.groups.read("g")
-        world.publish(leader=2)
-        world.publish(leader=1)
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
+        await beat(node, 0, member_id="n")
+        before = await node.groups.read("g")
+        node.publish(leader=2)
+        node.publish(leader=1)
         after = None
         while after is None:
             try:
-                after = await world.groups.read("g")
+                after = await node.groups.read("g")
             except CoordinatorLoadInProgress:
                 await asyncio.sleep(0.01)
         assert after == before
@@ -303,15 +303,15 @@ def test_another_leader_reads_everything_back() -> None:
 def test_a_member_has_no_more_topics_than_a_group_reads() -> None:
     """The partitions that it names as its own are gone through at once; a group reads 10,000 topics at most."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         def owned(count: int) -> list[dict[str, Any]]:
             return [
                 {"_": "TopicPartitions", "topic_id": UUID(int=number + 1), "partitions": [0]}
                 for number in range(count)
             ]
 
-        assert not int((await beat(world, 0)).error_code)
-        assert int((await beat(world, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS + 1))).error_code) == 42
-        assert not int((await beat(world, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS))).error_code)
+        assert not int((await beat(node, 0)).error_code)
+        assert int((await beat(node, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS + 1))).error_code) == 42
+        assert not int((await beat(node, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS))).error_code)
 
     run_scenario(scenario)

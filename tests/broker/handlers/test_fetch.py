@@ -82,8 +82,8 @@ async def test_the_brokers_own_limit_holds() -> None:
     pipe = FakePartitionServer(filled(0), fetch_max_bytes=1024).connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 300
-    world = FakePartitionServer(filled(0, batches=20), fetch_max_bytes=1024)
-    pipe = world.connect()
+    fake = FakePartitionServer(filled(0, batches=20), fetch_max_bytes=1024)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 1000
 
@@ -91,8 +91,8 @@ async def test_the_brokers_own_limit_holds() -> None:
 async def test_too_little_waits_until_there_is_something() -> None:
     """Long poll: one response, made when the high watermark moved, with all that the iteration brought."""
     one, two = FakePartition(index=0), FakePartition(index=1)
-    world = FakePartitionServer(one, two)
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
     assert not pipe.transport.written
     producer.send(produce(1, (0, batch()), (1, batch(2))))
@@ -100,20 +100,20 @@ async def test_too_little_waits_until_there_is_something() -> None:
     found = told(pipe)
     assert [len(found[each].records) for each in (0, 1)] == [61, 61]
     assert not one.parked and not two.parked
-    assert len(world.server.deadlines) == 0
+    assert len(fake.server.deadlines) == 0
 
 
 async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
     """Between high watermark and log end the answer is empty, never OFFSET_OUT_OF_RANGE."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe, producer = fake.connect(), fake.connect()
     producer.send(produce(1, (0, batch())))
     for offset in (0, 1):
         pipe.send(fetch(1, (0, offset)))
         result = told(pipe)[0]
         assert (result.error_code, bytes(result.records)) == (0, b"")
-    waiting = world.connect()
+    waiting = fake.connect()
     waiting.send(fetch(2, (0, 0), max_wait_ms=60_000))
     producer.send(produce(2, (0, batch())))
     await run_pending()
@@ -122,8 +122,8 @@ async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
 
 async def test_max_wait_ends_with_an_empty_answer() -> None:
     """fetch.max.wait.ms; all partitions asked for are in the answer."""
-    world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
-    pipe = world.connect()
+    fake = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=20))
     await pipe.wait()
     assert {index: bytes(each.records) for index, each in told(pipe).items()} == {0: b"", 1: b""}
@@ -131,15 +131,15 @@ async def test_max_wait_ends_with_an_empty_answer() -> None:
 
 async def test_min_bytes_gathers_over_partitions_and_time() -> None:
     """fetch.min.bytes: small appends do not end the wait, their sum does; reads do not grow with every append."""
-    world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000, min_bytes=300))
-    reads = world.partition.reads
+    reads = fake.partition.reads
     for each in range(2):
         producer.send(produce(each, (0, batch(1, 39)), acks=0))
         await run_pending()
     assert not pipe.transport.written
-    assert world.partition.reads == reads
+    assert fake.partition.reads == reads
     producer.send(produce(3, (1, batch(1, 39)), acks=0))
     await run_pending()
     found = told(pipe)
@@ -148,8 +148,8 @@ async def test_min_bytes_gathers_over_partitions_and_time() -> None:
 
 async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
     """Records that are there are sent when the wait is over."""
-    world = FakePartitionServer(filled())
-    pipe = world.connect()
+    fake = FakePartitionServer(filled())
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=20, min_bytes=100_000))
     assert not pipe.transport.written
     await pipe.wait()
@@ -158,8 +158,8 @@ async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
 
 async def test_an_error_is_told_at_once_with_a_hint_at_the_leader() -> None:
     """KIP-951: leader from version 12, its address from 16."""
-    world = FakePartitionServer(filled(), elsewhere=[1])
-    pipe = world.connect()
+    fake = FakePartitionServer(filled(), elsewhere=[1])
+    pipe = fake.connect()
     pipe.send(fetch(1, (1, 0), max_wait_ms=60_000, version=16, topic=TOPIC_ID))
     answer = pipe.answer(1, 16)
     (result,) = answer.responses[0].partitions
@@ -170,25 +170,25 @@ async def test_an_error_is_told_at_once_with_a_hint_at_the_leader() -> None:
 
 async def test_a_leader_that_resigns_ends_the_wait() -> None:
     """A client that waits on it reads its error at once."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000, min_bytes=10))
-    world.partition.error = NotLeaderOrFollower()
-    world.partition.is_leader = False
-    for waiter in tuple(world.partition.parked):
-        waiter.wake(world.partition)
+    fake.partition.error = NotLeaderOrFollower()
+    fake.partition.is_leader = False
+    for waiter in tuple(fake.partition.parked):
+        waiter.wake(fake.partition)
     await run_pending()
     assert told(pipe)[0].error_code == 6
 
 
 async def test_a_bug_in_a_waiting_fetch_ends_the_connection() -> None:
     """A slot that is never answered would hang the client until its own timeout, and all requests behind it."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
-    world.partition.bug = ZeroDivisionError()
+    fake.partition.bug = ZeroDivisionError()
     with capture_logs() as logs:
-        world.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+        fake.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
         await run_pending()
     assert pipe.transport.closed
     assert [line["event"] for line in logs] == ["request_crashed"]
@@ -196,9 +196,9 @@ async def test_a_bug_in_a_waiting_fetch_ends_the_connection() -> None:
 
 async def test_a_diverging_reader_is_told_where_to_truncate() -> None:
     """KIP-595: diverging_epoch in version 12 and later, at once."""
-    world = FakePartitionServer(filled())
-    world.partition.diverging = EpochEnd(2, 1)
-    pipe = world.connect()
+    fake = FakePartitionServer(filled())
+    fake.partition.diverging = EpochEnd(2, 1)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 2), max_wait_ms=60_000))
     diverging = told(pipe)[0].diverging_epoch
     assert (diverging.epoch, diverging.end_offset) == (2, 1)
@@ -211,14 +211,14 @@ async def test_a_cold_read_happens_elsewhere_and_holds_up_only_its_own_connectio
     """Order of the connection is kept, others go on meanwhile."""
     cold, warm = filled(0), filled(1)
     cold.cold = True
-    world = FakePartitionServer(cold, warm)
-    pipe, other = world.connect(), world.connect()
+    fake = FakePartitionServer(cold, warm)
+    pipe, other = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_bytes=2 << 20))
     pipe.send(fetch(2, (1, 0)))
     other.send(fetch(3, (1, 0)))
     assert other.correlation_ids() == [3]
     assert not pipe.transport.written
-    world.offload.run()
+    fake.offload.run()
     await run_pending()
     (first, _second) = frames = pipe.frames()
     assert [int.from_bytes(each[:4], "big") for each in frames] == [1, 2]
@@ -229,11 +229,11 @@ async def test_what_wakes_a_session_during_a_cold_read_is_not_forgotten() -> Non
     """A partition found dry before the cold read began may have records when it ends."""
     cold, warm = filled(0), FakePartition(index=1)
     cold.cold = True
-    world = FakePartitionServer(cold, warm)
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(cold, warm)
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), session=(0, 0)))
     producer.send(produce(1, (1, batch()), acks=0))
-    world.offload.run()
+    fake.offload.run()
     await run_pending()
     session, _ = session_of(pipe)
     pipe.send(fetch(2, (0, 3), session=(session, 1)))
@@ -246,10 +246,10 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
     cold = filled(0)
     cold.cold = True
     cold.disk_error = OSError(number, "no")
-    world = FakePartitionServer(cold)
-    pipe = world.connect()
+    fake = FakePartitionServer(cold)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0)))
-    world.offload.run()
+    fake.offload.run()
     await run_pending()
     assert told(pipe)[0].error_code == 56
     assert len(cold.reported) == reports
@@ -260,11 +260,11 @@ async def test_what_was_read_while_the_leadership_changed_is_not_told(change: di
     """H24: a replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
     cold = filled(0)
     cold.cold = True
-    world = FakePartitionServer(cold)
-    pipe = world.connect()
+    fake = FakePartitionServer(cold)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0)))
     vars(cold).update(change)
-    world.offload.run()
+    fake.offload.run()
     await run_pending()
     answer = told(pipe)[0]
     assert (answer.error_code, answer.records) == (6, b"")
@@ -274,11 +274,11 @@ async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:
     """Its thread may finish, nobody is answered."""
     cold = filled(0)
     cold.cold = True
-    world = FakePartitionServer(cold)
-    pipe = world.connect()
+    fake = FakePartitionServer(cold)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0)))
     pipe.connection.connection_lost(None)
-    world.offload.run()
+    fake.offload.run()
     await run_pending()
     assert not pipe.transport.written
 
@@ -297,8 +297,8 @@ def session_of(pipe: FakeClient) -> tuple[int, dict[int, Any]]:
 async def test_a_session_tells_only_what_changed() -> None:
     """KIP-227: the first answer is full, later ones are incremental, and wait if there is nothing."""
     one, two = filled(0), filled(1)
-    world = FakePartitionServer(one, two)
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), session=(0, 0)))
     session, found = session_of(pipe)
     assert session > 0 and set(found) == {0, 1}
@@ -315,8 +315,8 @@ async def test_a_session_tells_only_what_changed() -> None:
 async def test_an_incremental_fetch_reads_only_what_may_be_new() -> None:
     """A fetch costs what moved, not what is subscribed."""
     partitions = [FakePartition(index=each) for each in range(20)]
-    world = FakePartitionServer(*partitions)
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(*partitions)
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, *((each, 0) for each in range(20)), session=(0, 0)))
     session, _ = session_of(pipe)
     before = sum(each.reads for each in partitions)
@@ -352,8 +352,8 @@ async def test_records_whose_offset_the_client_did_not_move_come_again() -> None
 async def test_a_forgotten_partition_is_told_no_more() -> None:
     """KIP-227: forgotten_topics_data."""
     one, two = filled(0), filled(1)
-    world = FakePartitionServer(one, two)
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 3), (1, 3), session=(0, 0)))
     session, _ = session_of(pipe)
     pipe.send(fetch(2, session=(session, 1), forget=[0]))
@@ -366,17 +366,17 @@ async def test_a_forgotten_partition_is_told_no_more() -> None:
 
 async def test_errors_of_a_session_are_told_every_time_until_they_are_over() -> None:
     """And then the partition is told again even without records, so that the client knows."""
-    world = FakePartitionServer(filled(0))
-    pipe = world.connect()
+    fake = FakePartitionServer(filled(0))
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 3), session=(0, 0)))
     session, _ = session_of(pipe)
-    world.partition.error = NotLeaderOrFollower()
-    for waiter in tuple(world.partition.parked):
-        waiter.wake(world.partition)
+    fake.partition.error = NotLeaderOrFollower()
+    for waiter in tuple(fake.partition.parked):
+        waiter.wake(fake.partition)
     for epoch in (1, 2):
         pipe.send(fetch(epoch, session=(session, epoch)))
         assert session_of(pipe)[1][0].error_code == 6
-    world.partition.error = None
+    fake.partition.error = None
     pipe.send(fetch(3, session=(session, 3)))
     assert session_of(pipe)[1][0].error_code == 0
 
@@ -396,25 +396,25 @@ async def test_wrong_sessions_are_refused_as_a_whole() -> None:
 
 async def test_a_session_ends_by_epoch_minus_1_and_by_losing_all_its_partitions() -> None:
     """KIP-227: FINAL_EPOCH, and a session of nothing is none."""
-    world = FakePartitionServer(filled(0))
-    pipe = world.connect()
+    fake = FakePartitionServer(filled(0))
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
     session, _ = session_of(pipe)
     pipe.send(fetch(2, (0, 0), session=(session, -1)))
     assert session_of(pipe)[0] == 0
-    assert len(world.server.sessions) == 0
+    assert len(fake.server.sessions) == 0
     pipe.send(fetch(3, (0, 0), session=(0, 0)))
     session, _ = session_of(pipe)
     pipe.send(fetch(4, session=(session, 1), forget=[0]))
     assert session_of(pipe)[0] == 0
-    assert len(world.server.sessions) == 0
-    assert not world.partition.parked
+    assert len(fake.server.sessions) == 0
+    assert not fake.partition.parked
 
 
 async def test_a_client_that_comes_back_on_another_connection_goes_on_with_its_session() -> None:
     """The fetch it left behind gives way."""
-    world = FakePartitionServer(filled(0))
-    old, new = world.connect(), world.connect()
+    fake = FakePartitionServer(filled(0))
+    old, new = fake.connect(), fake.connect()
     old.send(fetch(1, (0, 3), session=(0, 0)))
     session, _ = session_of(old)
     old.send(fetch(2, session=(session, 1), max_wait_ms=60_000))
@@ -425,12 +425,12 @@ async def test_a_client_that_comes_back_on_another_connection_goes_on_with_its_s
 
 async def test_a_session_nobody_fetches_from_is_woken_once() -> None:
     """Sessions of clients that are gone do not burden producers."""
-    world = FakePartitionServer(FakePartition())
-    pipe, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(FakePartition())
+    pipe, producer = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
-    assert world.partition.parked
+    assert fake.partition.parked
     producer.send(produce(1, (0, batch())))
-    assert not world.partition.parked
+    assert not fake.partition.parked
 
 
 # -- replicas -----------------------------------------------------------------------------------------------------
@@ -444,34 +444,34 @@ def as_broker(pipe: FakeClient, broker_id: int = 2, broker_epoch: int = 12) -> F
 
 async def test_who_only_says_that_it_is_a_broker_moves_nobodys_high_watermark() -> None:
     """Replica fetches are for connections that proved the cluster secret, under their own id."""
-    world = FakePartitionServer(filled(0))
-    for pipe in (world.connect(), as_broker(world.connect(), 3), as_broker(world.connect(), 2, 11)):
+    fake = FakePartitionServer(filled(0))
+    for pipe in (fake.connect(), as_broker(fake.connect(), 3), as_broker(fake.connect(), 2, 11)):
         pipe.send(fetch(1, (0, 0), version=15, replica=(2, 10), topic=TOPIC_ID))
         assert told(pipe, 15)[0].error_code == 29
-    assert world.partition.noted == []
+    assert fake.partition.noted == []
 
 
 async def test_a_broker_is_not_heard_as_a_follower_where_it_came_to_ask() -> None:
     """Such a connection may be older than that of its fetcher: its offsets would be of the past."""
-    world = FakePartitionServer(filled(0))
-    pipe = as_broker(world.connect())
+    fake = FakePartitionServer(filled(0))
+    pipe = as_broker(fake.connect())
     pipe.connection.is_follower = False
     pipe.send(fetch(1, (0, 0), version=15, replica=(2, 12), topic=TOPIC_ID))
     assert told(pipe, 15)[0].error_code == 29
-    assert world.partition.noted == []
+    assert fake.partition.noted == []
 
 
 @pytest.mark.parametrize("version", [11, 17])
 async def test_a_replica_reads_to_the_log_end_and_its_offset_is_noted(version: int) -> None:
     """The replica id is a field of its own before version 15, and has an epoch from then on (KIP-903)."""
-    world = FakePartitionServer(filled(0))
-    world.partition.auto_commit = False
-    world.partition.append_produced(memoryview(batch(1, 39)), acks=1, now_ms=0)
-    pipe = as_broker(world.connect())
+    fake = FakePartitionServer(filled(0))
+    fake.partition.auto_commit = False
+    fake.partition.append_produced(memoryview(batch(1, 39)), acks=1, now_ms=0)
+    pipe = as_broker(fake.connect())
     topic = TOPIC_ID if version >= 13 else "words"
     pipe.send(fetch(1, (0, 3), version=version, replica=(2, 12), topic=topic))
     assert len(told(pipe, version)[0].records) == 100
-    assert world.partition.noted == [(3, ReplicaId(2, 12))]
+    assert fake.partition.noted == [(3, ReplicaId(2, 12))]
 
 
 async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions() -> None:
@@ -479,8 +479,8 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     partitions = [FakePartition(index=each) for each in range(4)]
     for each in partitions:
         each.auto_commit = False
-    world = FakePartitionServer(*partitions)
-    pipe, producer = as_broker(world.connect()), world.connect()
+    fake = FakePartitionServer(*partitions)
+    pipe, producer = as_broker(fake.connect()), fake.connect()
     wanted = [(each, 0) for each in range(4)]
     pipe.send(fetch(1, *wanted, session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     session = pipe.answer(1, 17).session_id
@@ -494,11 +494,11 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
 
 async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -> None:
     """Without records to send, the high watermark alone is news, but does not end the wait."""
-    world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
-    one, two = world.partitions
+    fake = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
+    one, two = fake.partitions
     one.auto_commit = two.auto_commit = False
     one.append_produced(memoryview(batch()), acks=1, now_ms=0)
-    pipe = as_broker(world.connect())
+    pipe = as_broker(fake.connect())
     session_fields: dict[str, Any] = {"version": 17, "replica": (2, 12), "topic": TOPIC_ID}
     pipe.send(fetch(1, (0, 1), (1, 0), session=(0, 0), **session_fields))
     session = pipe.answer(1, 17).session_id
@@ -519,43 +519,43 @@ async def test_a_brokers_session_ends_with_its_connection_even_before_its_first_
     """Such sessions are never evicted: one that is forgotten stays."""
     cold = filled(0)
     cold.cold = True
-    world = FakePartitionServer(cold)
-    pipe = as_broker(world.connect())
+    fake = FakePartitionServer(cold)
+    pipe = as_broker(fake.connect())
     pipe.send(fetch(1, (0, 0), session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     pipe.connection.connection_lost(None)
-    world.offload.run()
+    fake.offload.run()
     await run_pending()
-    assert len(world.server.sessions) == 0
+    assert len(fake.server.sessions) == 0
 
 
 async def test_sessions_of_a_broker_end_with_its_connection() -> None:
     """They need no slots, so they must be bounded by connections."""
-    world = FakePartitionServer(filled(0), max_incremental_fetch_session_cache_slots=0)
-    client, pipe = world.connect(), as_broker(world.connect())
+    fake = FakePartitionServer(filled(0), max_incremental_fetch_session_cache_slots=0)
+    client, pipe = fake.connect(), as_broker(fake.connect())
     client.send(fetch(1, (0, 0), session=(0, 0)))
     assert session_of(client)[0] == 0
     pipe.send(fetch(1, (0, 0), session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     assert pipe.answer(1, 17).session_id > 0
-    assert len(world.server.sessions) == 1
+    assert len(fake.server.sessions) == 1
     pipe.connection.connection_lost(None)
-    assert len(world.server.sessions) == 0
+    assert len(fake.server.sessions) == 0
 
 
 async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> None:
     """Its follower stood there long ago: a newer connection silences this one before the transport is gone."""
-    world, me = FakePartitionServer(FakePartition()), ReplicaId(2, 12)
-    world.partition.auto_commit = False
-    older, newer, producer = as_broker(world.connect()), world.connect(), world.connect()
-    assert world.server.take_peer(older.connection, me, HELLO)
+    fake, me = FakePartitionServer(FakePartition()), ReplicaId(2, 12)
+    fake.partition.auto_commit = False
+    older, newer, producer = as_broker(fake.connect()), fake.connect(), fake.connect()
+    assert fake.server.take_peer(older.connection, me, HELLO)
     fields: dict[str, Any] = {"version": 17, "replica": me, "topic": TOPIC_ID}
     older.send(fetch(1, (0, 0), session=(0, 0), **fields))
     session = older.answer(1, 17).session_id
     older.send(fetch(2, session=(session, 1), max_wait_ms=60_000, **fields))
-    before = len(world.partition.noted)
-    assert world.server.take_peer(newer.connection, me, HELLO)
+    before = len(fake.partition.noted)
+    assert fake.server.take_peer(newer.connection, me, HELLO)
     producer.send(produce(1, (0, batch()), acks=0))
     await run_pending()
-    assert len(world.partition.noted) == before
+    assert len(fake.partition.noted) == before
 
 
 async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
@@ -573,13 +573,13 @@ async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
 @pytest.mark.parametrize("length", [NAME_MAX_CHARS + 1, 32_767])
 async def test_a_name_that_no_topic_can_have_is_refused_on_decoding(version: int, length: int) -> None:
     """It would be kept in a session, and answered in a version whose strings cannot hold it."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     with capture_logs() as logs:
         pipe.send(fetch(1, (0, 0), version=version, topic="t" * length, session=(0, 0)))
     assert pipe.transport.closed
     assert [line["event"] for line in logs] == ["request_malformed"]
-    assert len(world.server.sessions) == 0
+    assert len(fake.server.sessions) == 0
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12])
@@ -607,57 +607,57 @@ async def test_a_cold_read_whose_answer_fails_ends_that_connection_only(
     """One client ended a node so: the callback of the read answered outside of any guard."""
     cold = filled()
     cold.cold = True
-    world = FakePartitionServer(cold)
-    pipe, other = world.connect(), world.connect()
+    fake = FakePartitionServer(cold)
+    pipe, other = fake.connect(), fake.connect()
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
     pipe.send(fetch(1, (0, 0)))
     monkeypatch.setattr(fetch_handler, "encode_session", lambda *_, **__: 1 / 0)
     with capture_logs() as logs:
-        world.offload.run()
+        fake.offload.run()
         await run_pending()
     assert pipe.transport.closed
     assert [line["event"] for line in logs] == ["request_crashed"]
     assert failures == []
     assert not other.transport.closed
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_a_fetch_that_fails_as_it_begins_to_wait_leaves_nothing_parked() -> None:
     """A session without a connection would be woken for ever."""
-    world = FakePartitionServer(FakePartition(), FakePartition(index=1))
-    second = world.partitions[1]
+    fake = FakePartitionServer(FakePartition(), FakePartition(index=1))
+    second = fake.partitions[1]
     second.park = lambda _waiter: 1 / 0  # type: ignore[assignment,method-assign]
-    pipe = world.connect()
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
     assert pipe.transport.closed
-    assert not world.partition.parked
-    assert len(world.server.deadlines) == 0
+    assert not fake.partition.parked
+    assert len(fake.server.deadlines) == 0
 
 
 async def test_a_session_that_fails_as_it_is_woken_costs_its_own_fetch_not_the_producer() -> None:
     """A partition wakes it from inside the request of whoever appends."""
-    world = FakePartitionServer(FakePartition(), FakePartition(index=1))
-    consumer, producer = world.connect(), world.connect()
+    fake = FakePartitionServer(FakePartition(), FakePartition(index=1))
+    consumer, producer = fake.connect(), fake.connect()
     consumer.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
-    (session,) = world.partition.parked
+    (session,) = fake.partition.parked
     session.ready = None  # an invariant of ours is broken
-    world.partition.auto_commit = False
+    fake.partition.auto_commit = False
     with capture_logs() as logs:
-        for waiter in tuple(world.partition.parked):
-            waiter.wake(world.partition)
+        for waiter in tuple(fake.partition.parked):
+            waiter.wake(fake.partition)
     assert [(line["event"], line["what"]) for line in logs] == [("request_crashed", "fetch session: wake")]
     assert consumer.transport.closed
-    assert not world.partition.parked
-    world.partition.auto_commit = True
+    assert not fake.partition.parked
+    fake.partition.auto_commit = True
     producer.send(produce(1, (0, batch())))
     assert producer.correlation_ids() == [1]
 
 
 async def test_a_fetch_whose_successor_came_elsewhere_fails_alone() -> None:
     """The client came back on another connection, and answering the first one fails."""
-    world = FakePartitionServer(FakePartition())
-    first, second = world.connect(), world.connect()
+    fake = FakePartitionServer(FakePartition())
+    first, second = fake.connect(), fake.connect()
     first.send(fetch(1, (0, 0), session=(0, 0)))
     session_id, _ = session_of(first)
     first.send(fetch(2, session=(session_id, 1), max_wait_ms=60_000))
@@ -675,11 +675,11 @@ MIB = 1 << 20
 
 async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
     """Many clients together cannot fill the memory by asking for much at once; each gets a batch at least."""
-    world = FakePartitionServer(filled(batches=100, size=99_939), raftlog_answers_max_bytes=20 * MIB)
-    pipe = world.connect()
+    fake = FakePartitionServer(filled(batches=100, size=99_939), raftlog_answers_max_bytes=20 * MIB)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 20 * MIB // 4 // 100_000 * 100_000
-    world.server.memory.answers.take(10 * MIB)
+    fake.server.memory.answers.take(10 * MIB)
     pipe.send(fetch(2, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 10 * MIB // 4 // 100_000 * 100_000
 
@@ -690,10 +690,10 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
 ) -> None:
     """Consumers of little go on as ever; the others are woken once there is room, or told nothing at the end."""
     small, large = filled(0), filled(1, size=200_000)
-    world = FakePartitionServer(small, large, raftlog_answers_max_bytes=MIB)
-    answers = world.server.memory.answers
+    fake = FakePartitionServer(small, large, raftlog_answers_max_bytes=MIB)
+    answers = fake.server.memory.answers
     answers.take(800_000)
-    first, second, third = (world.connect() for _ in range(3))
+    first, second, third = (fake.connect() for _ in range(3))
     first.send(fetch(1, (0, 0)))
     assert len(told(first)[0].records) == 300
     for pipe in (second, third):
@@ -708,9 +708,9 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
 
 async def test_brokers_fetch_whatever_clients_have_left_of_the_memory() -> None:
     """Else consumers that do not read would stop acks=all."""
-    world = FakePartitionServer(filled(0, size=200_000), raftlog_answers_max_bytes=MIB)
-    world.server.memory.answers.take(2 * MIB)
-    follower, client = as_broker(world.connect()), world.connect()
+    fake = FakePartitionServer(filled(0, size=200_000), raftlog_answers_max_bytes=MIB)
+    fake.server.memory.answers.take(2 * MIB)
+    follower, client = as_broker(fake.connect()), fake.connect()
     follower.send(fetch(1, (0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     assert len(told(follower, 17)[0].records) > 200_000
     client.send(fetch(1, (0, 0)))
@@ -721,24 +721,24 @@ async def test_a_cold_read_is_counted_while_it_is_under_way_even_if_its_client_h
     """Asking and leaving, again and again, must not fill the memory with what threads still read."""
     cold = filled()
     cold.cold = True
-    world = FakePartitionServer(cold)
-    pipe = world.connect()
+    fake = FakePartitionServer(cold)
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=MIB, partition_max_bytes=MIB))
-    assert world.server.memory.answers.used == MIB
+    assert fake.server.memory.answers.used == MIB
     pipe.connection.connection_lost(None)
-    assert world.server.memory.answers.used == MIB
-    world.offload.run()
+    assert fake.server.memory.answers.used == MIB
+    fake.offload.run()
     await run_pending()
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() -> None:
     """Its request is kept meanwhile, and counted; without room it is answered at once."""
-    world = FakePartitionServer(
+    fake = FakePartitionServer(
         FakePartition(), FakePartition(index=1), queued_max_request_bytes=2 * ENTRY_BYTES
     )
-    requests = world.server.memory.requests
-    first, second = world.connect(), world.connect()
+    requests = fake.server.memory.requests
+    first, second = fake.connect(), fake.connect()
     for pipe in (first, second):
         pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
     assert not first.transport.written
@@ -751,16 +751,16 @@ async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() ->
 @pytest.mark.parametrize("ending", ["answered", "refused", "left"])
 async def test_the_partitions_of_a_large_fetch_are_counted_while_it_takes_its_turns(ending: str) -> None:
     """No session that is kept counts them; nothing stays counted, however the fetch ends."""
-    world = FakePartitionServer(filled())
-    pipe = world.connect()
+    fake = FakePartitionServer(filled())
+    pipe = fake.connect()
     session = (77, 5) if ending == "refused" else (0, -1)
     pipe.send(fetch(1, *[(index, 0) for index in range(1_500)], max_wait_ms=0, session=session))
-    requests = world.server.memory.requests
+    requests = fake.server.memory.requests
     assert requests.used >= 1_500 * ENTRY_BYTES
     if ending == "left":
         pipe.connection.abort()
         pipe.connection.connection_lost(None)
-    while world.server.tasks:
+    while fake.server.tasks:
         await asyncio.sleep(0)
     assert requests.used == 0
     assert len(pipe.frames()) == (ending != "left")

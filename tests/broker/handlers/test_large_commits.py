@@ -24,7 +24,7 @@ COUNT = 5 * PARTS_AT_ONCE
 ROWS = [(number % 3, number, None) for number in range(COUNT)]
 
 
-async def pend(world: GroupBroker, version: int) -> list[int]:
+async def pend(node: GroupBroker, version: int) -> list[int]:
     """Commit all rows in a transaction; the error codes."""
     partitions = [
         {
@@ -35,7 +35,7 @@ async def pend(world: GroupBroker, version: int) -> list[int]:
         }
         for index, offset, _ in ROWS
     ]
-    answer = await world.call(
+    answer = await node.call(
         txn_offset_commit,
         version,
         transactional_id="tx",
@@ -53,15 +53,15 @@ def test_a_request_commits_so_many_offsets_at_most(
 ) -> None:
     """INVALID_COMMIT_OFFSET_SIZE for each of one too many, none of which is kept; all of as many as that are."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
         for most, code in ((COUNT - 1, InvalidCommitOffsetSize.code), (COUNT, 0)):
             monkeypatch.setattr(commit_response, "MAX_OFFSETS", most)
-            asked = pend(world, 3) if is_transactional else commit(world, 8, *ROWS)
+            asked = pend(node, 3) if is_transactional else commit(node, 8, *ROWS)
             codes, turns = await count_loop_turns(asked)
             assert codes == [code] * COUNT
             assert turns >= COUNT // PARTS_AT_ONCE
-            group = await world.groups.read("g")
+            group = await node.groups.read("g")
             kept = len(group.pending) if is_transactional else len(group.offsets)
             assert bool(kept) is (code == 0)
 
@@ -72,10 +72,10 @@ def test_a_request_commits_so_many_offsets_at_most(
 def test_whoever_does_not_coordinate_says_so_in_turns(is_transactional: bool) -> None:
     """Of each partition, as long as the answer then is."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        world.publish(leader=2)
-        codes, turns = await count_loop_turns(pend(world, 3) if is_transactional else commit(world, 8, *ROWS))
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        node.publish(leader=2)
+        codes, turns = await count_loop_turns(pend(node, 3) if is_transactional else commit(node, 8, *ROWS))
         assert codes == [NotCoordinator.code] * COUNT
         assert turns >= COUNT // PARTS_AT_ONCE
 
@@ -89,12 +89,12 @@ def test_a_topic_that_is_deleted_while_its_commits_are_gone_through_gets_none(
 ) -> None:
     """Its successor would be read from the old one's positions: records skipped."""
 
-    async def scenario(world: GroupBroker) -> None:
-        committing = asyncio.ensure_future(commit(world, version, *ROWS))
+    async def scenario(node: GroupBroker) -> None:
+        committing = asyncio.ensure_future(commit(node, version, *ROWS))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        world.publish(topics=successor)
+        node.publish(topics=successor)
         assert await committing == [UnknownTopicOrPartition.code] * COUNT
-        assert not (await world.groups.read("g")).offsets
+        assert not (await node.groups.read("g")).offsets
 
     run_scenario(scenario)

@@ -33,9 +33,9 @@ def results(pipe: FakeClient, version: int = 9) -> list[Any]:
 @pytest.mark.parametrize("version", range(3, 13))
 async def test_acks_1_answers_the_base_offset_at_once(version: int) -> None:
     """Every handled version by name, flexible and not."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch(5)), version=version))
     assert [(each.error_code, each.base_offset) for each in results(pipe, version)] == [(0, 0)]
     pipe.send(produce(2, (0, batch(1)), version=version))
@@ -44,8 +44,8 @@ async def test_acks_1_answers_the_base_offset_at_once(version: int) -> None:
 
 async def test_version_13_names_topics_by_id() -> None:
     """KIP-516; an id nobody knows is UNKNOWN_TOPIC_ID, not a missing name."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), version=13, topic=TOPIC_ID))
     answer = pipe.answer(0, 13)
     assert answer.responses[0].topic_id == TOPIC_ID
@@ -61,8 +61,8 @@ async def test_acks_all_answers_when_all_its_partitions_are_committed() -> None:
     """acks=-1 means committed; partitions may commit in any order."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = two.auto_commit = False
-    world = FakePartitionServer(one, two)
-    pipe = world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch(2)), (1, batch(3)), acks=-1))
     two.commit()
     assert not pipe.transport.written
@@ -71,15 +71,15 @@ async def test_acks_all_answers_when_all_its_partitions_are_committed() -> None:
         (0, 0, 0),
         (1, 0, 0),
     ]
-    assert len(world.server.deadlines) == 0
+    assert len(fake.server.deadlines) == 0
 
 
 async def test_acks_all_past_its_timeout_is_request_timed_out() -> None:
     """timeout.ms is the client's; what is in the log may still commit later, and nobody is answered twice."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = False
-    world = FakePartitionServer(one, two)
-    pipe = world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), acks=-1, timeout_ms=20))
     await pipe.wait()
     assert [each.error_code for each in results(pipe)] == [7, 0]
@@ -91,8 +91,8 @@ async def test_a_partition_that_fails_after_the_append_fails_alone() -> None:
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND reaches who waits, the other partition's result stands."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = False
-    world = FakePartitionServer(one, two)
-    pipe = world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), acks=-1))
     one.fail_waiters(NotEnoughReplicasAfterAppend())
     assert [(each.error_code, each.base_offset) for each in results(pipe)] == [(20, -1), (0, 0)]
@@ -100,11 +100,11 @@ async def test_a_partition_that_fails_after_the_append_fails_alone() -> None:
 
 async def test_acks_0_gets_no_response_and_its_error_closes_the_connection() -> None:
     """The client cannot be told otherwise. Source: Kafka protocol guide, Produce."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=0), produce(2, (0, batch()), acks=1))
     assert pipe.correlation_ids() == [2]
-    world.partition.error = NotLeaderOrFollower()
+    fake.partition.error = NotLeaderOrFollower()
     with capture_logs() as logs:
         pipe.send(produce(3, (0, batch()), acks=0), produce(4, (0, batch()), acks=1))
     assert pipe.transport.closed
@@ -116,8 +116,8 @@ async def test_errors_are_told_by_partition_with_their_message() -> None:
     """Good partitions of a request are not hurt by bad ones; the reason reaches the client from version 8 on."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     two.error = CorruptMessage("CRC does not hold")
-    world = FakePartitionServer(one, two)
-    pipe = world.connect()
+    fake = FakePartitionServer(one, two)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), (9, batch()), (0, None)))
     found = [(each.index, each.error_code, each.error_message) for each in results(pipe)]
     assert [each[:2] for each in found] == [(0, 0), (1, 2), (9, 3), (0, 87)]
@@ -127,8 +127,8 @@ async def test_errors_are_told_by_partition_with_their_message() -> None:
 async def test_clients_may_not_write_to_internal_topics() -> None:
     """A record of theirs in __consumer_offsets could move any group's offsets (Kafka answers INVALID_TOPIC)."""
     offsets = FakePartition(CONSUMER_OFFSETS_TOPIC, 0)
-    world = FakePartitionServer(offsets)
-    pipe = world.connect()
+    fake = FakePartitionServer(offsets)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=1, topic=CONSUMER_OFFSETS_TOPIC))
     assert [each.error_code for each in results(pipe)] == [17]
     assert offsets.log_end_offset == 0
@@ -136,17 +136,17 @@ async def test_clients_may_not_write_to_internal_topics() -> None:
 
 async def test_not_enough_replicas_appends_nothing() -> None:
     """acks=-1 below min.insync.replicas is refused by the partition and answered at once."""
-    world = FakePartitionServer()
-    world.partition.error = NotEnoughReplicas()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.error = NotEnoughReplicas()
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=-1))
     assert [each.error_code for each in results(pipe)] == [19]
 
 
 async def test_a_replica_that_leads_elsewhere_is_answered_with_a_hint_at_the_leader() -> None:
     """KIP-951: current leader and its address, from version 10 on."""
-    world = FakePartitionServer(elsewhere=[1])
-    pipe = world.connect()
+    fake = FakePartitionServer(elsewhere=[1])
+    pipe = fake.connect()
     pipe.send(produce(1, (1, batch()), version=10))
     answer = pipe.answer(0, 10)
     (result,) = answer.responses[0].partition_responses
@@ -162,8 +162,8 @@ async def test_a_replica_that_leads_elsewhere_is_answered_with_a_hint_at_the_lea
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_versions_0_to_2_are_advertised_but_refused(version: int) -> None:
     """KAFKA-18659: on the wire they are answered with UNSUPPORTED_VERSION."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     records = batch()
     body = b"\0\x01" + (100).to_bytes(4, "big") + b"\0\0\0\x01\0\x05words\0\0\0\x01\0\0\0\0"
     body += len(records).to_bytes(4, "big") + records
@@ -172,34 +172,34 @@ async def test_versions_0_to_2_are_advertised_but_refused(version: int) -> None:
     (answer,) = pipe.frames()
     assert bytes(answer[:4]) == b"\0\0\0\x05"
     assert bytes(answer[4:]).startswith(b"\0\0\0\x01\0\x05words\0\0\0\x01\0\0\0\0\0\x23")
-    assert world.partition.log_end_offset == 0
+    assert fake.partition.log_end_offset == 0
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 async def test_other_acks_are_invalid_required_acks(acks: int) -> None:
     """Nothing is appended for them."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=acks))
     assert [each.error_code for each in results(pipe)] == [21]
-    assert world.partition.log_end_offset == 0
+    assert fake.partition.log_end_offset == 0
 
 
 async def test_a_transactional_batch_needs_a_transactional_id() -> None:
     """Nobody could be asked whose transaction it is (Kafka: TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     records = bytearray(batch())
     records[22] |= 0x10
     pipe.send(produce(2, (0, bytes(records))))
     assert [each.error_code for each in results(pipe)] == [53]
-    assert world.partition.log_end_offset == 0
+    assert fake.partition.log_end_offset == 0
 
 
 async def test_zstd_needs_version_7() -> None:
     """KIP-110: an older client's consumers could not read it."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     records = bytearray(batch())
     records[22] = 4
     pipe.send(produce(1, (0, bytes(records)), version=6))
@@ -210,18 +210,18 @@ async def test_zstd_needs_version_7() -> None:
 
 async def test_a_partition_named_twice_takes_one_batch() -> None:
     """One batch a partition is the law of produce requests since record batches v2."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), (0, batch()), acks=-1))
-    world.partition.commit()
+    fake.partition.commit()
     assert [each.error_code for each in results(pipe)] == [0, 87]
 
 
 async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
     """Responses of one read leave together."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     writes: list[int] = []
     pipe.transport.writelines = lambda buffers: writes.append(len(list(buffers)))  # type: ignore[method-assign]
     pipe.feed(b"".join(produce(each, (0, batch())) for each in range(10)))
@@ -231,15 +231,15 @@ async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
 async def test_what_a_large_request_keeps_for_its_next_turns_is_counted_or_refused() -> None:
     """NOT_ENOUGH_REPLICAS for what there is no memory to keep; what was appended before stays."""
     count = BATCHES_AT_ONCE + 50
-    world = FakePartitionServer(*[FakePartition(index=index) for index in range(count)])
-    unappended = world.server.memory.unappended
+    fake = FakePartitionServer(*[FakePartition(index=index) for index in range(count)])
+    unappended = fake.server.memory.unappended
     wanted = [(index, batch(1)) for index in range(count)]
     size = sum(len(records) for _, records in wanted)
     for expected in (0, 19):
-        pipe = world.connect()
+        pipe = fake.connect()
         pipe.send(produce(1, *wanted))
         assert unappended.used == (size if expected == 0 else unappended.limit)
-        while world.server.tasks:
+        while fake.server.tasks:
             await asyncio.sleep(0)
         (topic,) = pipe.answer(0, 9).responses
         codes = [each.error_code for each in topic.partition_responses]

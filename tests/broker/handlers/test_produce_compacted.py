@@ -59,12 +59,12 @@ def results(pipe: FakeClient) -> list[tuple[int, int]]:
     return [(each.error_code, each.base_offset) for topic in topics for each in topic.partition_responses]
 
 
-async def all_answered(world: FakePartitionServer) -> int:
+async def all_answered(fake: FakePartitionServer) -> int:
     """Wait until nothing is looked at any more; returns how many turns the loop had meanwhile."""
     for turns in range(MOST_TURNS):
-        if not world.server.tasks:
+        if not fake.server.tasks:
             return turns
-        world.offload.run()
+        fake.offload.run()
         await asyncio.sleep(0)
     raise AssertionError("it is looked at for ever")
 
@@ -75,11 +75,11 @@ async def test_a_large_batch_is_looked_at_in_turns(
     codec: int, keyless: int, expected: tuple[int, int]
 ) -> None:
     """Its last record counts like its first; the loop does other things in between."""
-    world = FakePartitionServer(KeyedPartition())
-    pipe = world.connect()
+    fake = FakePartitionServer(KeyedPartition())
+    pipe = fake.connect()
     pipe.send(produce(1, (0, keyed(5_000, keyless=keyless, codec=codec))))
     assert not pipe.transport.written
-    assert await all_answered(world) > 20
+    assert await all_answered(fake) > 20
     assert results(pipe) == [expected]
 
 
@@ -87,11 +87,11 @@ async def test_what_comes_behind_a_large_batch_is_appended_behind_it() -> None:
     """A producer's batches keep their order, and so do the answers; then requests overlap again."""
     partition = KeyedPartition()
     partition.auto_commit = False
-    world = FakePartitionServer(partition)
-    pipe = world.connect()
+    fake = FakePartitionServer(partition)
+    pipe = fake.connect()
     pipe.send(*(produce(each, (0, keyed(count)), acks=-1) for each, count in ((1, 1), (2, 900), (3, 2))))
     assert [end for _, end, _ in partition.batches] == [1]
-    await all_answered(world)
+    await all_answered(fake)
     await asyncio.sleep(0)
     assert [end for _, end, _ in partition.batches] == [1, 901, 903]
     assert not pipe.transport.written
@@ -101,48 +101,48 @@ async def test_what_comes_behind_a_large_batch_is_appended_behind_it() -> None:
 
 async def test_other_partitions_of_the_request_are_not_hurt() -> None:
     """Each has its own result, in its place; a partition that is named twice is refused the second time."""
-    world = FakePartitionServer(KeyedPartition(index=0), FakePartition(index=1))
-    pipe = world.connect()
+    fake = FakePartitionServer(KeyedPartition(index=0), FakePartition(index=1))
+    pipe = fake.connect()
     pipe.send(produce(1, (0, keyed(900, keyless=800)), (1, batch(3)), (0, keyed(1))))
-    await all_answered(world)
+    await all_answered(fake)
     assert results(pipe) == [(INVALID_RECORD, -1), (0, 0), (INVALID_RECORD, -1)]
 
 
 async def test_a_small_batch_that_is_large_inside_is_looked_at_elsewhere() -> None:
     """Decompressing it would hold up the loop; what is malformed is refused as before."""
-    world = FakePartitionServer(KeyedPartition())
-    pipe = world.connect()
+    fake = FakePartitionServer(KeyedPartition())
+    pipe = fake.connect()
     bomb = keyed(3, codec=ZSTD, size=1_000_000)
     assert len(bomb) < 2_000
     pipe.send(produce(1, (0, bomb)))
     assert not pipe.transport.written
-    await all_answered(world)
+    await all_answered(fake)
     assert results(pipe) == [(0, 0)]
 
 
 async def test_acks_0_is_appended_too_and_a_keyless_record_closes_the_connection() -> None:
     """The client cannot be told otherwise."""
     partition = KeyedPartition()
-    world = FakePartitionServer(partition)
-    pipe = world.connect()
+    fake = FakePartitionServer(partition)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, keyed(900)), acks=0), produce(2, (0, keyed(1))))
-    await all_answered(world)
+    await all_answered(fake)
     await asyncio.sleep(0)
     assert pipe.correlation_ids() == [2] and partition.log_end_offset == 901
     pipe.send(produce(3, (0, keyed(900, keyless=5)), acks=0))
-    await all_answered(world)
+    await all_answered(fake)
     assert pipe.transport.closed
 
 
 async def test_a_client_that_goes_away_meanwhile_appends_nothing() -> None:
     """Nobody waits for it any more, and nothing is left behind."""
     partition = KeyedPartition()
-    world = FakePartitionServer(partition)
-    pipe = world.connect()
+    fake = FakePartitionServer(partition)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, keyed(900))))
     pipe.connection.connection_lost(None)
-    await all_answered(world)
-    assert (partition.log_end_offset, world.server.tasks) == (0, set())
+    await all_answered(fake)
+    assert (partition.log_end_offset, fake.server.tasks) == (0, set())
 
 
 def test_records_out_of_their_place_are_refused() -> None:
@@ -158,14 +158,14 @@ def test_records_out_of_their_place_are_refused() -> None:
 @pytest.mark.parametrize("count", [100, 1_000])
 async def test_each_record_without_a_key_is_named(count: int) -> None:
     """Small batches and those that are walked in turns alike: KIP-467 has the client tell the others apart."""
-    world = FakePartitionServer(KeyedPartition())
-    pipe = world.connect()
+    fake = FakePartitionServer(KeyedPartition())
+    pipe = fake.connect()
     keyless = range(5, count, count // 10)
     records = [
         new_record(None if each in keyless else b"k%d" % each, b"v", timestamp=1) for each in range(count)
     ]
     pipe.send(produce(1, (0, build_batch(records))))
-    await all_answered(world)
+    await all_answered(fake)
     (result,) = pipe.answer(0, 9).responses[0].partition_responses
     assert result.error_code == INVALID_RECORD
     assert result.error_message.startswith(f"10 of {count} records are refused; record 5: ")
@@ -177,9 +177,9 @@ async def test_each_record_without_a_key_is_named(count: int) -> None:
 
 async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_there_is_no_room() -> None:
     """NOT_ENOUGH_REPLICAS, which a producer tries again after; decompressed they are counted as well."""
-    world = FakePartitionServer(KeyedPartition())
-    unappended, plain = world.server.memory.unappended, world.server.memory.decompression
-    pipe, other = world.connect(), world.connect()
+    fake = FakePartitionServer(KeyedPartition())
+    unappended, plain = fake.server.memory.unappended, fake.server.memory.decompression
+    pipe, other = fake.connect(), fake.connect()
     data = keyed(5_000, codec=GZIP)
     pipe.send(produce(1, (0, data)))
     await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_ther
     unappended.take(unappended.limit)
     other.send(produce(1, (0, data)))
     assert results(other) == [(19, -1)]
-    await all_answered(world)
+    await all_answered(fake)
     assert results(pipe) == [(0, 0)]
     assert plain.most > len(data)
     assert (unappended.used, plain.used) == (unappended.limit, 0)
@@ -198,8 +198,8 @@ async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> No
     """Its own, or with acks=0 that of a request before it. Nothing counts it any more then, and that may take long."""
     partition = KeyedPartition()
     partition.auto_commit = False
-    world = FakePartitionServer(partition)
-    pipe = world.connect()
+    fake = FakePartitionServer(partition)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, keyed(1)), acks=-1))
     data = keyed(5_000, codec=GZIP)
     pipe.send(produce(2, (0, data), acks=acks))
@@ -209,7 +209,7 @@ async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> No
         return sum(isinstance(each, memoryview) and len(each) == len(data) for each in gc.get_objects())
 
     assert views() > 0
-    await all_answered(world)
+    await all_answered(fake)
     assert (partition.log_end_offset, views()) == (5_001, 0)
     assert not pipe.transport.written
     partition.commit(5_001)
@@ -218,11 +218,11 @@ async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> No
 
 async def test_a_batch_that_decompresses_to_more_than_there_is_memory_for_is_refused() -> None:
     """MESSAGE_TOO_LARGE, after which producers split it, and nothing stays counted."""
-    world = FakePartitionServer(KeyedPartition(), raftlog_memory_max_bytes=8_000_000)
-    plain = world.server.memory.decompression
-    pipe = world.connect()
+    fake = FakePartitionServer(KeyedPartition(), raftlog_memory_max_bytes=8_000_000)
+    plain = fake.server.memory.decompression
+    pipe = fake.connect()
     pipe.send(produce(1, (0, keyed(300, codec=ZSTD, size=10_000))))
-    await all_answered(world)
+    await all_answered(fake)
     assert results(pipe) == [(10, -1)]
     assert 0 < plain.most <= plain.limit
     assert plain.used == 0

@@ -63,15 +63,15 @@ async def test_list_offsets_knows_latest_and_earliest_in_every_version(version: 
 
 
 async def search(
-    world: FakePartitionServer, version: int, *wanted: tuple[int, int], **change: Any
+    fake: FakePartitionServer, version: int, *wanted: tuple[int, int], **change: Any
 ) -> list[Any]:
     """Like `list_offsets`, with the search on its thread; the partition changes meanwhile."""
-    pipe = world.connect()
+    pipe = fake.connect()
     pipe.send(listing(version, *wanted))
-    while not world.offload.calls and not pipe.transport.written:
+    while not fake.offload.calls and not pipe.transport.written:
         await asyncio.sleep(0)
-    world.offload.run()
-    vars(world.partition).update(change)
+    fake.offload.run()
+    vars(fake.partition).update(change)
     await pipe.wait()
     return listed(pipe, version)
 
@@ -91,10 +91,10 @@ async def test_a_search_of_another_leadership_is_not_told() -> None:
 
 async def test_a_search_whose_segment_was_dropped_is_asked_again() -> None:
     """Retention is no failing disk."""
-    world = FakePartitionServer(filled())
-    world.partition.disk_error = FileNotFoundError()
-    assert await search(world, 5, (0, 3)) == [(6, -1, -1)]
-    assert not world.partition.reported
+    fake = FakePartitionServer(filled())
+    fake.partition.disk_error = FileNotFoundError()
+    assert await search(fake, 5, (0, 3)) == [(6, -1, -1)]
+    assert not fake.partition.reported
 
 
 @pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
@@ -112,10 +112,10 @@ async def test_special_timestamps_exist_from_a_version_on(special: int, since: i
 
 async def test_a_partition_named_twice_and_a_fresh_leader_are_errors_of_their_own() -> None:
     """INVALID_REQUEST as Kafka does it; OFFSET_NOT_AVAILABLE of KIP-207 passes through."""
-    world = FakePartitionServer(filled())
-    pipe = world.connect()
+    fake = FakePartitionServer(filled())
+    pipe = fake.connect()
     assert [each[0] for each in await list_offsets(pipe, 5, (0, -1), (0, -2))] == [42, 42]
-    world.partition.error = OffsetNotAvailable()
+    fake.partition.error = OffsetNotAvailable()
     assert await list_offsets(pipe, 5, (0, -1)) == [(78, -1, -1)]
 
 
@@ -150,8 +150,8 @@ async def delete(pipe: FakeClient, *wanted: tuple[int, int], timeout: int = 60_0
 
 async def test_deleted_records_move_the_start_of_the_partition() -> None:
     """KIP-107: up to the offset, -1 up to the high watermark, never past it."""
-    world = FakePartitionServer(filled())
-    pipe = world.connect()
+    fake = FakePartitionServer(filled())
+    pipe = fake.connect()
     assert await delete(pipe, (0, 2), (7, 1)) == [(0, 2), (3, -1)]
     assert await delete(pipe, (0, 6)) == [(1, -1)]
     assert await delete(pipe, (0, -1)) == [(0, 5)]
@@ -159,16 +159,16 @@ async def test_deleted_records_move_the_start_of_the_partition() -> None:
 
 async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> None:
     """KIP-107: else the next leader would bring the records back; REQUEST_TIMED_OUT if a follower does not."""
-    world = FakePartitionServer(filled())
-    pipe = world.connect()
-    world.partition.follower_starts = [2, 0]
+    fake = FakePartitionServer(filled())
+    pipe = fake.connect()
+    fake.partition.follower_starts = [2, 0]
     deletion = asyncio.create_task(delete(pipe, (0, 2)))
     for _ in range(4):
         await asyncio.sleep(0)
-    assert not deletion.done() and world.partition.log_start_offset == 2
-    world.partition.follower_starts = [2, 3]
+    assert not deletion.done() and fake.partition.log_start_offset == 2
+    fake.partition.follower_starts = [2, 3]
     assert await deletion == [(0, 2)]
-    assert await delete(world.connect(), (0, 4), timeout=30) == [(7, 2)]
+    assert await delete(fake.connect(), (0, 4), timeout=30) == [(7, 2)]
 
 
 async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(
@@ -176,17 +176,17 @@ async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(
 ) -> None:
     """Its objects are kept meanwhile: a hundred requests with a timeout of weeks each would fill the memory."""
     monkeypatch.setattr(delete_records, "MAX_TIMEOUT_S", 0.03)
-    world = FakePartitionServer(filled())
-    world.partition.follower_starts = [0]
-    assert await delete(world.connect(), (0, 4), timeout=2**31 - 1) == [(7, 0)]
+    fake = FakePartitionServer(filled())
+    fake.partition.follower_starts = [0]
+    assert await delete(fake.connect(), (0, 4), timeout=2**31 - 1) == [(7, 0)]
 
 
 async def test_records_of_a_compacted_topic_are_not_deleted() -> None:
     """KIP-107: POLICY_VIOLATION unless cleanup.policy has delete."""
-    world = FakePartitionServer(filled())
-    world.partition.config = replace(world.partition.config, cleanup_policy=("compact",))
-    assert await delete(world.connect(), (0, 2)) == [(44, -1)]
-    assert world.partition.log_start_offset == 0
+    fake = FakePartitionServer(filled())
+    fake.partition.config = replace(fake.partition.config, cleanup_policy=("compact",))
+    assert await delete(fake.connect(), (0, 2)) == [(44, -1)]
+    assert fake.partition.log_start_offset == 0
 
 
 async def init_producer_id(pipe: FakeClient, version: int, transactional_id: str | None = None) -> Any:
@@ -200,11 +200,11 @@ async def init_producer_id(pipe: FakeClient, version: int, transactional_id: str
 @pytest.mark.parametrize("version", range(7))
 async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> None:
     """KIP-98: epoch 0; each request another id."""
-    world = FakePartitionServer()
-    answers = [await init_producer_id(world.connect(), version) for _ in range(3)]
+    fake = FakePartitionServer()
+    answers = [await init_producer_id(fake.connect(), version) for _ in range(3)]
     assert {(each.error_code, each.producer_epoch) for each in answers} == {(0, 0)}
     assert len({each.producer_id for each in answers}) == 3
-    assert world.blocks == 1
+    assert fake.blocks == 1
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -243,22 +243,22 @@ def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
 
 async def test_a_partition_that_is_named_twice_is_not_searched() -> None:
     """A small request must not make work on disks that is refused in the end."""
-    world = FakePartitionServer(filled())
-    pipe = world.connect()
+    fake = FakePartitionServer(filled())
+    pipe = fake.connect()
     assert await list_offsets(pipe, 7, *[(0, 3)] * 100) == [(42, -1, -1)] * 100
-    assert not world.offload.calls
+    assert not fake.offload.calls
 
 
 async def test_one_thread_searches_for_all_requests_together() -> None:
     """The other threads are there for syncs, however many clients look for times."""
-    world = FakePartitionServer(filled())
-    pipes = [world.connect() for _ in range(5)]
+    fake = FakePartitionServer(filled())
+    pipes = [fake.connect() for _ in range(5)]
     for pipe in pipes:
         pipe.send(listing(7, (0, 3)))
     for pipe in pipes:
-        while not world.offload.calls:
+        while not fake.offload.calls:
             await asyncio.sleep(0)
-        assert len(world.offload.calls) == 1
-        world.offload.run()
+        assert len(fake.offload.calls) == 1
+        fake.offload.run()
         await pipe.wait()
         assert listed(pipe, 7) == [(0, 3, 3)]

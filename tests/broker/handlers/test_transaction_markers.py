@@ -52,14 +52,14 @@ class Coordinator:
         return build_response(api_key, version, results_by_transaction=(result,))
 
 
-def transactional(world: GroupBroker, *codes: int) -> Coordinator:
+def transactional(node: GroupBroker, *codes: int) -> Coordinator:
     coordinator = Coordinator(*codes)
-    world.broker.transactions = world.broker.links = coordinator
+    node.broker.transactions = node.broker.links = coordinator
     return coordinator
 
 
 async def pend(
-    world: GroupBroker, version: int, offset: int, *, epoch: int = 0, topic: str = "t", group: str = "g"
+    node: GroupBroker, version: int, offset: int, *, epoch: int = 0, topic: str = "t", group: str = "g"
 ) -> list[int]:
     """Commit an offset in the transaction; the error codes."""
     partition = {
@@ -68,7 +68,7 @@ async def pend(
         "committed_offset": offset,
         "committed_metadata": "text",
     }
-    answer = await world.call(
+    answer = await node.call(
         txn_offset_commit,
         version,
         transactional_id="tx",
@@ -80,9 +80,7 @@ async def pend(
     return [each.error_code for each in answer.topics[0].partitions]
 
 
-async def end(
-    world: GroupBroker, version: int, *, commit: bool = True, epoch: int = 0, **changes: Any
-) -> int:
+async def end(node: GroupBroker, version: int, *, commit: bool = True, epoch: int = 0, **changes: Any) -> int:
     """Have the group's partition end the transaction; the error code."""
     topic = {
         "_": "WritableTxnMarkerTopic",
@@ -99,20 +97,20 @@ async def end(
         **changes,
     }
     seen = {each: marker.pop(each, -1) for each in ("open_since", "last_sequence", "last_timestamp")}
-    world.asker = 2
-    answer = await world.call(write_txn_markers, version, markers=[marker], **seen)
-    world.asker = None
+    node.asker = 2
+    answer = await node.call(write_txn_markers, version, markers=[marker], **seen)
+    node.asker = None
     (result,) = answer.markers
     assert result.producer_id == PRODUCER
     return int(result.topics[0].partitions[0].error_code)
 
 
-async def fetch(world: GroupBroker, version: int, *, stable: bool = True) -> tuple[int, int]:
+async def fetch(node: GroupBroker, version: int, *, stable: bool = True) -> tuple[int, int]:
     """(offset, error code) of the partition."""
     fields: dict[str, Any] = {"require_stable": stable} if version >= 7 else {}
     if version < 8:
         topics: list[Any] = [{"_": "OffsetFetchRequestTopic", "name": "t", "partition_indexes": (0,)}]
-        answer = await world.call(offset_fetch, version, group_id="g", topics=topics, **fields)
+        answer = await node.call(offset_fetch, version, group_id="g", topics=topics, **fields)
         (partition,) = answer.topics[0].partitions
     else:
         topics = [
@@ -124,7 +122,7 @@ async def fetch(world: GroupBroker, version: int, *, stable: bool = True) -> tup
             }
         ]
         group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": topics}
-        answer = await world.call(offset_fetch, version, groups=[group], **fields)
+        answer = await node.call(offset_fetch, version, groups=[group], **fields)
         (partition,) = answer.groups[0].topics[0].partitions
     return partition.committed_offset, partition.error_code
 
@@ -133,17 +131,17 @@ async def fetch(world: GroupBroker, version: int, *, stable: bool = True) -> tup
 def test_txn_offset_commit(version: int) -> None:
     """Pending until the marker, with the text that belongs to it; from version 5 on it adds its partition itself."""
 
-    async def scenario(world: GroupBroker) -> None:
-        coordinator = transactional(world)
-        assert await pend(world, version, 42) == [0]
-        assert await pend(world, version, 43) == [0]
+    async def scenario(node: GroupBroker) -> None:
+        coordinator = transactional(node)
+        assert await pend(node, version, 42) == [0]
+        assert await pend(node, version, 43) == [0]
         (asked,) = coordinator.asked
         assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == ("tx", PRODUCER, 0)
         assert asked.verify_only is (version < 5)
         assert [(each.name, each.partitions) for each in asked.topics] == [(CONSUMER_OFFSETS_TOPIC, (INDEX,))]
-        assert await fetch(world, 7) == (-1, 88)
-        assert await end(world, 1) == 0
-        assert await fetch(world, 7) == (43, 0)
+        assert await fetch(node, 7) == (-1, 88)
+        assert await end(node, 1) == 0
+        assert await fetch(node, 7) == (43, 0)
 
     run_scenario(scenario)
 
@@ -152,15 +150,15 @@ def test_txn_offset_commit(version: int) -> None:
 def test_write_txn_markers(version: int) -> None:
     """Answered at commit, again with the same when it is repeated; other partitions are not here."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        await pend(world, 3, 42)
-        assert await end(world, version, commit=False) == 0
-        assert await end(world, version, commit=False) == 0
-        assert await fetch(world, 7) == (-1, 0)
-        assert world.replicas.partitions[INDEX].log_end_offset == 2
-        assert await end(world, version, topic="nowhere") == 3
-        assert await end(world, version, index=77) == 3
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        await pend(node, 3, 42)
+        assert await end(node, version, commit=False) == 0
+        assert await end(node, version, commit=False) == 0
+        assert await fetch(node, 7) == (-1, 0)
+        assert node.replicas.partitions[INDEX].log_end_offset == 2
+        assert await end(node, version, topic="nowhere") == 3
+        assert await end(node, version, index=77) == 3
 
     run_scenario(scenario)
 
@@ -171,17 +169,17 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
     that in fields of their own.
     """
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        await pend(world, 3, 42)
-        (found,) = world.replicas.partitions[INDEX].active_producers()
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        await pend(node, 3, 42)
+        (found,) = node.replicas.partitions[INDEX].active_producers()
         seen = {"last_sequence": found.last_sequence, "last_timestamp": found.last_timestamp}
         for other in ({"open_since": 1}, {"open_since": 7}, {"last_sequence": 3}, {"last_timestamp": 4}):
-            assert await end(world, version, commit=False, **{"open_since": 0, **seen, **other}) == 48
-        assert await fetch(world, 7) == (-1, 88)
-        assert await end(world, version, commit=True, open_since=0, **seen) == 0
-        assert await end(world, version, commit=False, open_since=0, **seen) == 48
-        assert await fetch(world, 7) == (42, 0)
+            assert await end(node, version, commit=False, **{"open_since": 0, **seen, **other}) == 48
+        assert await fetch(node, 7) == (-1, 88)
+        assert await end(node, version, commit=True, open_since=0, **seen) == 0
+        assert await end(node, version, commit=False, open_since=0, **seen) == 48
+        assert await fetch(node, 7) == (42, 0)
 
     run_scenario(scenario)
 
@@ -190,15 +188,15 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
 def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
     """UNSTABLE_OFFSET_COMMIT since version 7 (KIP-447); everybody else reads what is committed."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        await pend(world, 3, 3)
-        await end(world, 1)
-        await pend(world, 3, 42)
-        assert await fetch(world, version, stable=False) == (3, 0)
-        assert await fetch(world, version) == ((-1, 88) if version >= 7 else (3, 0))
-        await end(world, 1)
-        assert await fetch(world, version) == (42, 0)
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        await pend(node, 3, 3)
+        await end(node, 1)
+        await pend(node, 3, 42)
+        assert await fetch(node, version, stable=False) == (3, 0)
+        assert await fetch(node, version) == ((-1, 88) if version >= 7 else (3, 0))
+        await end(node, 1)
+        assert await fetch(node, version) == (42, 0)
 
     run_scenario(scenario)
 
@@ -206,12 +204,12 @@ def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
 def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
     """Also when no topic is named."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        await pend(world, 3, 3)
-        await end(world, 1)
-        await pend(world, 3, 42)
-        answer = await world.call(offset_fetch, 7, group_id="g", topics=None, require_stable=True)
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        await pend(node, 3, 3)
+        await end(node, 1)
+        await pend(node, 3, 42)
+        answer = await node.call(offset_fetch, 7, group_id="g", topics=None, require_stable=True)
         assert [each.error_code for each in answer.topics[0].partitions] == [88]
 
     run_scenario(scenario)
@@ -220,10 +218,10 @@ def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
 def test_only_brokers_write_markers() -> None:
     """CLUSTER_AUTHORIZATION_FAILED for every partition: who can end transactions can break exactly-once."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "t", "partition_indexes": (0, 1)}
         marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
-        answer = await world.call(write_txn_markers, 1, markers=[marker])
+        answer = await node.call(write_txn_markers, 1, markers=[marker])
         assert [each.error_code for each in answer.markers[0].topics[0].partitions] == [31, 31]
 
     run_scenario(scenario)
@@ -246,11 +244,11 @@ def test_what_the_transactions_coordinator_refuses(version: int, code: int, told
     then.
     """
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world, code)
-        assert await pend(world, version, 42) == [told]
-        assert await fetch(world, 7) == (-1, 0)
-        assert await pend(world, version, 42) == [0]
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node, code)
+        assert await pend(node, version, 42) == [told]
+        assert await fetch(node, 7) == (-1, 0)
+        assert await pend(node, version, 42) == [0]
 
     run_scenario(scenario)
 
@@ -258,12 +256,12 @@ def test_what_the_transactions_coordinator_refuses(version: int, code: int, told
 def test_a_fenced_producer_commits_nothing_and_unknown_topics_are_told() -> None:
     """INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        assert await pend(world, 3, 42, epoch=1) == [0]
-        assert await end(world, 1, commit=False, epoch=2) == 0
-        assert await pend(world, 3, 43, epoch=1) == [47]
-        assert await pend(world, 3, 43, epoch=2, topic="nowhere") == [3]
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        assert await pend(node, 3, 42, epoch=1) == [0]
+        assert await end(node, 1, commit=False, epoch=2) == 0
+        assert await pend(node, 3, 43, epoch=1) == [47]
+        assert await pend(node, 3, 43, epoch=2, topic="nowhere") == [3]
 
     run_scenario(scenario)
 
@@ -271,18 +269,18 @@ def test_a_fenced_producer_commits_nothing_and_unknown_topics_are_told() -> None
 def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
     """The records are in the transaction in the log; what is not read back yet is COORDINATOR_LOAD_IN_PROGRESS."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        await pend(world, 3, 42)
-        world.publish(leader=2)
-        assert await pend(world, 3, 43) == [16]
-        assert await end(world, 1) == 6
-        world.publish(leader=1)
-        assert await end(world, 1) == 14
-        await world.pass_time(0.1)
-        assert await fetch(world, 7) == (-1, 88)
-        assert await end(world, 1) == 0
-        assert await fetch(world, 7) == (42, 0)
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        await pend(node, 3, 42)
+        node.publish(leader=2)
+        assert await pend(node, 3, 43) == [16]
+        assert await end(node, 1) == 6
+        node.publish(leader=1)
+        assert await end(node, 1) == 14
+        await node.pass_time(0.1)
+        assert await fetch(node, 7) == (-1, 88)
+        assert await end(node, 1) == 0
+        assert await fetch(node, 7) == (42, 0)
 
     run_scenario(scenario)
 
@@ -290,8 +288,8 @@ def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
 def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
     """And the client tries again."""
 
-    async def scenario(world: GroupBroker) -> None:
-        assert await pend(world, 3, 42) == [14]
+    async def scenario(node: GroupBroker) -> None:
+        assert await pend(node, 3, 42) == [14]
 
     run_scenario(scenario)
 
@@ -299,28 +297,28 @@ def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
 def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
     """Hundreds of transactions leave a few records, and the next coordinator knows the last word and what pends."""
 
-    async def scenario(world: GroupBroker) -> None:
-        transactional(world)
-        log = world.replicas.partitions[INDEX].log
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        log = node.replicas.partitions[INDEX].log
         log.config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
         sizes = []
         for number in range(1, 301):
-            assert await pend(world, 3, number) == [0]
-            assert await end(world, 1, commit=number % 3 > 0) == 0
+            assert await pend(node, 3, number) == [0]
+            assert await end(node, 1, commit=number % 3 > 0) == 0
             if number % 50 == 0:
                 flush_and_checkpoint(log)
                 while clean(log) is not None:
                     pass
                 sizes.append(log.size_bytes)
         assert max(sizes) < 12_000
-        assert await pend(world, 3, 999) == [0]
-        world.publish(leader=2)
-        world.publish(leader=1)
-        await world.pass_time(0.5)
-        assert await fetch(world, 7, stable=False) == (299, 0)
-        assert await fetch(world, 7) == (-1, 88)
-        assert await end(world, 1) == 0
-        assert await fetch(world, 7) == (999, 0)
+        assert await pend(node, 3, 999) == [0]
+        node.publish(leader=2)
+        node.publish(leader=1)
+        await node.pass_time(0.5)
+        assert await fetch(node, 7, stable=False) == (299, 0)
+        assert await fetch(node, 7) == (-1, 88)
+        assert await end(node, 1) == 0
+        assert await fetch(node, 7) == (999, 0)
 
     run_scenario(scenario)
 
@@ -331,23 +329,23 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
 ) -> None:
     """The offsets would be in a transaction that nobody ends."""
 
-    async def scenario(world: GroupBroker) -> None:
-        coordinator = transactional(world)
+    async def scenario(node: GroupBroker) -> None:
+        coordinator = transactional(node)
         ask = coordinator.ask
 
         async def slow_ask(*args: Any, **kwargs: Any) -> Any:
             answer = await ask(*args, **kwargs)
             if what == "marker":
-                assert await end(world, 1, commit=False) == 0
+                assert await end(node, 1, commit=False) == 0
             else:
-                world.publish(leader=2)
-                world.publish(leader=1)
-                await world.pass_time(0.1)
+                node.publish(leader=2)
+                node.publish(leader=1)
+                await node.pass_time(0.1)
             return answer
 
         coordinator.ask = slow_ask  # type: ignore[method-assign]
-        assert await pend(world, 3, 42) == [told]
-        assert await fetch(world, 7) == (-1, 0)
+        assert await pend(node, 3, 42) == [told]
+        assert await fetch(node, 7) == (-1, 0)
 
     run_scenario(scenario)
 
@@ -355,19 +353,19 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
 def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() -> None:
     """The transaction's coordinator takes its time; the position is one in a log that is gone by then."""
 
-    async def scenario(world: GroupBroker) -> None:
-        coordinator = transactional(world)
+    async def scenario(node: GroupBroker) -> None:
+        coordinator = transactional(node)
         ask = coordinator.ask
 
         async def slow_ask(*args: Any, **kwargs: Any) -> Any:
-            world.publish(topics={"t": TopicState("t", UUID(int=99), TOPIC.partitions)})
+            node.publish(topics={"t": TopicState("t", UUID(int=99), TOPIC.partitions)})
             return await ask(*args, **kwargs)
 
         coordinator.ask = slow_ask  # type: ignore[method-assign]
-        assert await pend(world, 3, 42) == [3]
+        assert await pend(node, 3, 42) == [3]
         coordinator.ask = ask  # type: ignore[method-assign]
-        assert await end(world, 1) == 0
-        assert await fetch(world, 7) == (-1, 0)
+        assert await end(node, 1) == 0
+        assert await fetch(node, 7) == (-1, 0)
 
     run_scenario(scenario)
 
@@ -376,11 +374,11 @@ def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() ->
 def test_a_group_without_a_name_is_refused_before_anybody_is_asked(leader: int) -> None:
     """INVALID_GROUP_ID from every broker; version 5 would have made its partition part of the transaction."""
 
-    async def scenario(world: GroupBroker) -> None:
-        coordinator = transactional(world)
-        world.publish(leader=leader)
-        await world.pass_time(0.1)
-        assert await pend(world, 5, 42, group="") == [24]
+    async def scenario(node: GroupBroker) -> None:
+        coordinator = transactional(node)
+        node.publish(leader=leader)
+        await node.pass_time(0.1)
+        assert await pend(node, 5, 42, group="") == [24]
         assert not coordinator.asked
 
     run_scenario(scenario)
@@ -412,7 +410,7 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
 
     monkeypatch.setattr(write_txn_markers, "_write", write)
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         make = request_builders(write_txn_markers.API_KEY, 1)
         topic = make.WritableTxnMarkerTopic(name="t", partition_indexes=tuple(range(5 * PARTS_AT_ONCE)))
         marker = make.WritableTxnMarker(
@@ -420,7 +418,7 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
         )
         request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, ClosingConnection(2))
         answer = await write_txn_markers.handle(
-            world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
+            node.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
         )
         codes = [each.error_code for each in answer.markers[0].topics[0].partitions]
         assert codes == [RequestTimedOut.code] * len(topic.partition_indexes)
@@ -433,11 +431,11 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
 def test_very_many_markers_are_written_and_answered_in_turns(asker: int | None) -> None:
     """Also the refusal of a client that sends so many: 40 transactions of 150 partitions are 6,000 parts."""
 
-    async def scenario(world: GroupBroker) -> None:
+    async def scenario(node: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "nowhere", "partition_indexes": tuple(range(150))}
         marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
-        world.asker = asker
-        answer, turns = await count_loop_turns(world.call(write_txn_markers, 2, markers=[marker] * 40))
+        node.asker = asker
+        answer, turns = await count_loop_turns(node.call(write_txn_markers, 2, markers=[marker] * 40))
         codes = [each.error_code for result in answer.markers for each in result.topics[0].partitions]
         assert codes == [3 if asker else 31] * 6000
         assert turns >= (2 if asker else 1) * 6000 // (150 + PARTS_AT_ONCE)

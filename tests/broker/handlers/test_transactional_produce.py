@@ -78,11 +78,11 @@ class VerifyingBroker:
     def __init__(self, folder: Path) -> None:
         self.host = FakeHost(1, registrations([1]))
         self.partitions = [lead(self.host, folder, index) for index in range(2)]
-        self.world = FakePartitionServer(*self.partitions)  # type: ignore[arg-type]
-        self.world.broker.env.wall_clock_ms = lambda: NOW_MS
+        self.fake = FakePartitionServer(*self.partitions)  # type: ignore[arg-type]
+        self.fake.broker.env.wall_clock_ms = lambda: NOW_MS
         self.coordinator = Coordinator()
-        self.world.broker.transactions = self.world.broker.links = self.coordinator
-        self.pipe = self.world.connect()
+        self.fake.broker.transactions = self.fake.broker.links = self.coordinator
+        self.pipe = self.fake.connect()
 
     async def run_pending(self) -> None:
         for _ in range(20):
@@ -281,7 +281,7 @@ async def test_producers_are_described_by_the_leader(tmp_path: Path) -> None:
     asked = make.DescribeProducersRequest(
         topics=(make.TopicRequest(name=TOPIC, partition_indexes=(0, 1, 2, 77)),)
     )
-    answer = await describe_producers.handle(stage.world.broker, _context(), asked)
+    answer = await describe_producers.handle(stage.fake.broker, _context(), asked)
     found = {each.partition_index: each for each in answer.topics[0].partitions}
     assert [found[each].error_code for each in (0, 1, 2, 77)] == [0, 0, 3, 3]
     (producer,) = found[0].active_producers
@@ -315,9 +315,9 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
     assert stage.partitions[0].log_end_offset == 0
     stage.coordinator.may_answer.set()
     for _ in range(100):
-        stage.world.offload.run()
+        stage.fake.offload.run()
         await stage.run_pending()
-    assert not stage.world.server.tasks
+    assert not stage.fake.server.tasks
     assert len(stage.coordinator.asked) == 1
     if keyless < 0:
         assert stage.codes() == [(0, 0), (0, 900)]
@@ -329,7 +329,7 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
 async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_path: Path) -> None:
     """The copy of what waits for its coordinator is part of the budget for memory, whoever is gone meanwhile."""
     stage = VerifyingBroker(tmp_path)
-    unappended = stage.world.server.memory.unappended
+    unappended = stage.fake.server.memory.unappended
     stage.coordinator.may_answer.clear()
     data = batch(0)
     await stage.send(request(1, (0, data)))
@@ -346,7 +346,7 @@ async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nob
 ) -> None:
     """NOT_ENOUGH_REPLICAS; the producer's later batches wait for it, others are appended."""
     stage = VerifyingBroker(tmp_path)
-    unappended = stage.world.server.memory.unappended
+    unappended = stage.fake.server.memory.unappended
     unappended.take(unappended.limit)
     await stage.send(request(1, (0, batch(0)), (1, batch(0, transactional=False))))
     await stage.send(request(2, (0, batch(1))))
@@ -410,7 +410,7 @@ async def test_producers_of_a_partition_are_described_once_and_up_to_a_bound(
     async def described(*indexes: int) -> list[tuple[int, int, int]]:
         topics = (make.TopicRequest(name=TOPIC, partition_indexes=indexes),) * 3
         message = make.DescribeProducersRequest(topics=topics)
-        answer = await describe_producers.handle(stage.world.broker, _context(), message)
+        answer = await describe_producers.handle(stage.fake.broker, _context(), message)
         (topic,) = answer.topics
         return [
             (each.partition_index, each.error_code, len(each.active_producers)) for each in topic.partitions

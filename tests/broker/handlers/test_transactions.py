@@ -33,19 +33,19 @@ from tests.broker.loop_turns import count_loop_turns
 FENCED, INVALID_EPOCH = 90, 47
 
 
-async def init(world: TransactionBroker, version: int = 4, name: str | None = "x", **fields: Any) -> Any:
-    return await world.call(
+async def init(node: TransactionBroker, version: int = 4, name: str | None = "x", **fields: Any) -> Any:
+    return await node.call(
         init_producer_id, version, **{"transactional_id": name, "transaction_timeout": 60_000, **fields}
     )
 
 
 async def add(
-    world: TransactionBroker, version: int, *indexes: int, epoch: int = 0, **fields: Any
+    node: TransactionBroker, version: int, *indexes: int, epoch: int = 0, **fields: Any
 ) -> dict[int, int]:
     """Add partitions of topic t as a client does; the error codes."""
     topic = {"_": "AddPartitionsToTxnTopic", "name": "t", "partitions": indexes}
     given = {"transactional_id": "x", "producer_id": FIRST_ID, "producer_epoch": epoch, "topics": [topic]}
-    answer = await world.call(
+    answer = await node.call(
         add_partitions_to_txn,
         version,
         **{f"v3_and_below_{name}": value for name, value in (given | fields).items()},
@@ -54,9 +54,9 @@ async def add(
     return {each.partition_index: int(each.partition_error_code) for each in result.results_by_partition}
 
 
-async def serve(world: TransactionBroker, version: int, *transactions: dict[str, Any]) -> Any:
+async def serve(node: TransactionBroker, version: int, *transactions: dict[str, Any]) -> Any:
     """Ask as another broker does."""
-    return await world.call(
+    return await node.call(
         add_partitions_to_txn,
         version,
         transactions=[
@@ -85,9 +85,9 @@ def codes_of(answer: Any) -> list[dict[int, int]]:
 
 
 async def end(
-    world: TransactionBroker, version: int, *, epoch: int = 0, commit: bool = True, name: str = "x"
+    node: TransactionBroker, version: int, *, epoch: int = 0, commit: bool = True, name: str = "x"
 ) -> Any:
-    return await world.call(
+    return await node.call(
         end_txn,
         version,
         transactional_id=name,
@@ -101,26 +101,26 @@ async def end(
 def test_find_coordinator_of_a_transactional_id(version: int) -> None:
     """Type 1; an empty id is INVALID_REQUEST. The first who asks has the topic made."""
 
-    async def find(world: TransactionBroker, key: str) -> Any:
+    async def find(node: TransactionBroker, key: str) -> Any:
         batched = version >= 4
         keys = {"coordinator_keys": (key,)} if batched else {"key": key}
         kind = {"key_type": 1} if version >= 1 else {}
-        answer = await world.call(find_coordinator, version, **keys, **kind)
+        answer = await node.call(find_coordinator, version, **keys, **kind)
         return answer.coordinators[0] if batched else answer
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         if version == 0:  # knows groups only
             return
-        found = await find(world, "x")
+        found = await find(node, "x")
         assert (int(found.error_code), found.node_id, found.port) == (0, 1, 9092)
-        (made,) = world.submitted[0].topics
+        (made,) = node.submitted[0].topics
         assert (made.name, made.num_partitions, made.replication_factor) == (TRANSACTION_STATE_TOPIC, 50, 1)
         assert made.configs["min.insync.replicas"] == "1", "no more than there are replicas"
         assert (made.configs["cleanup.policy"], made.configs["unclean.leader.election.enable"]) == (
             "compact",
             "false",
         )
-        assert int((await find(world, "")).error_code) == 42
+        assert int((await find(node, "")).error_code) == 42
 
     run_scenario(scenario, with_topic=False)
 
@@ -129,25 +129,25 @@ def test_find_coordinator_of_a_transactional_id(version: int) -> None:
 def test_init_producer_id(version: int) -> None:
     """Each begins anew with the next epoch; without a transactional id every producer id is a new one."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         for epoch in range(2):
-            answer = await init(world, version)
+            answer = await init(node, version)
             assert (int(answer.error_code), answer.producer_id, answer.producer_epoch) == (0, FIRST_ID, epoch)
-        answer = await init(world, version, None)
+        answer = await init(node, version, None)
         assert (int(answer.error_code), answer.producer_id, answer.producer_epoch) == (0, FIRST_ID + 1, 0)
-        refused = await init(world, version, transaction_timeout=900_001)
+        refused = await init(node, version, transaction_timeout=900_001)
         assert (int(refused.error_code), refused.producer_id, refused.producer_epoch) == (50, -1, -1)
-        assert int((await init(world, version, "")).error_code) == 42
+        assert int((await init(node, version, "")).error_code) == 42
         if version >= 3:
-            half = await init(world, version, producer_id=FIRST_ID)
+            half = await init(node, version, producer_id=FIRST_ID)
             assert int(half.error_code) == 42
-            stale = await init(world, version, producer_id=FIRST_ID, producer_epoch=0)
+            stale = await init(node, version, producer_id=FIRST_ID, producer_epoch=0)
             assert int(stale.error_code) == (FENCED if version >= 4 else INVALID_EPOCH)
-            goes_on = await init(world, version, producer_id=FIRST_ID, producer_epoch=1)
+            goes_on = await init(node, version, producer_id=FIRST_ID, producer_epoch=1)
             assert (int(goes_on.error_code), goes_on.producer_epoch) == (0, 2)
         if version >= 6:
-            assert int((await init(world, version, enable2_pc=True)).error_code) == 53
-            assert int((await init(world, version, keep_prepared_txn=True)).error_code) == 35
+            assert int((await init(node, version, enable2_pc=True)).error_code) == 53
+            assert int((await init(node, version, keep_prepared_txn=True)).error_code) == 35
 
     run_scenario(scenario)
 
@@ -156,14 +156,14 @@ def test_init_producer_id(version: int) -> None:
 def test_add_partitions_to_txn_of_clients(version: int) -> None:
     """All or none; who is fenced is told so in the words of the version."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        assert await add(world, version, 0) == {0: 49}, "nobody knows the id"
-        await init(world)
-        assert await add(world, version, 0, 1) == {0: 0, 1: 0}
-        assert await add(world, version, 0, 77) == {0: 55, 77: 3}
-        assert await add(world, version, 0, epoch=1) == {0: FENCED if version >= 2 else INVALID_EPOCH}
-        assert await add(world, version, 0, producer_id=7) == {0: 49}
-        assert await add(world, version, 0, transactional_id="") == {0: 42}
+    async def scenario(node: TransactionBroker) -> None:
+        assert await add(node, version, 0) == {0: 49}, "nobody knows the id"
+        await init(node)
+        assert await add(node, version, 0, 1) == {0: 0, 1: 0}
+        assert await add(node, version, 0, 77) == {0: 55, 77: 3}
+        assert await add(node, version, 0, epoch=1) == {0: FENCED if version >= 2 else INVALID_EPOCH}
+        assert await add(node, version, 0, producer_id=7) == {0: 49}
+        assert await add(node, version, 0, transactional_id="") == {0: 42}
 
     run_scenario(scenario)
 
@@ -172,22 +172,20 @@ def test_add_partitions_to_txn_of_clients(version: int) -> None:
 def test_add_partitions_to_txn_of_brokers(version: int) -> None:
     """Several transactions at once, verified or added to; clients are refused (CLUSTER_AUTHORIZATION_FAILED)."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        refused = await serve(world, version, {})
+    async def scenario(node: TransactionBroker) -> None:
+        refused = await serve(node, version, {})
         assert int(refused.error_code) == 31
-        world.asker = 2
-        await init(world)
-        await add(world, 3, 0)
+        node.asker = 2
+        await init(node)
+        await add(node, 3, 0)
         abortable = 120 if version >= 5 else 48
-        answer = await serve(
-            world, version, {"verify_only": True}, {"verify_only": True, "producer_epoch": 1}
-        )
+        answer = await serve(node, version, {"verify_only": True}, {"verify_only": True, "producer_epoch": 1})
         assert codes_of(answer) == [{0: 0, 1: abortable}, {0: FENCED, 1: FENCED}]
-        assert codes_of(await serve(world, version, {}, {"transactional_id": "y"})) == [
+        assert codes_of(await serve(node, version, {}, {"transactional_id": "y"})) == [
             {0: 0, 1: 0},
             {0: 49, 1: 49},
         ]
-        assert codes_of(await serve(world, version, {"verify_only": True})) == [{0: 0, 1: 0}]
+        assert codes_of(await serve(node, version, {"verify_only": True})) == [{0: 0, 1: 0}]
 
     run_scenario(scenario)
 
@@ -196,9 +194,9 @@ def test_add_partitions_to_txn_of_brokers(version: int) -> None:
 def test_add_offsets_to_txn(version: int) -> None:
     """The group's partition of the offsets topic becomes part of the transaction."""
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         async def ask(group_id: str, epoch: int) -> int:
-            answer = await world.call(
+            answer = await node.call(
                 add_offsets_to_txn,
                 version,
                 transactional_id="x",
@@ -208,11 +206,11 @@ def test_add_offsets_to_txn(version: int) -> None:
             )
             return int(answer.error_code)
 
-        await init(world)
+        await init(node)
         assert await ask("g", 0) == 0
         assert await ask("g", 1) == (FENCED if version >= 2 else INVALID_EPOCH)
         assert await ask("", 0) == 24
-        found = await world.transactions.read("x")
+        found = await node.transactions.read("x")
         assert found.partitions == {(CONSUMER_OFFSETS_TOPIC, partition_for("g", 3))}
 
     run_scenario(scenario)
@@ -223,27 +221,27 @@ def test_add_offsets_to_txn(version: int) -> None:
 def test_end_txn(version: int, commit: bool) -> None:
     """The leaders of all partitions are told; version 5 brings the next epoch (KIP-890)."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        await init(world)
+    async def scenario(node: TransactionBroker) -> None:
+        await init(node)
         if version < 5 or commit:
-            assert int((await end(world, version, commit=commit)).error_code) == 48, "nothing was begun"
-        await add(world, 3, 0, 2)
-        assert int((await end(world, version, commit=commit, epoch=3)).error_code) == (
+            assert int((await end(node, version, commit=commit)).error_code) == 48, "nothing was begun"
+        await add(node, 3, 0, 2)
+        assert int((await end(node, version, commit=commit, epoch=3)).error_code) == (
             FENCED if version >= 2 else INVALID_EPOCH
         )
-        ended = await end(world, version, commit=commit)
+        ended = await end(node, version, commit=commit)
         assert int(ended.error_code) == 0
         if version >= 5:
             assert (ended.producer_id, ended.producer_epoch) == (FIRST_ID, 1)
-        await world.pass_time(0.1)
-        assert sorted(world.leaders.told()) == [(1, commit, "t", 0), (1, commit, "t", 2)]
-        (marker,) = world.leaders.asked[0][1].markers
+        await node.pass_time(0.1)
+        assert sorted(node.leaders.told()) == [(1, commit, "t", 0), (1, commit, "t", 2)]
+        (marker,) = node.leaders.asked[0][1].markers
         assert marker.producer_epoch == (1 if version >= 5 else 0)
         assert marker.transaction_version == (2 if version >= 5 else 0)
         assert marker.coordinator_epoch == 0
-        again = await end(world, version, commit=commit)
+        again = await end(node, version, commit=commit)
         assert int(again.error_code) == 0, "it asks again"
-        assert int((await end(world, version, name="")).error_code) == 42
+        assert int((await end(node, version, name="")).error_code) == 42
 
     run_scenario(scenario)
 
@@ -252,10 +250,10 @@ def test_end_txn(version: int, commit: bool) -> None:
 def test_describe_transactions(version: int) -> None:
     """State, producer, timeout, start and partitions; TRANSACTIONAL_ID_NOT_FOUND for others."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        await init(world)
-        await add(world, 3, 2, 0)
-        answer = await world.call(describe_transactions, version, transactional_ids=("x", "y", ""))
+    async def scenario(node: TransactionBroker) -> None:
+        await init(node)
+        await add(node, 3, 2, 0)
+        answer = await node.call(describe_transactions, version, transactional_ids=("x", "y", ""))
         found, unknown, empty = answer.transaction_states
         assert (int(found.error_code), found.transactional_id, found.transaction_state) == (0, "x", "Ongoing")
         assert (found.producer_id, found.producer_epoch, int(found.transaction_timeout)) == (
@@ -274,14 +272,14 @@ def test_describe_transactions(version: int) -> None:
 def test_list_transactions(version: int) -> None:
     """By state, producer id, running time and pattern; unknown states are named (KIP-664, 994, 1152)."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        await init(world)
-        await init(world, name="xy")
-        await add(world, 3, 0)
+    async def scenario(node: TransactionBroker) -> None:
+        await init(node)
+        await init(node, name="xy")
+        await add(node, 3, 0)
 
         async def names(**filters: Any) -> Any:
             fields = {"state_filters": (), "producer_id_filters": (), **filters}
-            answer = await world.call(list_transactions, version, **fields)
+            answer = await node.call(list_transactions, version, **fields)
             assert int(answer.error_code) == 0
             return sorted(each.transactional_id for each in answer.transaction_states), tuple(
                 answer.unknown_state_filters
@@ -291,14 +289,14 @@ def test_list_transactions(version: int) -> None:
         assert await names(state_filters=("Ongoing", "Nonsense")) == (["x"], ("Nonsense",))
         assert await names(producer_id_filters=(FIRST_ID + 1,)) == (["xy"], ())
         if version >= 1:
-            await world.pass_time(2)
+            await node.pass_time(2)
             assert await names(duration_filter=1_000) == (["x"], ())
             assert await names(duration_filter=5_000) == ([], ())
         if version >= 2:
             assert await names(transactional_id_pattern="x.") == (["xy"], ())
             assert await names(transactional_id_pattern="x") == (["x"], ())
             fields = {"state_filters": (), "producer_id_filters": ()}
-            bad = await world.call(list_transactions, version, transactional_id_pattern="(", **fields)
+            bad = await node.call(list_transactions, version, transactional_id_pattern="(", **fields)
             assert int(bad.error_code) == 128
 
     run_scenario(scenario)
@@ -312,7 +310,7 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
     names = ["t"] * 1 if spread == "many partitions" else [f"t{number}" for number in range(count)]
     indexes = tuple(range(count // len(names)))
 
-    async def scenario(world: TransactionBroker) -> None:
+    async def scenario(node: TransactionBroker) -> None:
         async def watch() -> None:
             nonlocal turns
             while True:
@@ -322,7 +320,7 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
         watching = asyncio.ensure_future(watch())
         if api == "describe":
             topics = [{"_": "TopicRequest", "name": name, "partition_indexes": indexes} for name in names]
-            answer = (await world.call(describe_producers, 0, topics=topics)).topics
+            answer = (await node.call(describe_producers, 0, topics=topics)).topics
         else:
             topics = [{"_": "AddPartitionsToTxnTopic", "name": name, "partitions": indexes} for name in names]
             if api == "add":
@@ -333,10 +331,10 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
                     "topics": topics,
                 }
                 fields = {f"v3_and_below_{name}": value for name, value in given.items()}
-                answer = (await world.call(add_partitions_to_txn, 3, **fields)).results_by_topic_v3_and_below
+                answer = (await node.call(add_partitions_to_txn, 3, **fields)).results_by_topic_v3_and_below
             else:
-                world.asker = 2
-                (result,) = (await serve(world, 5, {"topics": topics})).results_by_transaction
+                node.asker = 2
+                (result,) = (await serve(node, 5, {"topics": topics})).results_by_transaction
                 answer = result.topic_results
         watching.cancel()
         assert len(answer) == len(names)
@@ -362,9 +360,9 @@ class FakeCoordinator:
         return list(self.found.values())
 
 
-def listed(world: TransactionBroker, pattern: str) -> Awaitable[Any]:
+def listed(node: TransactionBroker, pattern: str) -> Awaitable[Any]:
     fields = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": pattern}
-    return world.call(list_transactions, 2, **fields)
+    return node.call(list_transactions, 2, **fields)
 
 
 def test_what_a_pattern_costs_is_spread_over_turns() -> None:
@@ -373,9 +371,9 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
     most = sum(steps(regex, each) for each in names)
     assert most > 10 * STEPS_AT_ONCE
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.broker.transactions = FakeCoordinator([*names, "abc"])
-        answer, turns = await count_loop_turns(listed(world, regex))
+    async def scenario(node: TransactionBroker) -> None:
+        node.broker.transactions = FakeCoordinator([*names, "abc"])
+        answer, turns = await count_loop_turns(listed(node, regex))
         assert [each.transactional_id for each in answer.transaction_states] == ["abc"]
         assert turns > most // STEPS_AT_ONCE
 
@@ -389,9 +387,9 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
 def test_a_pattern_that_is_too_much_is_refused(regex: str, characters: int) -> None:
     """INVALID_REGULAR_EXPRESSION: it is too large, too long, or for one of the ids."""
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.broker.transactions = FakeCoordinator(["a" * characters])
-        assert int((await listed(world, regex)).error_code) == 128
+    async def scenario(node: TransactionBroker) -> None:
+        node.broker.transactions = FakeCoordinator(["a" * characters])
+        assert int((await listed(node, regex)).error_code) == 128
 
     run_scenario(scenario)
 
@@ -400,9 +398,9 @@ def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
     """And turns are counted in partitions: each id has 150, fewer than may be described between two turns."""
     names = [f"x{number}" for number in range(100)]
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.broker.transactions = FakeCoordinator(names, partitions=150)
-        asked = world.call(describe_transactions, 0, transactional_ids=names * 20)
+    async def scenario(node: TransactionBroker) -> None:
+        node.broker.transactions = FakeCoordinator(names, partitions=150)
+        asked = node.call(describe_transactions, 0, transactional_ids=names * 20)
         answer, turns = await count_loop_turns(asked)
         assert [each.transactional_id for each in answer.transaction_states] == names
         assert {len(topic.partitions) for each in answer.transaction_states for topic in each.topics} == {150}
@@ -415,10 +413,10 @@ def test_a_description_that_is_full_says_so_of_the_other_ids(monkeypatch: pytest
     """COORDINATOR_LOAD_IN_PROGRESS, upon which clients ask again. Ids and their partitions are counted."""
     monkeypatch.setattr(describe_transactions, "MAX_PARTITIONS", 6)
 
-    async def scenario(world: TransactionBroker) -> None:
-        world.broker.transactions = FakeCoordinator("abcd", partitions=2)
+    async def scenario(node: TransactionBroker) -> None:
+        node.broker.transactions = FakeCoordinator("abcd", partitions=2)
         for asked, codes in (("abcd", [0, 0, 14, 14]), ("cd", [0, 0])):
-            answer = await world.call(describe_transactions, 0, transactional_ids=tuple(asked))
+            answer = await node.call(describe_transactions, 0, transactional_ids=tuple(asked))
             assert [int(each.error_code) for each in answer.transaction_states] == codes
             assert [each.transactional_id for each in answer.transaction_states] == list(asked)
 

@@ -20,26 +20,26 @@ ADD_PARTITIONS, DESCRIBE_CLUSTER = 24, 60
 NO_CLUSTER_AUTHORIZATION = 31
 
 
-def links_of(world: BrokerCluster, broker_id: int) -> BrokerLinks:
-    broker = world[broker_id]
+def links_of(cluster: BrokerCluster, broker_id: int) -> BrokerLinks:
+    broker = cluster[broker_id]
     return BrokerLinks(broker.server.broker, broker.replicas.peers.connect)
 
 
-async def ask(world: BrokerCluster, links: BrokerLinks, asked: int, *, timeout_s: float = 2.0) -> Any:
+async def ask(cluster: BrokerCluster, links: BrokerLinks, asked: int, *, timeout_s: float = 2.0) -> Any:
     """Ask what only brokers may ask."""
     message = request_builders(ADD_PARTITIONS, 5).AddPartitionsToTxnRequest(transactions=())
-    return await world[1].host.start(links.ask(asked, ADD_PARTITIONS, 5, message, timeout_s=timeout_s))
+    return await cluster[1].host.start(links.ask(asked, ADD_PARTITIONS, 5, message, timeout_s=timeout_s))
 
 
 def test_brokers_are_asked_as_a_broker_and_so_is_this_one() -> None:
     """An API that clients may not ask is answered; several requests share a connection, each gets its own response."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
         for asked in (1, 2, 2, 3):
-            assert int((await ask(world, links, asked)).error_code) == 0
-        assert world[2].server.counters.requests[ADD_PARTITIONS] == 2
-        assert world[1].server.counters.requests[ADD_PARTITIONS] == 0
+            assert int((await ask(cluster, links, asked)).error_code) == 0
+        assert cluster[2].server.counters.requests[ADD_PARTITIONS] == 2
+        assert cluster[1].server.counters.requests[ADD_PARTITIONS] == 0
 
     run_scenario(scenario)
 
@@ -47,18 +47,18 @@ def test_brokers_are_asked_as_a_broker_and_so_is_this_one() -> None:
 def test_a_broker_that_is_gone_fails_the_ask_and_is_reached_again_when_it_is_back() -> None:
     """BROKER_NOT_AVAILABLE at once, again at once for a moment, and then a new connection."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
-        await ask(world, links, 2)
-        world[2].host.crash()
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
+        await ask(cluster, links, 2)
+        cluster[2].host.crash()
         for _ in range(3):
             with pytest.raises(BrokerNotAvailable):
-                await ask(world, links, 2)
-        await world.start(2)
-        await world.pass_time(PAUSE_S)
-        assert int((await ask(world, links, 2)).error_code) == 0
+                await ask(cluster, links, 2)
+        await cluster.start(2)
+        await cluster.pass_time(PAUSE_S)
+        assert int((await ask(cluster, links, 2)).error_code) == 0
         with pytest.raises(BrokerNotAvailable):
-            await ask(world, links, 77)
+            await ask(cluster, links, 77)
 
     run_scenario(scenario)
 
@@ -66,17 +66,17 @@ def test_a_broker_that_is_gone_fails_the_ask_and_is_reached_again_when_it_is_bac
 def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() -> None:
     """REQUEST_TIMED_OUT: nobody knows whether it was carried out. A late response answers nobody."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
-        await ask(world, links, 2)
-        world.loop.clog(world[2].host, world[1].host)
-        began_at = world.loop.time()
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
+        await ask(cluster, links, 2)
+        cluster.loop.clog(cluster[2].host, cluster[1].host)
+        began_at = cluster.loop.time()
         with pytest.raises(RequestTimedOut):
-            await ask(world, links, 2)
-        assert 1.9 < world.loop.time() - began_at < 2.1
-        world.loop.heal()
-        await world.pass_time(PAUSE_S)
-        assert int((await ask(world, links, 2)).error_code) == 0
+            await ask(cluster, links, 2)
+        assert 1.9 < cluster.loop.time() - began_at < 2.1
+        cluster.loop.heal()
+        await cluster.pass_time(PAUSE_S)
+        assert int((await ask(cluster, links, 2)).error_code) == 0
 
     run_scenario(scenario)
 
@@ -84,8 +84,8 @@ def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() 
 def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """All transactional ids of a broker are megabytes; what is small is decoded at once."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
         turns = 0
         next_turn = TurnQueue.next
 
@@ -99,10 +99,10 @@ def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> 
         message = request_builders(API_VERSIONS, 4).ApiVersionsRequest(
             client_software_name="a", client_software_version="1"
         )
-        first = await world[1].host.start(links.ask(2, API_VERSIONS, 4, message))
+        first = await cluster[1].host.start(links.ask(2, API_VERSIONS, 4, message))
         assert turns == 0
         monkeypatch.setattr(broker_links, "LARGE_BYTES", 0)
-        assert await world[1].host.start(links.ask(2, API_VERSIONS, 4, message)) == first
+        assert await cluster[1].host.start(links.ask(2, API_VERSIONS, 4, message)) == first
         assert turns >= len(first.api_keys)
 
     run_scenario(scenario)
@@ -111,16 +111,16 @@ def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> 
 def test_who_asks_goes_on_following() -> None:
     """The connection on which a broker fetches is not superseded by those on which it asks."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create(isr=(2, 1, 3))
-        await world.pass_time(0.5)
-        links = links_of(world, 1)
-        fetcher = world[1].replicas.peers.fetchers[2]
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(isr=(2, 1, 3))
+        await cluster.pass_time(0.5)
+        links = links_of(cluster, 1)
+        fetcher = cluster[1].replicas.peers.fetchers[2]
         channel = fetcher._channel
         assert channel is not None
         for _ in range(3):
-            await ask(world, links, 2)
-            assert await world[2].host.start(world[2].produce("a")) == "committed"
+            await ask(cluster, links, 2)
+            assert await cluster[2].host.start(cluster[2].produce("a")) == "committed"
         assert fetcher._channel is channel
 
     run_scenario(scenario)
@@ -129,13 +129,13 @@ def test_who_asks_goes_on_following() -> None:
 def test_closing_answers_who_waits() -> None:
     """A broker that stops leaves nobody hanging."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
-        await ask(world, links, 2)
-        world.loop.clog(world[2].host, world[1].host)
-        waiting = world[1].host.start(links.ask(2, ADD_PARTITIONS, 5, _empty(), timeout_s=60))
-        await world.pass_time(0.1)
-        world[1].host.call(links.close)
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
+        await ask(cluster, links, 2)
+        cluster.loop.clog(cluster[2].host, cluster[1].host)
+        waiting = cluster[1].host.start(links.ask(2, ADD_PARTITIONS, 5, _empty(), timeout_s=60))
+        await cluster.pass_time(0.1)
+        cluster[1].host.call(links.close)
         with pytest.raises(BrokerNotAvailable):
             await waiting
 
@@ -149,8 +149,8 @@ def _empty() -> Any:
 def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """BROKER_NOT_AVAILABLE: callers await KafkaErrors, and some of their tasks end the node for any other."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
         sound = broker_links.decode_response
 
         def decode(*args: Any) -> Any:
@@ -158,10 +158,10 @@ def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: p
 
         monkeypatch.setattr(broker_links, "decode_response", decode)
         with pytest.raises(BrokerNotAvailable, match="a string is cut off"):
-            await ask(world, links, 2)
+            await ask(cluster, links, 2)
         monkeypatch.setattr(broker_links, "decode_response", sound)
-        await world.pass_time(PAUSE_S)
-        assert int((await ask(world, links, 2)).error_code) == 0
+        await cluster.pass_time(PAUSE_S)
+        assert int((await ask(cluster, links, 2)).error_code) == 0
 
     run_scenario(scenario)
 
@@ -174,13 +174,13 @@ def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch:
         def handle(*_: Any) -> None:
             raise ZeroDivisionError
 
-    async def scenario(world: BrokerCluster) -> None:
-        links = links_of(world, 1)
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
         bugs: list[str] = []
         monkeypatch.setattr(links._broker.env, "on_bug", lambda: bugs.append("told"))
         monkeypatch.setattr(broker_links, "find_handler", lambda _: Broken)
         with pytest.raises(UnknownServerError):
-            await ask(world, links, 1)
+            await ask(cluster, links, 1)
         assert bugs == ["told"]
 
     run_scenario(scenario)

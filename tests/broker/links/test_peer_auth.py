@@ -50,8 +50,8 @@ async def test_both_sides_prove_the_secret_and_the_connection_is_that_broker() -
 
 async def test_a_proof_of_another_secret_is_refused_and_logged() -> None:
     """The server says nothing that depends on its secret before that: no challenge and no refusal helps to guess it."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     said: list[bytes] = []
     heard: list[bytes] = []
     with (
@@ -96,8 +96,8 @@ async def test_another_version_of_the_handshake_closes_the_connection() -> None:
 
 async def test_a_newer_connection_of_a_broker_ends_its_older_one() -> None:
     """A request on it may come yet, from a kernel that sends on: it must not be taken for news."""
-    world = FakePartitionServer()
-    older, newer, other = world.connect(), world.connect(), world.connect()
+    fake = FakePartitionServer()
+    older, newer, other = fake.connect(), fake.connect(), fake.connect()
     await prove(older)
     await prove_membership(asking(other), secret=SECRET, own=ReplicaId(3, 13), server_id=1)
     await prove(newer)
@@ -109,8 +109,8 @@ async def test_a_newer_connection_of_a_broker_ends_its_older_one() -> None:
 
 async def test_a_connection_to_ask_on_ends_only_older_ones_to_ask_the_same_api_on() -> None:
     """Followers must not lose their connection because somebody asks; a late marker must not be heard."""
-    world = FakePartitionServer()
-    follower, older, newer, other = (world.connect() for _ in range(4))
+    fake = FakePartitionServer()
+    follower, older, newer, other = (fake.connect() for _ in range(4))
     await prove(follower)
     await prove(older, hello=FIRST_ASKING_HELLO + 27)
     await prove(other, hello=FIRST_ASKING_HELLO + 24)
@@ -120,13 +120,13 @@ async def test_a_connection_to_ask_on_ends_only_older_ones_to_ask_the_same_api_o
     assert [each.connection.is_follower for each in (follower, newer, other)] == [True, False, False]
     for each in (follower, newer, other):
         each.connection.connection_lost(None)
-    assert not world.server._peers
+    assert not fake.server._peers
 
 
 async def test_a_broker_that_proves_itself_late_on_an_older_connection_is_refused() -> None:
     """The order is that of the connections, not of the proofs."""
-    world = FakePartitionServer()
-    older, newer = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    older, newer = fake.connect(), fake.connect()
     await prove(newer)
     with pytest.raises(SaslAuthenticationFailed):
         await prove(older)
@@ -137,12 +137,12 @@ async def test_a_broker_that_proves_itself_late_on_an_older_connection_is_refuse
 
 async def test_a_broker_is_forgotten_with_its_connection() -> None:
     """However often brokers come and go, nothing is left of them."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
     for _ in range(3):
-        pipe = world.connect()
+        pipe = fake.connect()
         await prove(pipe)
         pipe.connection.connection_lost(None)
-    assert not world.server._peers
+    assert not fake.server._peers
 
 
 async def test_another_broker_at_the_address_is_not_taken_for_the_one_meant() -> None:

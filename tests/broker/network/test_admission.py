@@ -35,77 +35,77 @@ async def prove(pipe: FakeClient, own: ReplicaId, *, hello: int = HELLO) -> None
 
 def full_world(**config: Any) -> FakePartitionServer:
     """Both places of clients are taken."""
-    world = FakePartitionServer(max_connections=2, **config)
+    fake = FakePartitionServer(max_connections=2, **config)
     for _ in range(2):
-        world.connect()
-    return world
+        fake.connect()
+    return fake
 
 
-def look(world: FakePartitionServer, times: int = 1) -> None:
+def look(fake: FakePartitionServer, times: int = 1) -> None:
     for _ in range(times):
-        world.server.watch._look()
+        fake.server.watch._look()
 
 
 async def test_strangers_never_take_a_brokers_place() -> None:
     """A broker gets in beside any number of clients, however many of them hang around in the hall."""
-    world = full_world()
-    strangers = [world.connect() for _ in range(2 * HALL_PLACES)]
-    pipe = world.connect()
+    fake = full_world()
+    strangers = [fake.connect() for _ in range(2 * HALL_PLACES)]
+    pipe = fake.connect()
     await prove(pipe, BROKER)
     assert pipe.connection.peer == BROKER
     pipe.send(api_versions(1))
     assert pipe.correlation_ids() == [1], "from then on anything is handled"
-    look(world, HALL_LOOKS + 1)
+    look(fake, HALL_LOOKS + 1)
     assert not pipe.transport.closed
     assert all(each.transport.closed for each in strangers)
-    assert (world.server.admission.strangers, world.server.admission.brokers) == (2, 1)
+    assert (fake.server.admission.strangers, fake.server.admission.brokers) == (2, 1)
 
 
 async def test_a_broker_leaves_its_place_among_the_strangers() -> None:
     """It counts as one only until it has proved itself."""
-    world = FakePartitionServer(max_connections=1)
-    pipe = world.connect()
+    fake = FakePartitionServer(max_connections=1)
+    pipe = fake.connect()
     await prove(pipe, BROKER)
-    client = world.connect()
+    client = fake.connect()
     client.send(api_versions(1))
     assert client.correlation_ids() == [1]
 
 
 async def test_a_client_beyond_the_places_is_refused_with_its_first_request() -> None:
     """Nothing but the handshake is handled in the hall."""
-    world = full_world()
-    pipe = world.connect()
+    fake = full_world()
+    pipe = fake.connect()
     with capture_logs() as logs:
         pipe.send(api_versions(1))
     assert pipe.transport.closed
     assert pipe.transport.written == b""
     assert [(line["event"], line["limit"]) for line in logs] == [("connection_refused", "max.connections")]
-    assert world.server.counters.refused == 1
+    assert fake.server.counters.refused == 1
 
 
 async def test_a_silent_stranger_leaves_the_hall_after_some_seconds() -> None:
     """Its place is for whoever has something to prove."""
-    world = full_world()
-    pipe = world.connect()
-    look(world, HALL_LOOKS)
+    fake = full_world()
+    pipe = fake.connect()
+    look(fake, HALL_LOOKS)
     assert not pipe.transport.closed
-    look(world)
+    look(fake)
     assert pipe.transport.closed
-    assert world.server.admission.in_hall == 0
+    assert fake.server.admission.in_hall == 0
 
 
 async def test_a_full_hall_refuses_the_oldest() -> None:
     """A flood of strangers shortens their stay and keeps nobody out."""
-    world = full_world()
-    strangers = [world.connect() for _ in range(HALL_PLACES + 1)]
+    fake = full_world()
+    strangers = [fake.connect() for _ in range(HALL_PLACES + 1)]
     assert [each.transport.closed for each in strangers[:2]] == [True, False]
-    assert world.server.admission.in_hall == HALL_PLACES
+    assert fake.server.admission.in_hall == HALL_PLACES
 
 
 async def test_frames_in_the_hall_are_short() -> None:
     """A connection without a place may not send a hundred megabytes; a broker may, once it is known."""
-    world = full_world()
-    pipe, broker = world.connect(), world.connect()
+    fake = full_world()
+    pipe, broker = fake.connect(), fake.connect()
     pipe.feed((FRAME_BYTES + 1).to_bytes(4, "big"))
     assert pipe.transport.closed
     await prove(broker, BROKER)
@@ -115,19 +115,19 @@ async def test_frames_in_the_hall_are_short() -> None:
 
 async def test_the_hall_of_the_controllers_listener_proves_nobody() -> None:
     """Nodes come to that listener with a handshake of its own (KIP-919): here are clients only."""
-    world = full_world(controller_listener_names=(LISTENER,))
-    pipe = world.connect()
+    fake = full_world(controller_listener_names=(LISTENER,))
+    pipe = fake.connect()
     with pytest.raises(ValueError, match="not enough values"):
         await prove(pipe, BROKER)
     assert pipe.transport.closed
-    assert world.server.admission.brokers == 0
+    assert fake.server.admission.brokers == 0
 
 
 async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:
     """max.connections.per.ip: a bigger host runs several nodes beside clients."""
-    world = FakePartitionServer(max_connections_per_ip=1)
-    world.connect()
-    client, broker = world.connect(), world.connect()
+    fake = FakePartitionServer(max_connections_per_ip=1)
+    fake.connect()
+    client, broker = fake.connect(), fake.connect()
     with capture_logs() as logs:
         client.send(api_versions(1))
     assert logs[0]["limit"] == "max.connections.per.ip"
@@ -138,105 +138,103 @@ async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:
 @pytest.mark.parametrize(("limit", "places"), [("sockets", 3), ("memory", 2)])
 async def test_files_and_memory_bound_the_places(limit: str, places: int) -> None:
     """max.connections is no limit by default: descriptors and memory would run out first."""
-    world = FakePartitionServer(
-        raftlog_memory_max_bytes=8 * 2 * CONNECTION_BYTES if limit == "memory" else -1
-    )
+    fake = FakePartitionServer(raftlog_memory_max_bytes=8 * 2 * CONNECTION_BYTES if limit == "memory" else -1)
     if limit == "sockets":
-        world = FakePartitionServer(sockets=3)
-    pipes = [world.connect() for _ in range(5)]
+        fake = FakePartitionServer(sockets=3)
+    pipes = [fake.connect() for _ in range(5)]
     assert [each.connection.standing for each in pipes].count(ConnectionStanding.STRANGER) == places
 
 
 async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
     """Only if somebody asked for it: the default means as many as there can be."""
     for wanted, expected in ((100, ["max_connections_lowered"]), (INT_MAX, [])):
-        world = FakePartitionServer(sockets=3, max_connections=wanted)
+        fake = FakePartitionServer(sockets=3, max_connections=wanted)
         with capture_logs() as logs:
-            await world.server.start([], serve=False)
+            await fake.server.start([], serve=False)
         assert [line["event"] for line in logs] == expected
         if logs:
             assert (logs[0]["given"], logs[0]["in_force"]) == (100, 3)
-        await world.server.stop(grace_s=0)
+        await fake.server.stop(grace_s=0)
 
 
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
 async def test_limits_follow_the_dynamic_configs(name: str) -> None:
     """KIP-402 and KIP-612: an operator changes them while the broker runs; connections that exist stay."""
-    world = FakePartitionServer(max_connections=2)
-    first = [world.connect(), world.connect()]
-    world.image = msgspec.structs.replace(world.image, configs={("broker", ""): {name: "1"}})
-    beyond = world.connect()
+    fake = FakePartitionServer(max_connections=2)
+    first = [fake.connect(), fake.connect()]
+    fake.image = msgspec.structs.replace(fake.image, configs={("broker", ""): {name: "1"}})
+    beyond = fake.connect()
     assert beyond.connection.standing is ConnectionStanding.IN_HALL
     assert not any(each.transport.closed for each in first)
-    world.image = msgspec.structs.replace(
-        world.image, configs={("broker", ""): {"max.connections": "4", "max.connections.per.ip": "4"}}
+    fake.image = msgspec.structs.replace(
+        fake.image, configs={("broker", ""): {"max.connections": "4", "max.connections.per.ip": "4"}}
     )
-    assert world.connect().connection.standing is ConnectionStanding.STRANGER
+    assert fake.connect().connection.standing is ConnectionStanding.STRANGER
 
 
 async def test_a_flood_of_refusals_is_a_few_lines() -> None:
     """Each connection wrote one, so that a client could fill the disk."""
-    world = full_world()
+    fake = full_world()
     with capture_logs() as logs:
         for _ in range(100):
-            world.connect().send(api_versions(1))
+            fake.connect().send(api_versions(1))
     assert len(logs) == LIMITED_LINES
-    assert world.server.counters.refused == 100
+    assert fake.server.counters.refused == 100
 
 
 async def test_the_end_of_a_flood_is_told_by_the_sweep() -> None:
     """An operator reads how many refusals there were, also if no further one comes."""
-    world = full_world()
+    fake = full_world()
     now = 0.0
     with capture_logs() as logs:
-        world.server.log = LimitedLog(get_logger(), lambda: now)
+        fake.server.log = LimitedLog(get_logger(), lambda: now)
         for _ in range(100):
-            world.connect().send(api_versions(1))
+            fake.connect().send(api_versions(1))
         now = LIMITED_EVERY_S
-        world.server._sweep(0)
-    await world.server.stop(grace_s=0)
+        fake.server._sweep(0)
+    await fake.server.stop(grace_s=0)
     assert logs[-1]["event"] == "log_lines_left_out"
     assert logs[-1]["left_out"] == 100 - LIMITED_LINES
 
 
 async def test_places_are_given_back_however_a_connection_ends() -> None:
     """Told to close, cut, or lost, in the hall or out of it: nothing is counted twice or for ever."""
-    world = full_world()
-    pipes: list[FakeClient] = [world.connect() for _ in range(3)]
+    fake = full_world()
+    pipes: list[FakeClient] = [fake.connect() for _ in range(3)]
     await prove(pipes[0], BROKER)
     pipes[1].send(api_versions(1))
-    for connection in tuple(world.server.connections):
+    for connection in tuple(fake.server.connections):
         connection.abort()
         connection.connection_lost(None)
         connection.connection_lost(None)
-    admission = world.server.admission
+    admission = fake.server.admission
     assert (admission.strangers, admission.brokers, admission.in_hall) == (0, 0, 0)
-    assert world.server.memory.connections.used == 0
+    assert fake.server.memory.connections.used == 0
 
 
 async def test_the_admin_api_has_a_brokers_places_but_not_its_rights() -> None:
     """So health can be asked for while clients have all places; several connections beside each other."""
-    world = full_world()
-    first, second = world.connect(), world.connect()
+    fake = full_world()
+    first, second = fake.connect(), fake.connect()
     for pipe in (first, second):
         await prove(pipe, BROKER, hello=ADMIN_HELLO)
         assert pipe.connection.standing is ConnectionStanding.BROKER
         assert pipe.connection.broker_id is None
     assert not first.transport.closed
-    other = world.connect()
+    other = fake.connect()
     await prove(other, BROKER, hello=HELLO)
     assert other.connection.broker_id == BROKER.broker_id
 
 
 async def test_a_sweep_looks_for_garbage_and_gives_memory_back() -> None:
     """The first on the loop, to which what it frees may belong; the second in a thread, since it may take long."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
     calls: list[str] = []
-    env = world.broker.env
+    env = fake.broker.env
     env.collect_garbage = lambda: calls.append("garbage")
     env.trim_memory = lambda: calls.append("memory")
-    world.server._sweep(0)
+    fake.server._sweep(0)
     assert calls == ["garbage"]
-    world.offload.run()
+    fake.offload.run()
     assert calls == ["garbage", "memory"]
-    await world.server.stop(grace_s=0)
+    await fake.server.stop(grace_s=0)

@@ -44,8 +44,8 @@ async def test_responses_leave_in_request_order_however_commits_come() -> None:
     """A later request that is ready waits for the earlier ones. Source: Kafka protocol guide, "Network"."""
     slow, quick = FakePartition(index=0), FakePartition(index=1)
     slow.auto_commit = False
-    world = FakePartitionServer(slow, quick)
-    pipe = world.connect()
+    fake = FakePartitionServer(slow, quick)
+    pipe = fake.connect()
     pipe.send(
         produce(1, (0, batch()), acks=-1),
         produce(2, (1, batch()), acks=-1),
@@ -75,8 +75,8 @@ def _requests() -> list[bytes]:
 
 def _answers(sizes: list[int]) -> bytes:
     async def run() -> bytes:
-        world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
-        pipe = world.connect()
+        fake = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
+        pipe = fake.connect()
         pipe.feed(b"".join(_requests()), sizes)
         assert pipe.unread == b""
         return bytes(pipe.transport.written)
@@ -95,26 +95,26 @@ async def test_a_frame_larger_than_the_window_arrives_whole_and_its_memory_is_gi
     """The bytes that arrived of it are held, and none once it is handled: an idle connection has no buffer of its
     own.
     """
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     data = batch(1, 3_000_000)
     frame = produce(1, (0, data))
     pipe.feed(frame[:1_000_000])
-    assert world.server.memory.requests.used == 1_000_000
+    assert fake.server.memory.requests.used == 1_000_000
     pipe.feed(frame[1_000_000:])
-    assert world.partition.batches[0][2] == data
+    assert fake.partition.batches[0][2] == data
     assert pipe.correlation_ids() == [1]
-    assert (world.server.memory.requests.used, pipe.connection._rest) == (0, None)
+    assert (fake.server.memory.requests.used, pipe.connection._rest) == (0, None)
     pipe.send(produce(2, (0, data)))
     assert pipe.correlation_ids() == [2]
 
 
 async def test_an_announced_length_alone_takes_no_memory() -> None:
     """A tiny frame that claims 100 MB must not allocate them (CVE-2022-34917's class)."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.feed((100_000_000).to_bytes(4, "big") + b"\0" * 1000)
-    assert world.server.memory.requests.used == 1004
+    assert fake.server.memory.requests.used == 1004
     assert not pipe.transport.closed
 
 
@@ -130,15 +130,15 @@ async def test_an_announced_length_alone_takes_no_memory() -> None:
 )
 async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reason: str) -> None:
     """Framing is lost: one log line with a reason, then the connection closes. Source: the "Bad input" rules."""
-    world = FakePartitionServer(socket_request_max_bytes=100)
-    pipe = world.connect()
+    fake = FakePartitionServer(socket_request_max_bytes=100)
+    pipe = fake.connect()
     with capture_logs() as logs:
         pipe.feed(start)
         pipe.feed(start)
     assert pipe.transport.closed
     assert [line["event"] for line in logs] == ["framing_lost"]
     assert reason in logs[0]["reason"]
-    assert world.server.counters.closed_by_broker == {"framing_lost": 1}
+    assert fake.server.counters.closed_by_broker == {"framing_lost": 1}
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ async def test_requests_before_a_malformed_one_are_answered() -> None:
 
 async def test_an_unknown_api_closes_and_a_known_one_that_is_not_built_is_refused() -> None:
     """The schema decides which of the two a key is. Source: the project's "Wire" rules."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     make = request_builders(54, 0)
     pipe.send(request(54, 0, 1, make.EndQuorumEpochRequest(cluster_id=None, topics=())))
     for _ in range(5):
@@ -199,95 +199,95 @@ async def test_an_unknown_version_of_api_versions_gets_version_0_with_the_list()
 
 async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None:
     """Backpressure: neither requests nor bytes pile up behind a partition that does not commit."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe = fake.connect()
     frames = [produce(each, (0, batch()), acks=-1) for each in range(2 * MAX_OPEN_SLOTS)]
     for frame in frames:
         pipe.send(frame)
-    assert world.partition.log_end_offset == MAX_OPEN_SLOTS
+    assert fake.partition.log_end_offset == MAX_OPEN_SLOTS
     assert not pipe.transport.reading
-    world.partition.commit(10)
+    fake.partition.commit(10)
     assert pipe.correlation_ids() == list(range(10))
     await _until(lambda: pipe.transport.reading)
-    assert world.partition.log_end_offset == MAX_OPEN_SLOTS + 1, "the one that was in the buffer"
+    assert fake.partition.log_end_offset == MAX_OPEN_SLOTS + 1, "the one that was in the buffer"
 
 
 async def test_a_client_that_does_not_read_is_not_served_further() -> None:
     """Bytes that the kernel does not take are bounded: requests wait, and are not read, until it takes them."""
-    world = FakePartitionServer()
-    world.partition.append_produced(memoryview(batch(1, 2 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.append_produced(memoryview(batch(1, 2 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
+    pipe = fake.connect()
     pipe.transport.room = 1000
     whole = fetch(1, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24)
     pipe.send(whole)
     pipe.send(fetch(2, (0, 1)))
     assert not pipe.transport.reading
-    assert world.server.memory.answers.used == pipe.connection.outbox.waiting_bytes > ANSWERS_HIGH_BYTES
+    assert fake.server.memory.answers.used == pipe.connection.outbox.waiting_bytes > ANSWERS_HIGH_BYTES
     pipe.transport.drain()
     await _until(lambda: pipe.transport.reading)
     assert pipe.correlation_ids() == [1, 2]
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_only_produce_requests_overlap() -> None:
     """Any other open request holds back what is behind it, as Kafka does, so a reader sees what it wrote before."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     make = request_builders(22, 4)
     pipe.send(request(22, 4, 1, make.InitProducerIdRequest(transactional_id=None)), produce(2, (0, batch())))
-    assert world.partition.log_end_offset == 0
-    await _until(lambda: world.partition.log_end_offset == 1)
+    assert fake.partition.log_end_offset == 0
+    await _until(lambda: fake.partition.log_end_offset == 1)
     assert pipe.correlation_ids() == [1, 2]
 
 
 async def test_a_request_behind_a_waiting_fetch_ends_its_wait() -> None:
     """A long poll does not hold up what the client asks next on the same connection."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
     assert pipe.correlation_ids() == []
     pipe.send(api_versions(2))
     assert pipe.correlation_ids() == [1, 2]
-    assert not world.partition.parked
+    assert not fake.partition.parked
 
 
 async def test_a_lost_connection_leaves_nothing_behind() -> None:
     """No waiter, deadline or session entry outlives its client."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe, other = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe, other = fake.connect(), fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
     other.send(produce(1, (0, batch()), acks=-1))
-    assert len(world.server.deadlines) == 2
+    assert len(fake.server.deadlines) == 2
     pipe.connection.connection_lost(None)
     other.connection.connection_lost(None)
-    assert len(world.server.deadlines) == 0
-    assert not world.partition.parked
-    assert not world.server.connections
-    world.partition.commit()
+    assert len(fake.server.deadlines) == 0
+    assert not fake.partition.parked
+    assert not fake.server.connections
+    fake.partition.commit()
     assert other.correlation_ids() == []
 
 
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     """connections.max.idle.ms counts silence, not waiting for our answer."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    idle, waiting = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    idle, waiting = fake.connect(), fake.connect()
     waiting.send(produce(1, (0, batch()), acks=-1))
     for _ in range(4):
         idle.connection.sweep(max_quiet_sweeps=3)
         waiting.connection.sweep(max_quiet_sweeps=3)
     assert idle.transport.closed
     assert not waiting.transport.closed
-    assert world.server.counters.idle_closed == 1
+    assert fake.server.counters.idle_closed == 1
 
 
 async def test_a_crash_in_a_handler_closes_the_connection_with_its_traceback(monkeypatch: Any) -> None:
     """The fault is ours: it is logged whole, and nobody else is disturbed."""
-    world = FakePartitionServer()
-    pipe, other = world.connect(), world.connect()
-    monkeypatch.setattr(world.partition, "append_produced", lambda *_, **__: 1 / 0)
+    fake = FakePartitionServer()
+    pipe, other = fake.connect(), fake.connect()
+    monkeypatch.setattr(fake.partition, "append_produced", lambda *_, **__: 1 / 0)
     with capture_logs() as logs:
         pipe.send(produce(1, (0, batch())))
     assert pipe.transport.closed
@@ -328,30 +328,30 @@ async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_group
 
 async def test_a_connection_that_is_closed_while_its_answer_is_encoded_gets_none(many_groups: None) -> None:
     """Nothing is written behind the end."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(list_groups(1))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert world.server.tasks, "it is being encoded"
+    assert fake.server.tasks, "it is being encoded"
     pipe.connection.close("no_longer_wanted")
-    await _until(lambda: not world.server.tasks)
+    await _until(lambda: not fake.server.tasks)
     assert not pipe.transport.written
 
 
 async def test_a_connection_told_to_finish_answers_what_was_appended_and_closes() -> None:
     """Controlled shutdown loses no acknowledgement."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe: FakeClient = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe: FakeClient = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=-1))
     pipe.connection.finish()
     assert not pipe.transport.closed
     pipe.send(produce(2, (0, batch()), acks=-1))
-    world.partition.commit()
+    fake.partition.commit()
     assert pipe.correlation_ids() == [1]
     assert pipe.transport.closed
-    assert world.partition.log_end_offset == 1
+    assert fake.partition.log_end_offset == 1
 
 
 async def _until(condition: Any) -> None:
@@ -384,14 +384,14 @@ def break_writing(pipe: FakeClient) -> None:
 
 async def test_an_answer_that_fails_inside_another_connections_request_costs_its_own_only() -> None:
     """A follower's fetch, or anybody's sync, commits what many producers wait for."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    failing, other = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    failing, other = fake.connect(), fake.connect()
     for pipe in (failing, other):
         pipe.send(produce(1, (0, batch()), acks=-1))
     break_writing(failing)
     with capture_logs() as logs:
-        world.partition.commit()
+        fake.partition.commit()
     assert failing.transport.closed
     assert other.correlation_ids() == [1]
     assert [line["event"] for line in logs] == ["request_crashed"]
@@ -399,14 +399,14 @@ async def test_an_answer_that_fails_inside_another_connections_request_costs_its
 
 async def test_a_refusal_that_fails_inside_another_request_costs_its_own_only() -> None:
     """A leader that resigns tells everybody who waits."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    failing, other = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    failing, other = fake.connect(), fake.connect()
     for pipe in (failing, other):
         pipe.send(produce(1, (0, batch()), acks=-1))
     break_writing(failing)
-    for _, waiter in tuple(world.partition.waiters):
-        waiter.failed(world.partition, NotLeaderOrFollower())
+    for _, waiter in tuple(fake.partition.waiters):
+        waiter.failed(fake.partition, NotLeaderOrFollower())
     assert failing.transport.closed
     assert other.correlation_ids() == [1]
 
@@ -415,8 +415,8 @@ async def test_a_transport_that_fails_as_it_is_handed_over_costs_that_connection
     failures: list[Any],
 ) -> None:
     """asyncio calls connection_made as a callback: what it raises would end the node."""
-    world = FakePartitionServer()
-    connection = Connection(world.server, LISTENER)
+    fake = FakePartitionServer()
+    connection = Connection(fake.server, LISTENER)
     transport = FakeTransport()
     transport.protocol = connection
     transport.get_extra_info = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
@@ -425,8 +425,8 @@ async def test_a_transport_that_fails_as_it_is_handed_over_costs_that_connection
     assert transport.closed
     assert failures == []
     connection.connection_lost(None)
-    assert not world.server.connections
-    assert world.server.counters.open_connections == 0
+    assert not fake.server.connections
+    assert fake.server.counters.open_connections == 0
 
 
 class FailingSlot(Slot):
@@ -438,33 +438,33 @@ class FailingSlot(Slot):
 
 async def test_a_slot_that_fails_as_its_connection_is_lost_keeps_no_other_waiting() -> None:
     """Each is told, and what the connection held is given back."""
-    world = FakePartitionServer()
-    world.partition.auto_commit = False
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=-1), produce(2, (0, batch()), acks=-1))
     pipe.connection._slots.insert(1, FailingSlot(pipe.connection))
     pipe.connection.connection_lost(None)
-    assert not world.server.connections
-    assert len(world.server.deadlines) == 0
+    assert not fake.server.connections
+    assert len(fake.server.deadlines) == 0
 
 
 async def test_what_fails_when_the_client_reads_again_costs_that_connection_only(failures: list[Any]) -> None:
     """resume_writing is a callback as well."""
-    world = FakePartitionServer()
-    world.partition.append_produced(memoryview(batch(1, 3 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.append_produced(memoryview(batch(1, 3 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
+    pipe = fake.connect()
     pipe.transport.room = 1000
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24))
     break_writing(pipe)
     pipe.connection.resume_writing()
     assert pipe.transport.closed
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
     assert failures == []
 
 
 async def test_a_task_that_fails_or_is_cancelled_ends_its_connection() -> None:
     """A slot that is never answered would hold up its client for ever."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
 
     async def fail() -> None:
         raise ZeroDivisionError
@@ -473,29 +473,29 @@ async def test_a_task_that_fails_or_is_cancelled_ends_its_connection() -> None:
         raise asyncio.CancelledError
 
     for work in (fail, cancelled):
-        pipe = world.connect()
+        pipe = fake.connect()
         pipe.connection.spawn(work())
-        await _until(lambda: not world.server.tasks)
+        await _until(lambda: not fake.server.tasks)
         assert pipe.transport.closed
 
 
 async def test_an_unknown_api_leaves_no_mark() -> None:
     """A client could make a metric for each of 65,000 keys."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
     for key in range(1000, 1010):
-        world.connect().send(b"\0\0\0\x0a" + key.to_bytes(2, "big") + b"\0\0\0\0\0\x01\xff\xff")
-    assert not world.server.counters.requests
-    assert world.server.counters.closed_by_broker == {"unknown_api_requested": 10}
+        fake.connect().send(b"\0\0\0\x0a" + key.to_bytes(2, "big") + b"\0\0\0\0\0\x01\xff\xff")
+    assert not fake.server.counters.requests
+    assert fake.server.counters.closed_by_broker == {"unknown_api_requested": 10}
 
 
 async def test_malformed_requests_at_will_are_a_few_lines() -> None:
     """Events that a client can cause are counted, and logged at a bounded rate."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
     with capture_logs() as logs:
         for _ in range(50):
-            world.connect().send(b"\0\0\0\x01\0")
+            fake.connect().send(b"\0\0\0\x01\0")
     assert len(logs) == LIMITED_LINES
-    assert world.server.counters.closed_by_broker == {"request_malformed": 50}
+    assert fake.server.counters.closed_by_broker == {"request_malformed": 50}
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
@@ -508,30 +508,30 @@ async def test_answers_that_wait_for_one_before_them_hold_up_what_comes_by_their
     stuck, full = FakePartition(index=0), FakePartition(index=1)
     stuck.auto_commit = False
     full.append_produced(memoryview(batch(1, 4 * MIB)), acks=1, now_ms=0)
-    world = FakePartitionServer(stuck, full)
-    pipe = world.connect()
+    fake = FakePartitionServer(stuck, full)
+    pipe = fake.connect()
     whole = [
         fetch(each, (1, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24)
         for each in range(2, MAX_OPEN_SLOTS)
     ]
     pipe.send(produce(1, (0, batch()), acks=-1), *whole)
     assert full.reads == 1
-    assert 4 * MIB < world.server.memory.answers.used < 5 * MIB
+    assert 4 * MIB < fake.server.memory.answers.used < 5 * MIB
     assert not pipe.transport.reading
     stuck.commit()
     for _ in range(2 * MAX_OPEN_SLOTS):
         await asyncio.sleep(0)
     assert pipe.correlation_ids() == list(range(1, MAX_OPEN_SLOTS))
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
     assert pipe.transport.reading
 
 
 async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brokers() -> None:
     """One budget for all answers of a broker; whoever waits goes on by itself."""
-    world = FakePartitionServer(raftlog_answers_max_bytes=1000)
-    answers = world.server.memory.answers
+    fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
+    answers = fake.server.memory.answers
     answers.take(1000)
-    client, producer, broker = (world.connect() for _ in range(3))
+    client, producer, broker = (fake.connect() for _ in range(3))
     broker.connection.peer = ReplicaId(2, 12)
     for pipe in (client, broker):
         pipe.send(api_versions(1))
@@ -545,8 +545,8 @@ async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brok
 
 async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
     """Together all clients with more than a few requests at once have a slice of each turn of the loop."""
-    world = FakePartitionServer()
-    pipes = [world.connect() for _ in range(5)]
+    fake = FakePartitionServer()
+    pipes = [fake.connect() for _ in range(5)]
     each = 10 * HANDLED_AT_ONCE
     for pipe in pipes:
         pipe.send(b"".join(map(api_versions, range(each))))
@@ -563,15 +563,15 @@ async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
 
 async def test_what_many_clients_send_at_once_is_handled_in_several_turns_of_the_loop() -> None:
     """In the order in which it came; a hundred connections held the loop for half a second. Brokers do not wait."""
-    world, clock = FakePartitionServer(), count()
-    world.server.stopwatch = lambda: next(clock) * TURN_S / 10  # time passes while requests are handled
-    world.server.arrivals = Arrivals(world.server.loop, world.server.stopwatch)
-    clients, broker = [world.connect() for _ in range(100)], world.connect()
+    fake, clock = FakePartitionServer(), count()
+    fake.server.stopwatch = lambda: next(clock) * TURN_S / 10  # time passes while requests are handled
+    fake.server.arrivals = Arrivals(fake.server.loop, fake.server.stopwatch)
+    clients, broker = [fake.connect() for _ in range(100)], fake.connect()
     broker.connection.peer = ReplicaId(2, 12)
     for pipe in (*clients, broker):
         pipe.send(api_versions(1))
     assert broker.correlation_ids() == [1]
-    stranger = world.connect()
+    stranger = fake.connect()
     stranger.send(b"\x00\x00\x00\x0a" + API_KEY.to_bytes(2, "big") + bytes(8))
     assert stranger.transport.closed, "what a broker proves itself with is looked at first"
     answered = [len(pipe.correlation_ids()) for pipe in clients]
@@ -592,11 +592,11 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
         async def join(self, _: Any) -> Any:
             raise CoordinatorNotAvailable
 
-    world = FakePartitionServer()
-    world.broker.groups = Groups()  # type: ignore[assignment]
-    objects = world.server.memory.objects
+    fake = FakePartitionServer()
+    fake.broker.groups = Groups()  # type: ignore[assignment]
+    objects = fake.server.memory.objects
     objects.take(objects.limit)
-    asks, joins = world.connect(), world.connect()
+    asks, joins = fake.connect(), fake.connect()
     names = request_builders(3, 12)
     topics = tuple(
         names.MetadataRequestTopic(topic_id=None, name=f"{'x' * 200}{number}") for number in range(400)
@@ -674,11 +674,11 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
         join = sync = wait
 
     asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
-    world = FakePartitionServer()
-    world.broker.groups = Groups()  # type: ignore[assignment]
+    fake = FakePartitionServer()
+    fake.broker.groups = Groups()  # type: ignore[assignment]
     if is_first:
-        world.server.schemas_loaded.clear()
-    pipe = world.connect()
+        fake.server.schemas_loaded.clear()
+    pipe = fake.connect()
     frame, kind = make()
     pipe.send(frame)
     async with asyncio.timeout(10):
@@ -686,38 +686,38 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
     await asyncio.sleep(0)
     assert not any(isinstance(each, kind) for each in gc.get_objects())
     assert len(frame) - 4 not in [len(each) for each in gc.get_objects() if isinstance(each, memoryview)]
-    assert world.server.memory.requests.used == 0
+    assert fake.server.memory.requests.used == 0
     waiting.set_exception(CoordinatorNotAvailable())
     for _ in range(10):
         await asyncio.sleep(0)
     assert pipe.correlation_ids() == [1]
-    assert world.server.memory.requests.used == 0
+    assert fake.server.memory.requests.used == 0
 
 
 async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() -> None:
     """It had its turn all the same, with the memory that it takes."""
-    world = FakePartitionServer()
-    objects = world.server.memory.objects
+    fake = FakePartitionServer()
+    objects = fake.server.memory.objects
     objects.take(objects.limit)
-    pipe = world.connect()
+    pipe = fake.connect()
     names = request_builders(3, 12)
     topics = tuple(names.MetadataRequestTopic(topic_id=None, name=f"{number:030}") for number in range(5_000))
     pipe.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
     await asyncio.sleep(0)
     pipe.connection.connection_lost(None)
-    assert world.server.memory.requests.used > 8_000
+    assert fake.server.memory.requests.used > 8_000
     objects.give(objects.limit)
-    async with world.server.objects.room(2 << 20):
+    async with fake.server.objects.room(2 << 20):
         pass
     for _ in range(3):  # decoding alone would take a turn more
         await asyncio.sleep(0)
-    assert (world.server.memory.requests.used, objects.used) == (0, 0)
+    assert (fake.server.memory.requests.used, objects.used) == (0, 0)
 
 
 async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
     """A broker's fetch wakes those of clients, and theirs must not pass for replication."""
-    world, seen = FakePartitionServer(), list[bool]()
-    broker, client = world.connect().connection, world.connect().connection
+    fake, seen = FakePartitionServer(), list[bool]()
+    broker, client = fake.connect().connection, fake.connect().connection
     broker.peer = ReplicaId(2, 12)
 
     async def note() -> None:
@@ -735,9 +735,9 @@ async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
 
 async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
     """Loading what decodes them takes milliseconds each: those of all versions at once held the loop for a second."""
-    world = FakePartitionServer()
-    world.server.schemas_loaded.clear()
-    pipes = [world.connect() for _ in range(5)]
+    fake = FakePartitionServer()
+    fake.server.schemas_loaded.clear()
+    pipes = [fake.connect() for _ in range(5)]
     for pipe in pipes:
         pipe.send(api_versions(1))
     left = len(pipes)
@@ -753,28 +753,28 @@ async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
 
 async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
     """And nothing of it is counted any more."""
-    world = FakePartitionServer(raftlog_answers_max_bytes=1000)
-    world.server.memory.answers.take(1000)
-    pipe = world.connect()
+    fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
+    fake.server.memory.answers.take(1000)
+    pipe = fake.connect()
     pipe.send(api_versions(1))
-    assert world.server.memory.requests.used == len(api_versions(1))
+    assert fake.server.memory.requests.used == len(api_versions(1))
     pipe.connection.connection_lost(None)
-    assert world.server.memory.requests.used == 0
-    world.server.memory.answers.give(1000)
+    assert fake.server.memory.requests.used == 0
+    fake.server.memory.answers.give(1000)
     await asyncio.sleep(0)
     assert pipe.correlation_ids() == []
 
 
 async def test_half_frames_of_many_connections_stop_being_read_and_all_come_through() -> None:
     """queued.max.request.bytes: who lacks least is read first, and in the end everybody is served."""
-    world = FakePartitionServer(queued_max_request_bytes=MIB)
+    fake = FakePartitionServer(queued_max_request_bytes=MIB)
     frames = [produce(1, (0, batch(1, size))) for size in (900_000, 2_000_000, 600_000, 400_000)]
-    pipes = [world.connect() for _ in frames]
+    pipes = [fake.connect() for _ in frames]
     for pipe, frame in zip(pipes, frames, strict=True):
         pipe.feed(frame[:-350_000])
     unread = [frame[-350_000:] for frame in frames]
-    assert world.server.memory.requests.used <= 2_500_000
-    assert world.server.requests.waiting
+    assert fake.server.memory.requests.used <= 2_500_000
+    assert fake.server.requests.waiting
     left = dict(
         zip(pipes, [pipe.unread + rest for pipe, rest in zip(pipes, unread, strict=True)], strict=True)
     )
@@ -785,48 +785,48 @@ async def test_half_frames_of_many_connections_stop_being_read_and_all_come_thro
         if not left[pipe]:
             assert pipe.correlation_ids() == [1]
             del left[pipe]
-    assert world.server.memory.requests.used == 0
-    assert world.partition.log_end_offset == len(frames)
+    assert fake.server.memory.requests.used == 0
+    assert fake.partition.log_end_offset == len(frames)
 
 
 async def test_small_requests_are_served_while_the_memory_for_requests_is_used_up() -> None:
     """Bystanders of an attack with half frames."""
-    world = FakePartitionServer(queued_max_request_bytes=MIB)
-    world.server.requests.take(2 * MIB)
-    pipe = world.connect()
+    fake = FakePartitionServer(queued_max_request_bytes=MIB)
+    fake.server.requests.take(2 * MIB)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch(1, 1000))), api_versions(2))
     assert pipe.correlation_ids() == [1, 2]
 
 
 async def test_a_request_in_a_task_is_counted_until_the_task_ends(many_groups: None) -> None:
     """Its client may be gone, and have come again with the next one."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(list_groups(1))
     await asyncio.sleep(0)
-    assert world.server.memory.requests.used == len(list_groups(1)) - 4
+    assert fake.server.memory.requests.used == len(list_groups(1)) - 4
     pipe.connection.connection_lost(None)
-    assert world.server.memory.requests.used > 0
-    await _until(lambda: not world.server.tasks)
-    assert (world.server.memory.requests.used, world.server.memory.answers.used) == (0, 0)
+    assert fake.server.memory.requests.used > 0
+    await _until(lambda: not fake.server.tasks)
+    assert (fake.server.memory.requests.used, fake.server.memory.answers.used) == (0, 0)
 
 
 async def test_a_large_answer_is_counted_while_it_is_encoded(many_groups: None) -> None:
     """Many of them at a time are made piece by piece beside each other."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(list_groups(1))
     while not pipe.transport.written:
         await asyncio.sleep(0)
-    assert world.server.memory.answers.most > len(pipe.transport.written) // 2
-    await _until(lambda: not world.server.tasks)
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.most > len(pipe.transport.written) // 2
+    await _until(lambda: not fake.server.tasks)
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
     """All connections receive into one window: what outlives its call is copied, or has a buffer of its own."""
-    world = FakePartitionServer()
-    pipe, other = world.connect(), world.connect()
+    fake = FakePartitionServer()
+    pipe, other = fake.connect(), fake.connect()
     kept: list[memoryview] = []
     pipe.connection.dispatch = lambda connection, frame: kept.append(connection.lasting(frame))
     small, large = bytes([7]) * 1000, bytes([9]) * 600_000
@@ -838,16 +838,16 @@ async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
 
 async def test_a_large_answer_is_given_to_the_transport_piece_by_piece() -> None:
     """Some join and copy what they are given, which would double its memory."""
-    world = FakePartitionServer()
-    world.partition.append_produced(memoryview(batch(1, 3 * MIB)), acks=1, now_ms=0)
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    fake.partition.append_produced(memoryview(batch(1, 3 * MIB)), acks=1, now_ms=0)
+    pipe = fake.connect()
     pipe.transport.room = MIB
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24))
     assert 0 < len(pipe.transport.unsent) <= PIECE_BYTES
     while pipe.transport.unsent:
-        before = world.server.memory.answers.used
+        before = fake.server.memory.answers.used
         pipe.transport.drain(PIECE_BYTES)
-        assert world.server.memory.answers.used < before
+        assert fake.server.memory.answers.used < before
     assert pipe.correlation_ids() == [1]
 
 
@@ -855,24 +855,24 @@ async def test_an_answer_after_the_abort_gives_no_memory_back_twice() -> None:
     """The bytes that waited behind it were given back by the abort; the transport tells of its end only later."""
     slow = FakePartition()
     slow.auto_commit = False
-    world = FakePartitionServer(slow)
-    pipe = world.connect()
+    fake = FakePartitionServer(slow)
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=-1), api_versions(2))
-    answers = world.server.memory.answers
+    answers = fake.server.memory.answers
     assert answers.used > 0
     pipe.connection.abort()
     assert answers.used == 0
     slow.commit(1)
     assert answers.used == 0
-    assert world.server.counters.closed_by_broker["request_crashed"] == 0
+    assert fake.server.counters.closed_by_broker["request_crashed"] == 0
 
 
 async def test_requests_of_brokers_wait_for_no_long_work_of_clients() -> None:
     """A follower's second fetch stood behind a slice of each large request, and acks=all with it."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.connection.peer = ReplicaId(2, 12)
-    others = [asyncio.ensure_future(world.broker.env.turns.next()) for _ in range(100)]
+    others = [asyncio.ensure_future(fake.broker.env.turns.next()) for _ in range(100)]
     await asyncio.sleep(0)
     pipe.send(*map(api_versions, range(HANDLED_AT_ONCE + 1)))
     for _ in range(5):

@@ -25,17 +25,17 @@ MIB = 1 << 20
 LARGE = 10_000_000
 
 
-def look(world: FakePartitionServer, times: int = 1) -> None:
+def look(fake: FakePartitionServer, times: int = 1) -> None:
     for _ in range(times):
-        world.server.watch._look()
+        fake.server.watch._look()
 
 
 def begin_frame(pipe: FakeClient, size: int = LARGE) -> None:
     pipe.feed(size.to_bytes(4, "big") + b"\0")
 
 
-def closed_for(world: FakePartitionServer) -> dict[str, int]:
-    return dict(world.server.counters.closed_by_broker)
+def closed_for(fake: FakePartitionServer) -> dict[str, int]:
+    return dict(fake.server.counters.closed_by_broker)
 
 
 def whole_fetch(correlation_id: int = 1) -> bytes:
@@ -44,93 +44,93 @@ def whole_fetch(correlation_id: int = 1) -> bytes:
 
 def with_records(*sizes: int, **config: int) -> FakePartitionServer:
     """A world whose first partition has such batches."""
-    world = FakePartitionServer(**config)
+    fake = FakePartitionServer(**config)
     for size in sizes:
-        world.partition.append_produced(memoryview(batch(1, size)), acks=1, now_ms=0)
-    return world
+        fake.partition.append_produced(memoryview(batch(1, size)), acks=1, now_ms=0)
+    return fake
 
 
 async def test_a_frame_that_dribbles_is_given_up() -> None:
     """One byte in ten minutes held a hundred megabytes of buffer."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     begin_frame(pipe)
-    look(world, PATIENCE - 1)
+    look(fake, PATIENCE - 1)
     assert not pipe.transport.closed
     pipe.feed(b"\0")
-    look(world, 2)
+    look(fake, 2)
     assert pipe.transport.closed
-    assert closed_for(world) == {"slow_sender_closed": 1}
+    assert closed_for(fake) == {"slow_sender_closed": 1}
 
 
 async def test_a_large_frame_from_a_slow_but_honest_client_may_take_hours() -> None:
     """The rule is a rate, not a time."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     begin_frame(pipe)
     for _ in range(20 * PATIENCE):
         pipe.feed(bytes(SLOWEST_BYTES))
-        look(world)
+        look(fake)
     assert not pipe.transport.closed
 
 
 async def test_each_frame_has_its_own_time() -> None:
     """Small requests that are always just under way are no dribble."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     frame = produce(1, (0, batch()))
     pipe.feed(frame[:10])
     for _ in range(3):
-        look(world, PATIENCE - 2)
+        look(fake, PATIENCE - 2)
         pipe.feed(frame[10:] + frame[:10])
     assert not pipe.transport.closed
 
 
 async def test_a_connection_that_waits_for_a_grant_is_not_blamed_and_has_its_time_after() -> None:
     """It is not read: it cannot send."""
-    world = FakePartitionServer(queued_max_request_bytes=1_000_000)
-    holder, waiting = world.connect(), world.connect()
+    fake = FakePartitionServer(queued_max_request_bytes=1_000_000)
+    holder, waiting = fake.connect(), fake.connect()
     holder.feed((LARGE).to_bytes(4, "big") + bytes(900_000))
     waiting.feed((2 * LARGE).to_bytes(4, "big") + bytes(1_000))
     assert not waiting.transport.reading
     holder.transport.reading = True
-    look(world, int(PRESSED_S))
+    look(fake, int(PRESSED_S))
     assert not waiting.transport.closed
-    look(world)
+    look(fake)
     assert holder.transport.closed, "it has the grant, and sends nothing"
     holder.connection.connection_lost(None)
     assert waiting.transport.reading and not waiting.transport.closed
-    look(world, int(PRESSED_S))
+    look(fake, int(PRESSED_S))
     assert not waiting.transport.closed
 
 
 async def test_where_memory_is_short_a_frame_has_to_come_faster() -> None:
     """A slow one may keep others waiting only for seconds."""
-    world = FakePartitionServer(queued_max_request_bytes=100_000)
-    quick, slow = world.connect(), world.connect()
+    fake = FakePartitionServer(queued_max_request_bytes=100_000)
+    quick, slow = fake.connect(), fake.connect()
     for pipe in (quick, slow):
         pipe.feed(LARGE.to_bytes(4, "big") + bytes(45_000))
     quick.feed(b"\0")
     assert [each.transport.reading for each in (quick, slow)] == [False, True], "the second has the grant"
     for _ in range(int(PRESSED_S) + 1):
         slow.feed(bytes(SLOWEST_BYTES))
-        look(world)
+        look(fake)
     assert slow.transport.closed
     assert quick.transport.reading
     for _ in range(10):
         quick.feed(bytes(PRESSED_BYTES))
-        look(world)
+        look(fake)
     assert not quick.transport.closed
 
 
 async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> None:
     """Eight clients with frames of 100 MB, one of them at the slowest rate allowed, kept all others out for an hour."""
-    world = FakePartitionServer(queued_max_request_bytes=4_000_000)
-    holders = [world.connect() for _ in range(8)]
+    fake = FakePartitionServer(queued_max_request_bytes=4_000_000)
+    holders = [fake.connect() for _ in range(8)]
     for holder in holders:
         holder.feed((100_000_000).to_bytes(4, "big") + bytes(500_000))
-    assert world.server.requests.is_short
-    small = world.connect()
+    assert fake.server.requests.is_short
+    small = fake.connect()
     for number in range(1, 200):
         frame = produce(number, (0, batch(1, 40_000)))
         small.feed(frame)
@@ -140,11 +140,11 @@ async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> Non
 
 async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
     """Four clients with frames of 100 MB at the slowest rate kept every batch of more than 64 KiB out for an hour."""
-    world = FakePartitionServer(queued_max_request_bytes=4_000_000)
-    holders = [world.connect() for _ in range(8)]
+    fake = FakePartitionServer(queued_max_request_bytes=4_000_000)
+    holders = [fake.connect() for _ in range(8)]
     for holder in holders:
         holder.feed((100_000_000).to_bytes(4, "big") + bytes(450_000))
-    honest = world.connect()
+    honest = fake.connect()
     frame = produce(1, (0, batch(1, 900_000)))
     honest.feed(frame)
     assert not honest.transport.reading
@@ -153,9 +153,9 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
         for holder in holders:
             if holder.transport.reading and not holder.transport.closed:
                 holder.feed(bytes(2 * PRESSED_BYTES))
-        look(world)
+        look(fake)
     assert [each.transport.closed for each in holders].count(True) == 1
-    assert closed_for(world) == {"slow_sender_closed": 1}
+    assert closed_for(fake) == {"slow_sender_closed": 1}
     next(each for each in holders if each.transport.closed).connection.connection_lost(None)
     assert honest.transport.reading
     honest.feed(honest.unread)
@@ -164,45 +164,45 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
 
 async def test_a_grant_for_which_others_wait_has_to_come_fast_also_when_memory_is_free_again() -> None:
     """A promise to it kept them waiting for hours, though hardly anything was used."""
-    world = FakePartitionServer(queued_max_request_bytes=4_000_000)
-    world.server.requests.take(3_500_000)
-    holder, honest = world.connect(), world.connect()
+    fake = FakePartitionServer(queued_max_request_bytes=4_000_000)
+    fake.server.requests.take(3_500_000)
+    holder, honest = fake.connect(), fake.connect()
     holder.feed((100_000_000).to_bytes(4, "big") + bytes(1_000))
     honest.feed(produce(1, (0, batch(1, 900_000)))[:1_000])
     assert (holder.transport.reading, honest.transport.reading) == (True, False)
-    world.server.requests.give(3_500_000)
-    assert not world.server.requests.is_short
+    fake.server.requests.give(3_500_000)
+    assert not fake.server.requests.is_short
     for _ in range(int(PRESSED_S) + 1):
         if honest.transport.reading:
             break
         holder.feed(bytes(SLOWEST_BYTES))
-        look(world)
+        look(fake)
     holder.connection.connection_lost(None)
-    assert closed_for(world) == {"slow_sender_closed": 1}
+    assert closed_for(fake) == {"slow_sender_closed": 1}
     assert honest.transport.reading
 
 
 async def test_a_client_that_never_reads_is_freed() -> None:
     """`transport.close()` alone would wait for it for ever."""
-    world = with_records(3 * MIB)
-    pipe = world.connect()
+    fake = with_records(3 * MIB)
+    pipe = fake.connect()
     pipe.transport.room = 1000
     pipe.send(whole_fetch())
-    assert world.server.memory.answers.used > 2 * MIB
-    look(world, PATIENCE + 1)
+    assert fake.server.memory.answers.used > 2 * MIB
+    look(fake, PATIENCE + 1)
     assert pipe.transport.closed
-    assert closed_for(world) == {"slow_reader_closed": 1}
-    assert world.server.memory.answers.used == 0
+    assert closed_for(fake) == {"slow_reader_closed": 1}
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_a_client_that_reads_slowly_gets_everything() -> None:
     """Bytes against time, and one that reads in bursts may rest between them."""
-    world = with_records(MIB)
-    pipe = world.connect()
+    fake = with_records(MIB)
+    pipe = fake.connect()
     pipe.transport.room = 1000
     pipe.send(whole_fetch())
     while pipe.transport.unsent:
-        look(world, PATIENCE // 2)
+        look(fake, PATIENCE // 2)
         pipe.transport.drain(PATIENCE // 2 * SLOWEST_BYTES)
         await asyncio.sleep(0)
     assert pipe.correlation_ids() == [1]
@@ -211,43 +211,43 @@ async def test_a_client_that_reads_slowly_gets_everything() -> None:
 
 async def test_a_closed_connection_does_not_wait_for_a_reader_for_ever() -> None:
     """It was told to close, and its client takes nothing: what is unsent is dropped after a farewell."""
-    world = with_records(3 * MIB)
-    pipe = world.connect()
+    fake = with_records(3 * MIB)
+    pipe = fake.connect()
     pipe.transport.room = 1000
     pipe.send(whole_fetch())
     pipe.connection.close("no_longer_wanted")
     pipe.transport.closed = False  # close() waits
-    look(world, FAREWELL_LOOKS)
+    look(fake, FAREWELL_LOOKS)
     assert pipe.transport.closed
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_a_transport_that_ends_without_telling_leaves_nothing_behind() -> None:
     """uvloop may never call connection_lost."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
     pipe.connection.abort()
-    look(world, 3)
-    assert not world.server.connections
-    assert not world.partition.parked
-    assert len(world.server.watch) == 0
+    look(fake, 3)
+    assert not fake.server.connections
+    assert not fake.partition.parked
+    assert len(fake.server.watch) == 0
 
 
 async def test_answers_that_stand_still_make_room_when_half_the_memory_is_used() -> None:
     """The largest first, and no more of them than it takes; clients that read keep their connections."""
-    world = with_records(6 * MIB, raftlog_answers_max_bytes=24 * MIB)
-    large, small, reading = world.connect(), world.connect(), world.connect()
+    fake = with_records(6 * MIB, raftlog_answers_max_bytes=24 * MIB)
+    large, small, reading = fake.connect(), fake.connect(), fake.connect()
     for pipe in (large, reading):
         pipe.transport.room = 1000
         pipe.send(whole_fetch())
-    world.partition.batches[0] = (0, 1, batch(1, 2 * MIB))
+    fake.partition.batches[0] = (0, 1, batch(1, 2 * MIB))
     small.transport.room = 1000
     small.send(whole_fetch())
     with capture_logs() as logs:
         for _ in range(int(PRESSED_S) + 1):
             reading.transport.drain(PRESSED_BYTES)
-            look(world)
+            look(fake)
     assert [each.transport.closed for each in (large, small, reading)] == [True, False, False]
     assert [line["event"] for line in logs] == ["memory_reclaimed"]
 
@@ -256,31 +256,31 @@ async def test_answers_held_back_by_another_of_the_same_connection_count_as_well
     """A produce request that never commits must not pin the fetches behind it, whatever its client reads."""
     stuck, full = FakePartition(index=0), FakePartition(index=1)
     stuck.auto_commit = False
-    world = FakePartitionServer(stuck, full, raftlog_answers_max_bytes=8 * MIB)
+    fake = FakePartitionServer(stuck, full, raftlog_answers_max_bytes=8 * MIB)
     full.append_produced(memoryview(batch(1, 6 * MIB)), acks=1, now_ms=0)
-    pipe = world.connect()
+    pipe = fake.connect()
     pipe.send(
         produce(1, (0, batch()), acks=-1), fetch(2, (1, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30)
     )
-    assert world.server.memory.answers.used > 6 * MIB
-    look(world, int(PRESSED_S) + 1)
+    assert fake.server.memory.answers.used > 6 * MIB
+    look(fake, int(PRESSED_S) + 1)
     assert pipe.transport.closed
-    assert world.server.memory.answers.used == 0
+    assert fake.server.memory.answers.used == 0
 
 
 async def test_nothing_is_looked_at_while_nobody_holds_anything() -> None:
     """An idle node sleeps."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(produce(1, (0, batch())))
-    assert len(world.server.watch) == 0
-    assert world.server.watch._timer is None
+    assert len(fake.server.watch) == 0
+    assert fake.server.watch._timer is None
     begin_frame(pipe)
-    assert world.server.watch._timer is not None
+    assert fake.server.watch._timer is not None
     pipe.feed(bytes(WINDOW_BYTES))
     pipe.connection.connection_lost(None)
-    look(world)
-    assert len(world.server.watch) == 0
+    look(fake)
+    assert len(fake.server.watch) == 0
 
 
 @pytest.mark.parametrize("method", ["look", "cut"])
@@ -288,15 +288,15 @@ async def test_a_look_that_fails_costs_that_connection_only(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are looked at all the same."""
-    world = with_records(6 * MIB, raftlog_answers_max_bytes=8 * MIB)
-    failing, other = world.connect(), world.connect()
+    fake = with_records(6 * MIB, raftlog_answers_max_bytes=8 * MIB)
+    failing, other = fake.connect(), fake.connect()
     failing.transport.room = 1000
     failing.send(whole_fetch())
     begin_frame(other)
     monkeypatch.setattr(type(failing.connection), method, _failing_for(failing, method))
-    look(world, PATIENCE + 1)
+    look(fake, PATIENCE + 1)
     assert failing.transport.closed
-    assert closed_for(world)["request_crashed"] >= 1
+    assert closed_for(fake)["request_crashed"] >= 1
     if method == "look":
         assert other.transport.closed
 
@@ -314,10 +314,10 @@ def _failing_for(pipe: FakeClient, method: str) -> object:
 
 async def test_whoever_is_closed_in_a_look_starts_no_second_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clocks would count each second twice, so that honest slow clients lose half of their patience."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
     clock = FakeClock()
-    monkeypatch.setattr(world.server.watch, "_loop", clock)
-    first, second = world.connect(), world.connect()
+    monkeypatch.setattr(fake.server.watch, "_loop", clock)
+    first, second = fake.connect(), fake.connect()
     begin_frame(first)
     for _ in range(PATIENCE // 2):
         clock.tick()

@@ -109,14 +109,14 @@ def test_the_log_tells_of_an_api_once_in_a_while(
 
 async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> None:
     """In the turn in which one arrives, on the hot path and off it, and in those of its task."""
-    world = FakePartitionServer()
-    world.server = BrokerServer(world.broker)
-    world.server.stopwatch = clock
-    world.server.long_turns = LongTurns(clock, world.server.counters.long_turns)
+    fake = FakePartitionServer()
+    fake.server = BrokerServer(fake.broker)
+    fake.server.stopwatch = clock
+    fake.server.long_turns = LongTurns(clock, fake.server.counters.long_turns)
     hot = produce(1, (0, None))
     at_once = request(60, 0, 2, request_builders(60, 0).DescribeClusterRequest())
     later = request(3, 9, 3, request_builders(3, 9).MetadataRequest(topics=None))
-    pipe = world.connect()
+    pipe = fake.connect()
 
     async def ask() -> None:
         for frame in (hot, at_once, later):
@@ -125,13 +125,13 @@ async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> N
             pipe.frames()
 
     await ask()
-    assert not world.server.counters.long_turns
+    assert not fake.server.counters.long_turns
 
     def slow() -> None:
         clock.work(2 * LONG_TURN_S)
 
-    world.broker.env.wall_clock_ms = lambda: slow() or 1000  # type: ignore[func-returns-value]
-    image = world.broker.image()
-    world.broker.image = lambda: slow() or image  # type: ignore[func-returns-value]
+    fake.broker.env.wall_clock_ms = lambda: slow() or 1000  # type: ignore[func-returns-value]
+    image = fake.broker.image()
+    fake.broker.image = lambda: slow() or image  # type: ignore[func-returns-value]
     await ask()
-    assert world.server.counters.long_turns == {0: 1, 60: 1, 3: 1}
+    assert fake.server.counters.long_turns == {0: 1, 60: 1, 3: 1}

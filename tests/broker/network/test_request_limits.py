@@ -65,8 +65,8 @@ async def test_a_fetch_of_too_many_partitions_is_refused() -> None:
 
 async def test_a_produce_of_too_many_partitions_is_refused() -> None:
     """Its answer has no place for an error of the request, so the connection ends; nothing is appended."""
-    world = FakePartitionServer()
-    pipe = world.connect()
+    fake = FakePartitionServer()
+    pipe = fake.connect()
     pipe.send(produce(1, *((index, None) for index in range(HOT_PARTS_MAX))))
     assert pipe.transport.closed
     assert not pipe.transport.written

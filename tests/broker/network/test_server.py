@@ -74,8 +74,8 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(world: FakePartitionServer) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Client]]]:
-    (endpoint,) = await world.server.start([LOCAL])
+async def serving(fake: FakePartitionServer) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Client]]]:
+    (endpoint,) = await fake.server.start([LOCAL])
     clients: list[Client] = []
 
     async def connect() -> Client:
@@ -88,15 +88,15 @@ async def serving(world: FakePartitionServer) -> AsyncIterator[Callable[[], Coro
     finally:
         for client in clients:
             client.writer.close()
-        await world.server.stop(grace_s=0)
+        await fake.server.stop(grace_s=0)
 
 
 def test_large_and_small_requests_are_served_over_a_socket(run: Any) -> None:
     """Produced bytes come back as they were, whatever their size."""
 
     async def main() -> None:
-        world = FakePartitionServer()
-        async with serving(world) as connect:
+        fake = FakePartitionServer()
+        async with serving(fake) as connect:
             client = await connect()
             data = [batch(1, size, 0x30 + number) for number, size in enumerate((10, 5_000_000, 300_000, 0))]
             for number, each in enumerate(data):
@@ -114,10 +114,10 @@ def test_a_client_that_never_reads_costs_a_bounded_amount(run: Any) -> None:
     """Requests stop being handled when responses pile up; the client is served on when it reads."""
 
     async def main() -> None:
-        world = FakePartitionServer()
+        fake = FakePartitionServer()
         for _ in range(4):
-            world.partition.append_produced(memoryview(batch(1, 1 << 20)), acks=1, now_ms=0)
-        async with serving(world) as connect:
+            fake.partition.append_produced(memoryview(batch(1, 1 << 20)), acks=1, now_ms=0)
+        async with serving(fake) as connect:
             client, other = await connect(), await connect()
             count = 30
             client.writer.writelines(
@@ -125,10 +125,10 @@ def test_a_client_that_never_reads_costs_a_bounded_amount(run: Any) -> None:
             )
             other.writer.write(api_versions(1))
             await other.answer()
-            assert world.partition.reads < count // 2
+            assert fake.partition.reads < count // 2
             for each in range(count):
                 assert decode_response(1, 12, await client.answer())[0] == each
-            assert world.partition.reads == count
+            assert fake.partition.reads == count
 
     run(main())
 
@@ -137,8 +137,8 @@ def test_a_foreign_protocol_is_closed_and_others_are_not_disturbed(run: Any) -> 
     """An HTTP request on the Kafka port."""
 
     async def main() -> None:
-        world = FakePartitionServer()
-        async with serving(world) as connect:
+        fake = FakePartitionServer()
+        async with serving(fake) as connect:
             client, stranger = await connect(), await connect()
             with capture_logs() as logs:
                 stranger.writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -154,60 +154,60 @@ def test_stop_lets_open_produce_requests_finish(run: Any) -> None:
     """An append is acknowledged if it is committed within the grace; waiting fetches just end."""
 
     async def main() -> None:
-        world = FakePartitionServer()
-        world.partition.auto_commit = False
-        async with serving(world) as connect:
+        fake = FakePartitionServer()
+        fake.partition.auto_commit = False
+        async with serving(fake) as connect:
             producer, consumer = await connect(), await connect()
             producer.writer.write(produce(1, (0, batch()), acks=-1))
             consumer.writer.write(fetch(1, (0, 1), max_wait_ms=60_000))
-            while not (world.partition.waiters and world.partition.parked):
+            while not (fake.partition.waiters and fake.partition.parked):
                 await asyncio.sleep(0)
-            stopping = asyncio.ensure_future(world.server.stop(grace_s=5))
+            stopping = asyncio.ensure_future(fake.server.stop(grace_s=5))
             await consumer.is_closed()
-            world.partition.commit()
+            fake.partition.commit()
             assert decode_response(0, 9, await producer.answer())[0] == 1
             assert await producer.is_closed()
             await stopping
-            assert not world.server.connections
+            assert not fake.server.connections
 
     run(main())
 
 
 async def test_a_port_in_use_is_named() -> None:
     """With listener, address and reason, and nothing stays open."""
-    world = FakePartitionServer()
+    fake = FakePartitionServer()
     async with serving(FakePartitionServer()) as connect:
         client = await connect()
         port = client.writer.get_extra_info("peername")[1]
         taken = Listener("OUTSIDE", "127.0.0.1", port)
         with pytest.raises(ListenerUnavailable, match=f"OUTSIDE://127.0.0.1:{port}: .*in use"):
-            await world.server.start([LOCAL, taken])
-    assert world.server.counters.open_connections == 0
+            await fake.server.start([LOCAL, taken])
+    assert fake.server.counters.open_connections == 0
 
 
 async def test_every_interface_with_any_port_has_one_port() -> None:
     """The port that is told to the controller must be the one that all can reach."""
-    world = FakePartitionServer()
-    (endpoint,) = await world.server.start([Listener(LISTENER, "", 0)])
+    fake = FakePartitionServer()
+    (endpoint,) = await fake.server.start([Listener(LISTENER, "", 0)])
     assert endpoint.port > 0
-    assert len(world.server._servers[0].sockets) == 1
-    await world.server.stop(grace_s=0)
+    assert len(fake.server._servers[0].sockets) == 1
+    await fake.server.stop(grace_s=0)
 
 
 def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
     """Its port is known and taken, but clients go to another node rather than wait."""
 
     async def main() -> None:
-        world = FakePartitionServer()
-        (endpoint,) = await world.server.start([LOCAL], serve=False)
+        fake = FakePartitionServer()
+        (endpoint,) = await fake.server.start([LOCAL], serve=False)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", endpoint.port)
-        await world.server.serve()
+        await fake.server.serve()
         client = Client(*await asyncio.open_connection("127.0.0.1", endpoint.port))
         client.writer.write(api_versions(1))
         assert await client.answer()
         client.writer.close()
-        await world.server.stop(grace_s=0)
+        await fake.server.stop(grace_s=0)
 
     run(main())
 
@@ -224,19 +224,19 @@ def test_a_client_that_never_reads_and_one_that_dribbles_are_freed(run: Any, imp
     """On real transports: 17 MB stayed for ever, and `close` waited for whoever does not read."""
 
     async def main() -> None:
-        world = FakePartitionServer()
-        world.partition.append_produced(memoryview(batch(1, 20 << 20)), acks=1, now_ms=0)
-        async with serving(world) as connect:
+        fake = FakePartitionServer()
+        fake.partition.append_produced(memoryview(batch(1, 20 << 20)), acks=1, now_ms=0)
+        async with serving(fake) as connect:
             reader, dribbler, bystander = await connect(), await connect(), await connect()
             reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
             reader.writer.write(fetch(1, (0, 0), max_bytes=1 << 25, partition_max_bytes=1 << 25))
             dribbler.writer.write((1 << 20).to_bytes(4, "big") + b"\0")
             assert await dribbler.is_closed()
-            while len(world.server.connections) > 1:
+            while len(fake.server.connections) > 1:
                 bystander.writer.write(api_versions(1))
                 await bystander.answer()
-            assert world.server.memory.answers.used == world.server.memory.requests.used == 0
-            closed = world.server.counters.closed_by_broker
+            assert fake.server.memory.answers.used == fake.server.memory.requests.used == 0
+            closed = fake.server.counters.closed_by_broker
             assert closed == {"slow_reader_closed": 1, "slow_sender_closed": 1}
 
     run(main())
@@ -246,8 +246,8 @@ def test_large_requests_beyond_the_memory_for_them_all_come_through(run: Any) ->
     """Back-pressure over real sockets: eight clients send four times what the broker may hold."""
 
     async def main() -> None:
-        world = FakePartitionServer(queued_max_request_bytes=2 << 20)
-        async with serving(world) as connect:
+        fake = FakePartitionServer(queued_max_request_bytes=2 << 20)
+        async with serving(fake) as connect:
 
             async def send(number: int) -> None:
                 client = await connect()
@@ -255,8 +255,8 @@ def test_large_requests_beyond_the_memory_for_them_all_come_through(run: Any) ->
                 assert decode_response(0, 9, await client.answer())[0] == number
 
             await asyncio.gather(*map(send, range(8)))
-            assert world.partition.log_end_offset == 8
-            assert world.server.memory.requests.used == 0
+            assert fake.partition.log_end_offset == 8
+            assert fake.server.memory.requests.used == 0
 
     run(main())
 
@@ -265,18 +265,18 @@ def test_a_node_without_descriptors_goes_on_and_accepts_again(run: Any) -> None:
     """EMFILE in accept: neither the end, nor a flood of lines, nor a listener that is deaf from then on."""
 
     async def main() -> None:
-        world = FakePartitionServer()
+        fake = FakePartitionServer()
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        async with serving(world) as connect:
+        async with serving(fake) as connect:
             held = await connect()
             clients = [socket.socket() for _ in range(5)]
             resource.setrlimit(resource.RLIMIT_NOFILE, (clients[-1].fileno() + 1, hard))
             try:
                 for each in clients:
                     each.setblocking(False)
-                    each.connect_ex(("127.0.0.1", world.server.endpoints[0].port))
+                    each.connect_ex(("127.0.0.1", fake.server.endpoints[0].port))
                 for number in range(20):
                     held.writer.write(api_versions(number))
                     await held.answer()
@@ -295,8 +295,8 @@ def test_a_node_without_descriptors_goes_on_and_accepts_again(run: Any) -> None:
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
     """max.connections and max.connections.per.ip; who is connected stays."""
-    world = FakePartitionServer(**{limit: 1})
-    async with serving(world) as connect:
+    fake = FakePartitionServer(**{limit: 1})
+    async with serving(fake) as connect:
         first = await connect()
         first.writer.write(api_versions(1))
         assert await first.answer()
@@ -307,21 +307,21 @@ async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
         assert logs[0]["event"] == "connection_refused"
         first.writer.write(api_versions(2))
         assert await first.answer()
-        assert world.server.counters.refused == 1
+        assert fake.server.counters.refused == 1
 
 
 class ControllerListenerSetup:
     """A controller's listener whose Kafka clients go to a broker's server."""
 
-    def __init__(self, world: FakePartitionServer) -> None:
-        self.world = world
+    def __init__(self, fake: FakePartitionServer) -> None:
+        self.fake = fake
         self.taken: list[InboundChannel] = []
         self.identity = Identity(1, b"secret of the door", lambda: None)
         self.listener = QuorumListener(
             self.identity,
             admit=lambda _hello: None,
             takers={"rpc": self.taken.append},
-            on_kafka=world.server.adopt,
+            on_kafka=fake.server.adopt,
         )
         self.address = ("", 0)
 
@@ -342,7 +342,7 @@ async def door(**config: Any) -> AsyncIterator[ControllerListenerSetup]:
         yield found
     finally:
         await found.listener.stop()
-        await found.world.server.stop(grace_s=0)
+        await found.fake.server.stop(grace_s=0)
 
 
 def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run: Any) -> None:
@@ -359,8 +359,8 @@ def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run
                 assert (correlation_id, answer.error_code) == (number, 0)
             assert {each.api_key for each in answer.api_keys} == served() & CONTROLLER_KEYS
             assert (await found.dial()).opened and len(found.taken) == 1
-            assert found.world.server.counters.open_connections == 1
-            await found.world.server.stop(grace_s=0)
+            assert found.fake.server.counters.open_connections == 1
+            await found.fake.server.stop(grace_s=0)
             assert await client.is_closed()
             late = await found.connect()
             late.writer.write(api_versions(1))
@@ -382,7 +382,7 @@ def test_what_only_brokers_serve_is_refused_on_the_controllers_listener(run: Any
             client = await found.connect()
             client.writer.write(request(3, 12, 7, request_builders(3, 12).MetadataRequest(topics=None)))
             assert await client.is_closed()
-            assert not found.world.partition.batches
+            assert not found.fake.partition.batches
 
     run(main())
 
@@ -394,8 +394,8 @@ async def test_every_api_of_the_controllers_listener_is_served_without_logs() ->
         raise NotController()
 
     async with door() as found:
-        found.world.broker.replicas = None  # type: ignore[assignment]
-        found.world.broker.submit = no_controller  # type: ignore[assignment]
+        found.fake.broker.replicas = None  # type: ignore[assignment]
+        found.fake.broker.submit = no_controller  # type: ignore[assignment]
         client = await found.connect()
         for key in sorted(served(of_controllers=True)):
             version = APIS[key].max_version
@@ -420,24 +420,24 @@ async def test_kafka_clients_of_the_controllers_listener_have_the_limits_of_all_
 
 async def test_an_idle_connection_is_closed_in_time() -> None:
     """connections.max.idle.ms."""
-    world = FakePartitionServer(connections_max_idle_ms=100)
-    async with serving(world) as connect:
+    fake = FakePartitionServer(connections_max_idle_ms=100)
+    async with serving(fake) as connect:
         client = await connect()
         async with asyncio.timeout(PATIENCE_S):
             assert await client.is_closed()
-    assert world.server.counters.idle_closed == 1
+    assert fake.server.counters.idle_closed == 1
 
 
 async def test_a_follower_proves_itself_over_its_channel() -> None:
     """The two ends of raftlog's own connections fit together."""
-    world = FakePartitionServer()
-    async with serving(world):
-        port = world.server.endpoints[0].port
+    fake = FakePartitionServer()
+    async with serving(fake):
+        port = fake.server.endpoints[0].port
         loop = asyncio.get_running_loop()
         channel = PeerChannel(max_frame_bytes=1 << 20, on_lost=lambda error: None)
         await loop.create_connection(lambda: channel, "127.0.0.1", port)
         await prove_membership(channel.ask, secret=b"secret", own=ReplicaId(2, 12), server_id=1)
-        (accepted,) = world.server.connections
+        (accepted,) = fake.server.connections
         assert accepted.peer == ReplicaId(2, 12)
         channel.close()
 
@@ -446,12 +446,12 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
     """socket.receive.buffer.bytes; Linux doubles what is asked for."""
     found = []
     for given in ({}, {"socket.receive.buffer.bytes": "20000"}):
-        world = FakePartitionServer(given=given)
-        async with serving(world) as connect:
+        fake = FakePartitionServer(given=given)
+        async with serving(fake) as connect:
             client = await connect()
             client.writer.write(api_versions(1))
             await client.answer()
-            (accepted,) = world.server.connections
+            (accepted,) = fake.server.connections
             assert accepted._transport is not None
             own = accepted._transport.get_extra_info("socket")
             found.append(own.getsockopt(SOL_SOCKET, SO_RCVBUF))
@@ -462,13 +462,13 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
 
 async def test_counters_count() -> None:
     """An operator sees the listeners."""
-    world = FakePartitionServer()
-    async with serving(world) as connect:
+    fake = FakePartitionServer()
+    async with serving(fake) as connect:
         client = await connect()
         client.writer.write(api_versions(1) + produce(2, (0, batch())))
         await client.answer()
         await client.answer()
-        counters = world.server.counters
+        counters = fake.server.counters
         assert (counters.connections, counters.open_connections) == (1, 1)
         assert counters.requests == {18: 1, 0: 1}
         assert counters.bytes_received == len(api_versions(1) + produce(2, (0, batch())))

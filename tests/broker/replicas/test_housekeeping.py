@@ -17,23 +17,23 @@ from tests.replication.replica_cluster import NOW_MS, batch
 NAME = TopicPartition("t", 0)
 
 
-def offsets(world: BrokerCluster, name: str) -> dict[TopicPartition, int]:
-    disk = world[1].host.disk
+def offsets(cluster: BrokerCluster, name: str) -> dict[TopicPartition, int]:
+    disk = cluster[1].host.disk
     return decode_offsets(disk.read_file(f"/data/{name}")) if disk.exists(f"/data/{name}") else {}
 
 
 def test_high_watermarks_are_checkpointed() -> None:
     """replica.high.watermark.checkpoint.interval.ms: a restart begins near where it was."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        await world[1].host.start(world[1].produce("a", "b"))
-        await world.pass_time(6)
-        assert offsets(world, "replication-offset-checkpoint") == {NAME: 2}
-        syncs = world[1].host.disk.syncs
-        await world.pass_time(20)
-        assert world[1].host.disk.syncs == syncs
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a", "b"))
+        await cluster.pass_time(6)
+        assert offsets(cluster, "replication-offset-checkpoint") == {NAME: 2}
+        syncs = cluster[1].host.disk.syncs
+        await cluster.pass_time(20)
+        assert cluster[1].host.disk.syncs == syncs
 
     run_scenario(scenario, size=1)
 
@@ -41,13 +41,13 @@ def test_high_watermarks_are_checkpointed() -> None:
 def test_the_recovery_point_follows_what_is_flushed() -> None:
     """log.flush.offset.checkpoint.interval.ms: after a crash only what lies beyond it is checked."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        await world[1].host.start(world[1].produce("a", "b"))
-        await world.pass_time(65)
-        assert offsets(world, "recovery-point-offset-checkpoint") == {NAME: 2}
-        assert world[1].partition().log.recovery_point == 2
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a", "b"))
+        await cluster.pass_time(65)
+        assert offsets(cluster, "recovery-point-offset-checkpoint") == {NAME: 2}
+        assert cluster[1].partition().log.recovery_point == 2
 
     run_scenario(scenario, size=1)
 
@@ -55,16 +55,16 @@ def test_the_recovery_point_follows_what_is_flushed() -> None:
 def test_deleted_records_stay_deleted_over_a_restart() -> None:
     """log-start-offset-checkpoint: the log start may lie inside a segment."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        await world[1].host.start(world[1].produce("a"))
-        await world[1].host.start(world[1].produce("b"))
-        world[1].partition().delete_records(1)
-        await world.pass_time(65)
-        world[1].host.crash()
-        await world.start(1)
-        assert world[1].partition().log_start_offset == 1
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a"))
+        await cluster[1].host.start(cluster[1].produce("b"))
+        cluster[1].partition().delete_records(1)
+        await cluster.pass_time(65)
+        cluster[1].host.crash()
+        await cluster.start(1)
+        assert cluster[1].partition().log_start_offset == 1
 
     run_scenario(scenario, size=1)
 
@@ -72,16 +72,16 @@ def test_deleted_records_stay_deleted_over_a_restart() -> None:
 def test_expired_records_go_and_their_files_later() -> None:
     """retention.ms, then file.delete.delay.ms; readers find the new log start."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        world.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
-        await world.pass_time(0.1)
-        await world[1].host.start(world[1].produce("a"))
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        cluster.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a"))
         folder = "/data/t-0"
-        await until(lambda: world[1].partition().log_start_offset == 1, within=400)
-        assert any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
-        await world.pass_time(100)
-        assert not any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
+        await until(lambda: cluster[1].partition().log_start_offset == 1, within=400)
+        assert any(name.endswith(".deleted") for name in cluster[1].host.disk.listdir(folder))
+        await cluster.pass_time(100)
+        assert not any(name.endswith(".deleted") for name in cluster[1].host.disk.listdir(folder))
 
     run_scenario(scenario, size=1)
 
@@ -89,16 +89,16 @@ def test_expired_records_go_and_their_files_later() -> None:
 def test_an_idle_broker_writes_no_checkpoint() -> None:
     """Thousands of logs in which nothing happened cost no sync, however long that lasts."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create(partitions=3)
-        await world.pass_time(0.1)
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(partitions=3)
+        await cluster.pass_time(0.1)
         for value in "ab":
-            await world[1].host.start(world[1].produce(value))
-        world[1].partition().delete_records(1)
-        await world.pass_time(130)
-        syncs = world[1].host.disk.syncs
-        await world.pass_time(600)
-        assert world[1].host.disk.syncs == syncs
+            await cluster[1].host.start(cluster[1].produce(value))
+        cluster[1].partition().delete_records(1)
+        await cluster.pass_time(130)
+        syncs = cluster[1].host.disk.syncs
+        await cluster.pass_time(600)
+        assert cluster[1].host.disk.syncs == syncs
 
     run_scenario(scenario, size=1)
 
@@ -106,15 +106,15 @@ def test_an_idle_broker_writes_no_checkpoint() -> None:
 def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
     """A checkpoint may wait for the disk, once for each log."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create(partitions=10)
-        await world.pass_time(0.1)
-        broker, clock, visited = world[1], [0.0], []
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(partitions=10)
+        await cluster.pass_time(0.1)
+        broker, clock, visited = cluster[1], [0.0], []
         broker.replicas.stopwatch = lambda: clock[0]
 
         def slow(partition: object) -> bool:
             clock[0] += 0.5
-            visited.append(world.loop.time())
+            visited.append(cluster.loop.time())
             return True
 
         (volume,) = broker.replicas.logs.online
@@ -127,25 +127,25 @@ def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
 def test_a_new_topic_is_not_judged_by_the_checkpoints_of_a_former_one_of_its_name() -> None:
     """Else its log, shorter than the former one's recovery point, would pass for damaged, on every replica at once."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        await world[1].host.start(world[1].produce("a", "b"))
-        await world.pass_time(65)
-        world[1].host.crash()
-        await world.start(1)
-        await until(lambda: world[1].replicas.partitions)
-        assert offsets(world, "recovery-point-offset-checkpoint") == {NAME: 2}
-        world.delete("t")
-        await until(lambda: not world[1].replicas.partitions)
-        world.create()
-        await until(lambda: world[1].replicas.partitions)
-        assert world[1].partition().log.damage is None
-        world[1].host.crash()
-        await world.start(1)
-        await until(lambda: world[1].replicas.partitions)
-        assert world[1].partition().log.damage is None
-        assert world[1].partition().high_watermark == 0
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a", "b"))
+        await cluster.pass_time(65)
+        cluster[1].host.crash()
+        await cluster.start(1)
+        await until(lambda: cluster[1].replicas.partitions)
+        assert offsets(cluster, "recovery-point-offset-checkpoint") == {NAME: 2}
+        cluster.delete("t")
+        await until(lambda: not cluster[1].replicas.partitions)
+        cluster.create()
+        await until(lambda: cluster[1].replicas.partitions)
+        assert cluster[1].partition().log.damage is None
+        cluster[1].host.crash()
+        await cluster.start(1)
+        await until(lambda: cluster[1].replicas.partitions)
+        assert cluster[1].partition().log.damage is None
+        assert cluster[1].partition().high_watermark == 0
 
     run_scenario(scenario, size=1)
 
@@ -153,15 +153,15 @@ def test_a_new_topic_is_not_judged_by_the_checkpoints_of_a_former_one_of_its_nam
 def test_a_checkpoint_drawn_up_before_a_topic_was_made_anew_is_not_written() -> None:
     """It may wait for its thread while the topic is deleted and made again."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        (volume,) = world[1].replicas.logs.online
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        (volume,) = cluster[1].replicas.logs.online
         drawn_up, write = volume.generation, volume.directory.write_recovery_points
         assert volume.checkpoint(write, {NAME: 2}, drawn_up)
         volume.remove_checkpoints([NAME])
         assert not volume.checkpoint(write, {NAME: 2}, drawn_up)
-        assert offsets(world, "recovery-point-offset-checkpoint") == {}
+        assert offsets(cluster, "recovery-point-offset-checkpoint") == {}
 
     run_scenario(scenario, size=1)
 
@@ -169,22 +169,22 @@ def test_a_checkpoint_drawn_up_before_a_topic_was_made_anew_is_not_written() -> 
 def test_a_log_that_retention_fails_for_stops_no_other_log() -> None:
     """It is named with its reason and left alone for a while; once it can be judged it is forgotten."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create(partitions=3)
-        world.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
-        await world.pass_time(0.1)
-        broker = world[1]
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(partitions=3)
+        cluster.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
+        await cluster.pass_time(0.1)
+        broker = cluster[1]
         for index in range(3):
             await broker.host.start(broker.produce("a", index=index))
         bad = broker.partition(index=0).log
         retain = bad.delete_old_segments
         bad.delete_old_segments = broken  # type: ignore[method-assign]
-        await world.pass_time(301)
+        await cluster.pass_time(301)
         assert [broker.partition(index=each).log_start_offset for each in range(3)] == [0, 1, 1]
         (failure,) = broker.housekeeping.failures
         assert failure[:4] == ("retention", "t-0", "CorruptMessage: no batch boundary", 1)
         bad.delete_old_segments = retain  # type: ignore[method-assign]
-        await world.pass_time(300)
+        await cluster.pass_time(300)
         assert broker.partition(index=0).log_start_offset == 1
         assert not len(broker.housekeeping.failures)
 
@@ -198,19 +198,19 @@ def broken(*_: object, **__: object) -> int:
 def test_nothing_is_retained_by_the_defaults_of_a_broker_that_knows_no_metadata_yet() -> None:
     """A node that started while there was no controller deleted what its topics keep for ever."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        world.publish(configs={("topic", "t"): {"retention.ms": "-1"}})
-        await world.pass_time(0.1)
-        broker = world[1]
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        cluster.publish(configs={("topic", "t"): {"retention.ms": "-1"}})
+        await cluster.pass_time(0.1)
+        broker = cluster[1]
         await broker.host.start(broker.produce("a"))
-        await world.pass_time(70)
+        await cluster.pass_time(70)
         broker.host.crash()
         broker.host.set_clock(30 * 86_400_000)  # a month later
         broker.take = lambda _: None  # type: ignore[method-assign]
-        await world.start(1)
+        await cluster.start(1)
         assert broker.partition().config.retention_ms == 7 * 86_400_000
-        await world.pass_time(700)
+        await cluster.pass_time(700)
         assert broker.partition().log_start_offset == 0
 
     run_scenario(scenario, size=1)
@@ -219,15 +219,15 @@ def test_nothing_is_retained_by_the_defaults_of_a_broker_that_knows_no_metadata_
 def test_a_failure_is_forgotten_with_its_log() -> None:
     """Else the name of a deleted topic would be told for ever."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        world[1].partition().log.delete_old_segments = broken  # type: ignore[method-assign]
-        await world.pass_time(301)
-        assert len(world[1].housekeeping.failures) == 1
-        world.delete("t")
-        await world.pass_time(301)
-        assert not len(world[1].housekeeping.failures)
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        cluster[1].partition().log.delete_old_segments = broken  # type: ignore[method-assign]
+        await cluster.pass_time(301)
+        assert len(cluster[1].housekeeping.failures) == 1
+        cluster.delete("t")
+        await cluster.pass_time(301)
+        assert not len(cluster[1].housekeeping.failures)
 
     run_scenario(scenario, size=1)
 
@@ -235,18 +235,20 @@ def test_a_failure_is_forgotten_with_its_log() -> None:
 def test_a_clock_that_jumps_ahead_expires_nothing_and_what_is_due_anyway_goes() -> None:
     """retention.ms goes by the time that the monotonic clock bears out, until the jump is accepted."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        age_ms = int(world.loop.time() * 1000)  # of records that are stamped with the simulation's beginning
-        world.publish(configs={("topic", "t"): {"retention.ms": str(age_ms + 1_000_000)}})
-        await world.pass_time(20)
-        broker = world[1]
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        age_ms = int(
+            cluster.loop.time() * 1000
+        )  # of records that are stamped with the simulation's beginning
+        cluster.publish(configs={("topic", "t"): {"retention.ms": str(age_ms + 1_000_000)}})
+        await cluster.pass_time(20)
+        broker = cluster[1]
         await broker.host.start(broker.produce("a"))
         broker.host.set_clock(broker.host.clock_offset_ms + 30 * 86_400_000)
-        await world.pass_time(700)
+        await cluster.pass_time(700)
         assert broker.partition().log_start_offset == 0
         assert broker.replicas.env.ages.jump_ms() > 29 * 86_400_000
-        await world.pass_time(1_000)
+        await cluster.pass_time(1_000)
         assert broker.partition().log_start_offset == 1
 
     run_scenario(scenario, size=1)
@@ -259,26 +261,26 @@ def produce_as(partition: Partition, producer_id: int) -> None:
 def test_all_partitions_together_remember_no_more_producers_than_the_setting() -> None:
     """raftlog.producer.ids.max, while the broker runs: the partition that was flooded forgets, small ones nothing."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create(partitions=3)
-        world.publish(configs={("broker", ""): {"raftlog.producer.ids.max": "100"}})
-        await world.pass_time(0.1)
-        partitions = [world[1].partition(index=each) for each in range(3)]
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(partitions=3)
+        cluster.publish(configs={("broker", ""): {"raftlog.producer.ids.max": "100"}})
+        await cluster.pass_time(0.1)
+        partitions = [cluster[1].partition(index=each) for each in range(3)]
         for index, count in enumerate((10, 500, 70)):
             for producer_id in range(count):
-                world[1].host.call(produce_as, partitions[index], producer_id)
-        await world.pass_time(2)
+                cluster[1].host.call(produce_as, partitions[index], producer_id)
+        await cluster.pass_time(2)
         assert [len(each.log.producers) for each in partitions] == [10, 45, 45]
         assert 499 in partitions[1].log.producers and 454 not in partitions[1].log.producers
         for producer_id in range(1_000, 1_500):
-            world[1].host.call(produce_as, partitions[1], producer_id)
-        await world.pass_time(2)
+            cluster[1].host.call(produce_as, partitions[1], producer_id)
+        await cluster.pass_time(2)
         assert len(partitions[1].log.producers) == 45
-        world.publish(configs={})
-        await world.pass_time(2)
+        cluster.publish(configs={})
+        await cluster.pass_time(2)
         for producer_id in range(2_000, 2_500):
-            world[1].host.call(produce_as, partitions[1], producer_id)
-        await world.pass_time(2)
+            cluster[1].host.call(produce_as, partitions[1], producer_id)
+        await cluster.pass_time(2)
         assert len(partitions[1].log.producers) == 545
 
     run_scenario(scenario, size=1)
@@ -296,27 +298,27 @@ def test_a_fair_share_is_the_most_that_all_can_have(counts: list[int], most: int
 def test_intervals_and_limits_that_change_while_the_broker_runs_are_heeded() -> None:
     """Kafka changes log.cleaner.* and producer.id.expiration.ms at run time."""
 
-    async def scenario(world: BrokerCluster) -> None:
-        world.create()
-        await world.pass_time(0.1)
-        world[1].host.call(produce_as, world[1].partition(), 7)
-        world.publish(configs={("broker", "1"): {"producer.id.expiration.ms": "600000"}})
-        await world.pass_time(1_300)
-        assert 7 not in world[1].partition().log.producers
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        cluster[1].host.call(produce_as, cluster[1].partition(), 7)
+        cluster.publish(configs={("broker", "1"): {"producer.id.expiration.ms": "600000"}})
+        await cluster.pass_time(1_300)
+        assert 7 not in cluster[1].partition().log.producers
         rounds: list[float] = []
 
         async def count() -> None:
-            rounds.append(world.loop.time())
+            rounds.append(cluster.loop.time())
 
-        world.publish(configs={("broker", ""): {"log.cleaner.backoff.ms": "1000"}})
-        replicas = world[1].replicas
-        task = world[1].host.start(
+        cluster.publish(configs={("broker", ""): {"log.cleaner.backoff.ms": "1000"}})
+        replicas = cluster[1].replicas
+        task = cluster[1].host.start(
             _every(lambda: replicas.config_in_force.log_cleaner_backoff_ms / 1000, count)
         )
-        await world.pass_time(10.5)
+        await cluster.pass_time(10.5)
         assert len(rounds) == 10
-        world.publish(configs={("broker", ""): {"log.cleaner.backoff.ms": "100"}})
-        await world.pass_time(10)
+        cluster.publish(configs={("broker", ""): {"log.cleaner.backoff.ms": "100"}})
+        await cluster.pass_time(10)
         assert len(rounds) > 90
         task.cancel()
 

@@ -60,32 +60,32 @@ def test_list_names_replicas_or_all() -> None:
     assert not is_listed((), 0, 1)
 
 
-def throttle(world: BrokerCluster, side: str, listed: str) -> None:
+def throttle(cluster: BrokerCluster, side: str, listed: str) -> None:
     """Set rate and list of one side, as an operator does through AlterConfigs."""
     configs: dict[tuple[str, str], dict[str, str]] = {
         ("broker", ""): {f"{side}.replication.throttled.rate": str(RATE)},
         ("topic", "t"): {f"{side}.replication.throttled.replicas": listed},
     }
-    world.publish(configs={**world.image.configs, **configs})
+    cluster.publish(configs={**cluster.image.configs, **configs})
 
 
 async def filled(loop: SimLoop) -> BrokerCluster:
     """Brokers 1 and 2 hold what broker 3 does not have."""
-    world = BrokerCluster(loop, 3, replica_fetch_max_bytes="20000", replica_lag_time_max_ms="600000")
-    await world.start()
-    world.create(replicas=(1, 2))
-    await until(lambda: ("t", 0) in world[1].replicas.partitions)
+    cluster = BrokerCluster(loop, 3, replica_fetch_max_bytes="20000", replica_lag_time_max_ms="600000")
+    await cluster.start()
+    cluster.create(replicas=(1, 2))
+    await until(lambda: ("t", 0) in cluster[1].replicas.partitions)
     for number in range(RECORDS):
-        assert await world[1].host.start(world[1].produce(f"{number}{VALUE}")) == "committed"
-    return world
+        assert await cluster[1].host.start(cluster[1].produce(f"{number}{VALUE}")) == "committed"
+    return cluster
 
 
-async def caught_up_in(world: BrokerCluster) -> float:
+async def caught_up_in(cluster: BrokerCluster) -> float:
     """Add a replica at broker 3; returns the virtual seconds until it is in sync."""
-    began_at = world.loop.time()
-    world.change(replicas=(1, 2, 3), adding_replicas=(3,))
-    await until(lambda: 3 in world.state().isr, within=120)
-    return world.loop.time() - began_at
+    began_at = cluster.loop.time()
+    cluster.change(replicas=(1, 2, 3), adding_replicas=(3,))
+    await until(lambda: 3 in cluster.state().isr, within=120)
+    return cluster.loop.time() - began_at
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_replica_that_catches_up_keeps_to_the_rate(side: str, listed: str) -> No
     """Both sides hold: the leader leaves it out of answers, the follower does not ask."""
 
     async def program(loop: SimLoop) -> Any:
-        world = await filled(loop)
-        throttle(world, side, listed)
-        await world.pass_time(0.1)
+        cluster = await filled(loop)
+        throttle(cluster, side, listed)
+        await cluster.pass_time(0.1)
         least = RECORDS * len(VALUE) / RATE - 2
-        assert least < await caught_up_in(world) < 3 * least
-        assert world[3].values() == world[1].values()
+        assert least < await caught_up_in(cluster) < 3 * least
+        assert cluster[3].values() == cluster[1].values()
 
     simulate(program)
 
@@ -110,10 +110,10 @@ def test_replica_that_is_not_listed_is_not_held_back(side: str, listed: str) -> 
     """A rate alone throttles nobody."""
 
     async def program(loop: SimLoop) -> Any:
-        world = await filled(loop)
-        throttle(world, side, listed)
-        await world.pass_time(0.1)
-        assert await caught_up_in(world) < 1
+        cluster = await filled(loop)
+        throttle(cluster, side, listed)
+        await cluster.pass_time(0.1)
+        assert await caught_up_in(cluster) < 1
 
     simulate(program)
 
@@ -123,17 +123,17 @@ def test_replicas_in_sync_are_not_held_up(side: str) -> None:
     """Producers wait for them: only what catches up is throttled, though all that is listed counts."""
 
     async def program(loop: SimLoop) -> Any:
-        world = await filled(loop)
-        throttle(world, side, "*")
-        await world.pass_time(0.1)
-        world.change(replicas=(1, 2, 3), adding_replicas=(3,))
-        await world.pass_time(1)
-        assert 3 not in world.state().isr
+        cluster = await filled(loop)
+        throttle(cluster, side, "*")
+        await cluster.pass_time(0.1)
+        cluster.change(replicas=(1, 2, 3), adding_replicas=(3,))
+        await cluster.pass_time(1)
+        assert 3 not in cluster.state().isr
         for number in range(10):
             began_at = loop.time()
-            assert await world[1].host.start(world[1].produce(f"more {number}")) == "committed"
+            assert await cluster[1].host.start(cluster[1].produce(f"more {number}")) == "committed"
             assert loop.time() - began_at < 0.2
-        assert 3 not in world.state().isr
+        assert 3 not in cluster.state().isr
 
     simulate(program)
 
@@ -143,12 +143,12 @@ def test_lifted_throttle_lets_it_run(side: str) -> None:
     """An operator who sees that it takes too long raises the rate."""
 
     async def program(loop: SimLoop) -> Any:
-        world = await filled(loop)
-        throttle(world, side, "*")
-        await world.pass_time(0.1)
-        waiting = asyncio.ensure_future(caught_up_in(world))
-        await world.pass_time(1)
-        world.publish(configs={})
+        cluster = await filled(loop)
+        throttle(cluster, side, "*")
+        await cluster.pass_time(0.1)
+        waiting = asyncio.ensure_future(caught_up_in(cluster))
+        await cluster.pass_time(1)
+        cluster.publish(configs={})
         assert await waiting < 3
 
     simulate(program)
