@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.record_ages import Ages
+from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
@@ -42,19 +43,19 @@ class Introduce(Protocol):
 class TransactionPort(Protocol):
     """Asks brokers about transactions, as a broker; see `hanging_transactions.py`. Raises KafkaError."""
 
-    async def all(self) -> Sequence[Any]:
+    async def all(self) -> list[TransactionalId]:
         """Return every transactional id of the cluster."""
 
-    async def open(self, listed: Iterable[Any]) -> Mapping[str, tuple[int, int]]:
+    async def open(self, listed: Iterable[TransactionalId]) -> Mapping[str, tuple[int, int]]:
         """Return (start ms, timeout ms) of those of the listed that have an open transaction."""
 
-    async def one(self, transactional_id: str) -> Any:
+    async def one(self, transactional_id: str) -> DescribedId:
         """Return one, with what its transaction wrote to."""
 
-    async def hanging(self, topic: str | None = None, *, unused_ms: int) -> Sequence[Any]:
+    async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
         """Return what is open in partitions while no coordinator knows of it, and was not used for so long."""
 
-    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Any:
+    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Hanging:
         """Abort such a one."""
 
 

@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from raftlog.base.types import TopicPartition
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.protocol.primitives import Endpoint
 
@@ -24,6 +25,14 @@ TopicKey = str | UUID
 
 MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
 """Errors that come with a hint at the current leader."""
+
+
+def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return partitions as requests name them: their indexes by topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in topic_partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
 
 
 def locate(broker: LocalBroker, topic: TopicKey, index: int) -> Partition:

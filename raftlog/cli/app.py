@@ -19,9 +19,9 @@ _TRY, _RUN, _LOOK, _DATA, _PROVE = (
 
 COMMANDS: Final[dict[str, Entry]] = {
     "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
-    "demo": Entry(_TRY, "raftlog.cli.signatures:demo", "Stream a file, kill nodes, prove nothing was lost."),
-    "server": Entry(_RUN, "raftlog.cli.signatures:server", "Run one node."),
-    "format": Entry(_RUN, "raftlog.cli.signatures:format_", "Name the cluster in a node's empty folders."),
+    "demo": Entry(_TRY, "raftlog.cli.demo:run", "Stream a file, kill nodes, prove nothing was lost."),
+    "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
+    "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
     "config": Entry(
         _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
     ),
@@ -50,17 +50,15 @@ COMMANDS: Final[dict[str, Entry]] = {
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
     ),
     "consume": Entry(_DATA, "raftlog.cli.consume:consume", "Print records; kcat -C's and -G's flags."),
-    "sim": Entry(_PROVE, "raftlog.cli.signatures:sim", "Run whole clusters in virtual time through faults."),
-    "chaos": Entry(_PROVE, "raftlog.cli.signatures:chaos", "Hurt a real cluster and judge what clients saw."),
-    "attack": Entry(
-        _PROVE, "raftlog.cli.signatures:attack", "Attack a cluster as strangers could, and judge it."
-    ),
+    "sim": Entry(_PROVE, "raftlog.cli.sim:run", "Run whole clusters in virtual time through faults."),
+    "chaos": Entry(_PROVE, "raftlog.cli.chaos:run", "Hurt a real cluster and judge what clients saw."),
+    "attack": Entry(_PROVE, "raftlog.cli.attack:run", "Attack a cluster as strangers could, and judge it."),
     "fuzz": Entry(
-        _PROVE, "raftlog.cli.signatures:fuzz", "Send frames of chance to nodes, and see what comes of it."
+        _PROVE, "raftlog.cli.fuzz:run", "Send frames of chance to nodes, and see what comes of it."
     ),
-    "check": Entry(_PROVE, "raftlog.cli.signatures:check", "Judge a history of what clients did and saw."),
-    "bench": Entry(_PROVE, "raftlog.cli.signatures:bench", "Measure a cluster on this machine."),
-    "version": Entry(_RUN, "raftlog.cli.signatures:version", "Print the version."),
+    "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
+    "bench": Entry(_PROVE, "raftlog.cli.bench:run", "Measure a cluster on this machine."),
+    "version": Entry(_RUN, "raftlog.cli.version:version", "Print the version."),
 }
 
 
@@ -68,6 +66,21 @@ if find_spec("raftlog.cli.pipeline") is not None:
     COMMANDS["pipeline"] = Entry(
         _DATA, "raftlog.cli.pipeline:pipeline", "Run PySpark jobs: archive, aggregate, mirror, audit."
     )
+
+
+server = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@server.command(
+    "server",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def _server(context: typer.Context) -> None:
+    """Run one node; without a config file, alone on port 9092. See raftlog server --help."""
+    from raftlog.cli.server import main
+
+    main(context.args)
 
 
 class _Commands(Tree):
@@ -87,7 +100,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from raftlog.cli.signatures import version
+        from raftlog.cli.version import version
 
         version()
         raise typer.Exit

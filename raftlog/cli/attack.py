@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from raftlog.cli import exits
 from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
@@ -29,22 +31,28 @@ SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class AttackOptions:
-    """The chosen attacks (`only`: by name; none: all), the minutes for all of them, and where the reports go."""
+    """The options of the command line."""
 
-    only: Sequence[str]
-    listing: bool
-    only_ci: bool
-    minutes: float
-    reports: Sequence[Path]
-    json: bool
+    listing: Annotated[bool, typer.Option("--list", help="list the attacks and what each claims")] = False
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="only this one (may be repeated)")
+    ] = None
+    only_ci: Annotated[bool, typer.Option("--only-ci", help="only those that run in CI")] = False
+    minutes: Annotated[
+        float, typer.Option(min=0, help="begin no attack after so long; what is left counts as a failure")
+    ] = 60
+    report: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="write a report, .json or .md (may be repeated)")
+    ] = None
+    json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False
 
 
 def run(options: AttackOptions) -> int:
-    """Run the attacks; returns the exit code."""
+    """Attack a cluster of three as strangers could, and judge: does it live, and do honest clients notice?"""
     book = load_attacks()
-    wrong = [f"no such attack: {name} (--list shows all)" for name in options.only if name not in book]
+    wrong = [f"no such attack: {name} (--list shows all)" for name in options.only or () if name not in book]
     wrong += [
-        f"{path}: a report ends in .json or .md" for path in options.reports if path.suffix not in FORMS
+        f"{path}: a report ends in .json or .md" for path in options.report or () if path.suffix not in FORMS
     ]
     if wrong:
         print(f"raftlog: {'; '.join(wrong)}", file=sys.stderr)
@@ -74,7 +82,7 @@ def _run(attacks: Sequence[Attack], options: AttackOptions) -> int:
     except (OSError, ClusterError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
     report = AttackReport.of(attacks, runner.outcomes, time.monotonic() - began)
-    for path in options.reports:
+    for path in options.report or ():
         path.write_text(FORMS[path.suffix](report))
     if options.json:
         print(as_json(report))

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from raftlog.cli import bench_groups, exits
 from raftlog.cli.bench_figure import Figure
@@ -43,16 +45,24 @@ CREATE_TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Which parts, how many rounds of each start and each fault, and how to print."""
+    """The options of the command line."""
 
-    only: Sequence[str]
-    rounds: int
-    json: bool
+    only: Annotated[
+        str,
+        typer.Option(
+            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits (default: all)"
+        ),
+    ] = ""
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table"
 
 
 def run(options: BenchOptions) -> int:
-    """Run the parts one after the other; returns the exit code. The nodes are taken down whatever happens."""
-    unknown = [part for part in options.only if part not in PARTS]
+    """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions, groups."""
+    if options.output not in ("table", "json"):
+        raise typer.BadParameter("table or json", param_hint="-o")
+    parts = [part for part in options.only.split(",") if part]
+    unknown = [part for part in parts if part not in PARTS]
     if unknown:
         print(f"raftlog: no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})", file=sys.stderr)
         return exits.USAGE
@@ -63,7 +73,7 @@ def run(options: BenchOptions) -> int:
     figures: list[Figure] = []
     load = os.getloadavg()[0]
     try:
-        for part in options.only or PARTS:
+        for part in parts or PARTS:
             _say(f"{part} ...")
             figures.extend(PARTS[part](options))
     except KeyboardInterrupt:
@@ -72,7 +82,11 @@ def run(options: BenchOptions) -> int:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.FAILED
     finally:
-        print(*(as_json(figures, load) if options.json else as_table(figures, load)), sep="\n", flush=True)
+        print(
+            *(as_json(figures, load) if options.output == "json" else as_table(figures, load)),
+            sep="\n",
+            flush=True,
+        )
     return 0
 
 

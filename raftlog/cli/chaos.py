@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
+import typer
 
 from raftlog import __version__
 from raftlog.cli import exits
@@ -43,22 +44,37 @@ LEAST_FAULTS_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """Which cases, where, for how long (0: as long as the files say), and where the folders go."""
+    """The options of the command line."""
 
-    cases: Sequence[str]
-    suite: str
-    testbed: str
-    minutes: float
-    seed: int | None
-    out: Path
-    chaos_dir: Path | None
-    listing: bool = False
-    strict: bool = False
-    """Whether what this machine cannot inject fails the run."""
+    cases: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="default: a suite")] = None
+    suite: Annotated[str, typer.Option(help="ci: nine cases in seven minutes; full: every fault")] = ""
+    testbed: Annotated[
+        str,
+        typer.Option(
+            "--testbed",
+            "--place",
+            help="processes, namespaces, or auto: wherever a case's faults can be injected",
+        ),
+    ] = ANYWHERE
+    minutes: Annotated[
+        float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
+    ] = 0
+    seed: Annotated[int | None, typer.Option(help="who is hit, when, and by what (default: by chance)")] = (
+        None
+    )
+    out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs")
+    chaos_dir: Annotated[
+        Path | None,
+        typer.Option(help="a folder with your own suites/ and testbeds/ (default: those of raftlog)"),
+    ] = None
+    listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit with 5 if this machine can't inject a fault of a case")
+    ] = False
 
 
 def run(options: ChaosOptions) -> int:
-    """Run the cases; returns the exit code."""
+    """Hurt a real cluster while stock clients use it, and judge everything they saw: is anything lost or wrong?"""
     try:
         known = read_cases(find_suites(options.chaos_dir), FAULTS)
         chosen = _choose(options, known)
@@ -79,7 +95,7 @@ def run(options: ChaosOptions) -> int:
 
 def _choose(options: ChaosOptions, known: dict[str, Case]) -> list[Case]:
     """Return the cases that were asked for. Raises LookupError."""
-    unknown = [name for name in options.cases if name not in known]
+    unknown = [name for name in options.cases or () if name not in known]
     if unknown:
         raise LookupError(f"no such case: {', '.join(unknown)} (raftlog chaos --list shows all)")
     if options.cases:

@@ -1,13 +1,4 @@
-"""`raftlog check`: read a history and print the verdict. Exit code 0: valid, 1: anomalies, 2: not readable.
-
-A history is JSON lines: what clients did and saw, one line when an operation begins and one when it ends, in the order
-of real time. Anybody may write one.
-
-    {"raftlog_history": 1, "workload": "mine", "allowed": ["lost-write"]}
-    {"index": 0, "time_ns": 1000, "process": 1, "type": "invoke", "f": "send", "value": [["send", "t0-0", 7]]}
-    {"index": 1, "time_ns": 9000, "process": 1, "type": "ok", "f": "send", "value": [["send", "t0-0", [12, 7]]]}
-    {"index": 2, "time_ns": 9500, "process": 2, "type": "invoke", "f": "poll", "value": [["poll"]]}
-    {"index": 3, "time_ns": 9900, "process": 2, "type": "ok", "f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]}
+"""`raftlog check`: read a history and print the verdict. Its help loads no checker, so that it answers at once.
 
 `raftlog_chaos.history` says what each field means.
 """
@@ -19,19 +10,51 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from raftlog.cli import exits
 from raftlog.cli.demo_screen import Screen
-from raftlog_chaos.checkers import Verdict, judge
-from raftlog_chaos.history import HistoryError, StoredHistory
+
+if TYPE_CHECKING:
+    from raftlog_chaos.checkers import Verdict
+    from raftlog_chaos.history import StoredHistory
 
 LONG_BYTES = 20_000_000
 """From this size on progress is shown."""
 TELL_BYTES = 1_000_000
 
 
-def run(file: str, *, json: bool) -> int:
-    """Judge a file ("-": standard input) and print the verdict; returns the exit code."""
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="a history; - reads standard input")],
+    *,
+    json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
+) -> int:
+    """Judge a history of what clients did and saw: lost, doubled, reordered, and all of Jepsen's Kafka anomalies.
+
+    Exit code 0: valid. 1: anomalies that are not allowed. 2: the file can't be understood.
+
+    A history is JSON lines in the order of real time: one when an operation begins (type invoke), one when it ends
+    (ok, fail, or info if nobody knows). A key is a topic-partition; a value is sent to a key only once.
+
+    \b
+    {"raftlog_history": 1, "allowed": []}
+    {"index": 0, "time_ns": 1000, "process": 1, "type": "invoke",
+     "f": "send", "value": [["send", "t0-0", 7]]}
+    {..., "type": "ok", "f": "send", "value": [["send", "t0-0", [12, 7]]]}
+    {..., "type": "invoke", "f": "poll", "value": [["poll"]]}
+    {..., "type": "ok", "f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]}
+
+    \b
+    send       to a key: a value; when it ended, its offset (or null) and value
+    poll       when it ended, by key: offsets and values
+    txn        several of both
+    assign     keys; also subscribe; "seek_to_beginning": true rewinds them
+    crash      nothing: the process is gone for good (info)
+    """
+    from raftlog_chaos.history import HistoryError
+
     try:
         if file != "-":
             return _report(Path(file), json=json)
@@ -48,6 +71,9 @@ def run(file: str, *, json: bool) -> int:
 
 
 def _report(path: Path, *, json: bool) -> int:
+    from raftlog_chaos.checkers import judge
+    from raftlog_chaos.history import StoredHistory
+
     length = path.stat().st_size
     with Screen(quiet=length < LONG_BYTES) as screen:
         progress = _Progress(screen, length)

@@ -14,8 +14,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from raftlog.cli import exits
 from raftlog.cli.demo_faults import FaultScript, Outage
@@ -39,16 +42,28 @@ PROMISES_NOTHING = (
 )
 
 
+class Acks(StrEnum):
+    """The acknowledgements that a producer waits for."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The demo's input: at least `records` records of `file` (or of text found here) through `nodes` nodes."""
+    """The options of the command line."""
 
-    file: Path | None
-    nodes: int
-    records: int
-    acks: str
-    keep: bool
-    json: bool
+    file: Annotated[
+        Path | None, typer.Option(help="text to stream, line by line (default: text found here)")
+    ] = None
+    nodes: Annotated[int, typer.Option(min=1, max=9, help="nodes to start")] = 3
+    records: Annotated[int, typer.Option(min=1, help="records to send at least")] = 200_000
+    acks: Annotated[Acks, typer.Option(help="what producing waits for; only all promises anything")] = (
+        Acks.ALL
+    )
+    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running until Ctrl-C")] = False
+    json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +126,7 @@ class Report:
 
 
 def run(options: DemoOptions) -> int:
-    """Run the demo; returns the exit code. The nodes are taken down whatever happens."""
+    """Start a cluster, stream a file through it, kill its nodes meanwhile, and prove that nothing was lost."""
     try:
         _require_clients()
         text = find_text(options.file)
@@ -168,7 +183,9 @@ def _run(cluster: Cluster, text: Text, options: DemoOptions, asked: threading.Ev
         ready_s = cluster.start()
         screen.say(f"{_nodes(options.nodes)} ready in {ready_s:.2f} s at {cluster.bootstrap_servers}")
         _create_topic(cluster, options.nodes)
-        stream = Stream(cluster.bootstrap_servers, TOPIC, text=text, partitions=PARTITIONS, acks=options.acks)
+        stream = Stream(
+            cluster.bootstrap_servers, TOPIC, text=text, partitions=PARTITIONS, acks=options.acks.value
+        )
         stream.asked_to_end = asked
         bulk = max(1, int(options.records * BULK_SHARE))
         screen.phase("streaming", bulk)
@@ -190,7 +207,7 @@ def _run(cluster: Cluster, text: Text, options: DemoOptions, asked: threading.Ev
             mb_per_s=rates[1],
             outages=outages,
             verdict=checker.conclude(stream.failed),
-            acks=options.acks,
+            acks=options.acks.value,
         )
 
 

@@ -10,6 +10,9 @@ import base64
 import sys
 import uuid
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from raftlog.base.config_files import parse_properties
 from raftlog.base.disk import RealDisk
@@ -18,13 +21,24 @@ from raftlog.cli.server import read_config
 from raftlog.storage.log_directory import META_PROPERTIES, LogDirectory
 
 
-def format_folders(config_path: Path, cluster_id: str | None) -> int:
-    """Format each folder of log.dirs (a controller's: metadata.log.dir) that is not yet; returns the exit code."""
-    config = read_config(config_path, [])
-    asked = cluster_id or config.cluster_id
+def format_folders(
+    *,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+    ],
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", "-t", help="the same on every node")
+    ] = None,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="as kafka-storage has it; here it is so anyway")
+    ] = False,
+) -> int:
+    """Name the cluster in a node's empty data folders. Optional: a first start does it by itself."""
+    node = read_config(config, [])
+    asked = cluster_id or node.cluster_id
     chosen = asked or _random_cluster_id()
     disk = RealDisk()
-    folders = config.log_dirs if "broker" in config.roles else (config.metadata_log_dir,)
+    folders = node.log_dirs if "broker" in node.roles else (node.metadata_log_dir,)
     for folder in folders:
         path = f"{folder}/{META_PROPERTIES}"
         if disk.exists(path):
@@ -34,10 +48,8 @@ def format_folders(config_path: Path, cluster_id: str | None) -> int:
                 return exits.EXISTS
             print(f"{folder} is formatted already: cluster {found}")
             continue
-        LogDirectory.open(
-            disk, folder, node_id=config.node_id, cluster_id=chosen, new_directory_id=uuid.uuid4
-        )
-        print(f"{folder} formatted: node {config.node_id} of cluster {chosen}")
+        LogDirectory.open(disk, folder, node_id=node.node_id, cluster_id=chosen, new_directory_id=uuid.uuid4)
+        print(f"{folder} formatted: node {node.node_id} of cluster {chosen}")
     return 0
 
 

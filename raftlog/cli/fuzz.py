@@ -6,9 +6,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+import typer
 
 from raftlog.cli import exits
 from raftlog.cli.attack import ProcessGround
@@ -36,19 +37,26 @@ LIVE: Final = Attack(
 
 @dataclass(frozen=True, slots=True)
 class FuzzOptions:
-    """Number of frames, seed, first chunk, target, processes; `out`: the folder that keeps findings."""
+    """The options of the command line."""
 
-    frames: int
-    seed: int
-    first: int
-    live: bool
-    jobs: int
-    out: Path
-    json: bool
+    frames: Annotated[int, typer.Option(min=1, help="how many to send")] = 200_000
+    seed: Annotated[int, typer.Option(min=0, help="where all chance comes from")] = 1
+    first: Annotated[
+        int, typer.Option(min=0, help="begin at this chunk of 20,000 frames of the seed, if not live")
+    ] = 0
+    live: Annotated[
+        bool,
+        typer.Option("--live/--in-process", help="to a real cluster with bystanders, or within this machine"),
+    ] = False
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes, if not live")] = 2
+    out: Annotated[Path, typer.Option(help="where frames that found something are kept")] = Path(
+        "fuzz-findings"
+    )
+    json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False
 
 
 def run(options: FuzzOptions) -> int:
-    """Fuzz; returns the exit code: 0 if nothing was found."""
+    """Send frames of chance, made from Kafka's message schemas, and look for what no bytes may bring about."""
     try:
         with ended_by_signals():
             return _run_live(options) if options.live else _run_here(options)

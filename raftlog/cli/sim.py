@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from raftlog.base.log import configure_log
 from raftlog.cli import exits
@@ -27,19 +30,26 @@ Say = Callable[[str], None]
 Advance = Callable[[Outcome], None]
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Request:
     """The options of the command line."""
 
-    seed: int | None
-    seeds: str
-    scenario: str
-    seconds: float
-    jobs: int
-    budget_s: float | None
-    keep_going: bool
-    log: bool
-    regressions: bool
-    scenarios: bool
+    seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None
+    seeds: Annotated[str, typer.Option(metavar="A..B", help="first and last seed of a sweep")] = "1..10"
+    scenario: Annotated[
+        str, typer.Option("--scenario", "--story", help="what to run, see --scenarios; all: each in turn")
+    ] = "endurance"
+    seconds: Annotated[float, typer.Option(min=0.0, help="length of each storm, virtual seconds")] = 6.0
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes")] = 1
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="begin no seed after so many real seconds")
+    ] = None
+    keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="do not stop at a failure")] = False
+    log: Annotated[bool, typer.Option("--log", help="with --seed: the nodes' log in virtual time")] = False
+    regressions: Annotated[
+        bool, typer.Option("--regressions", help="first the seeds that once found something")
+    ] = False
+    scenarios: Annotated[bool, typer.Option("--scenarios", "--stories", help="list the scenarios")] = False
 
     def tales(self) -> list[ScenarioRun]:
         """All that are to be told, regressions first. Raises ValueError for seeds that are no range."""
@@ -56,7 +66,7 @@ class Request(NamedTuple):
 
 
 def run(request: Request) -> int:
-    """Do what was asked; returns the exit code."""
+    """Run whole clusters in virtual time through faults, a world per seed, and explain each seed that fails."""
     if request.scenarios:
         for name, scenario in SCENARIOS.items():
             summary = (scenario.__doc__ or "").splitlines()[0].removesuffix(" Raises AssertionError.")
@@ -123,7 +133,7 @@ def replay(tale: ScenarioRun, *, log: bool) -> int:
 def sweep(options: Request, tales: list[ScenarioRun]) -> int:
     """Tell many, show progress, explain failures, sum up; returns the exit code."""
     silence()
-    run = Sweep(tales, jobs=options.jobs, budget_s=options.budget_s, keep_going=options.keep_going)
+    run = Sweep(tales, jobs=options.jobs, budget_s=options.budget, keep_going=options.keep_going)
     try:
         with ended_by_signals(), _progress(len(tales)) as (say, advance):
             for outcome in run:

@@ -6,10 +6,12 @@ Every failure ends here as one line on standard error and an exit code.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -22,7 +24,10 @@ _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
 
 class Entry(NamedTuple):
-    """A command at the root. `target` is "module:name" of a function with typer's annotations, or of a typer app."""
+    """A command at the root. `target` is "module:name" of a typer app, or of a function that returns its exit code.
+
+    The function's parameters are annotated for typer, or it has one: a dataclass whose fields are.
+    """
 
     section: str
     target: str
@@ -45,8 +50,23 @@ class Entry(NamedTuple):
 
 def _as_app(function: Any, name: str) -> typer.Typer:
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name)(function)
+    app.command(name)(_spread(function))
     return app
+
+
+def _spread(function: Any) -> Any:
+    """Return a function with the fields of a dataclass as its parameters, if it takes such a one."""
+    options = next(iter(get_type_hints(function).values()))
+    if not isinstance(options, type) or not is_dataclass(options):
+        return function
+
+    def run(**given: Any) -> Any:
+        return function(options(**given))
+
+    run.__doc__ = function.__doc__
+    run.__annotations__ = get_type_hints(options, include_extras=True)
+    run.__signature__ = inspect.signature(options, eval_str=True)  # type: ignore[attr-defined]
+    return run
 
 
 class Tree(TyperGroup):

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json as json_module
 import platform
 from importlib import metadata
+from typing import Annotated
+
+import typer
 
 from raftlog import __version__
 
 LIBRARIES = ("confluent-kafka", "kafka-python", "kio", "pysyncobj", "aiohttp", "uvloop", "pyspark")
 
 
-def print_version(*, json: bool) -> None:
-    """Print one line, or an object with the versions of Python and of the libraries that are installed."""
+def version(
+    *, json: Annotated[bool, typer.Option("--json", "-J", help="with those of Python and librdkafka")] = False
+) -> None:
+    """Print the version."""
     if not json:
         print(f"raftlog {__version__}")
         return

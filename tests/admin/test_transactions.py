@@ -8,21 +8,19 @@ from types import SimpleNamespace as Answer
 from typing import Any
 
 from raftlog.admin.native.transactions import SLICE, list_transactions
+from raftlog.base.transaction_listing import TransactionalId
 
 
 class Listed:
     """A transaction port that knows so many, of which the first is open."""
 
     def __init__(self, count: int) -> None:
-        self.ids = [
-            Answer(transactional_id=f"x{number}", coordinator=1, producer_id=number, state="Ongoing")
-            for number in range(count)
-        ]
+        self.ids = [TransactionalId(f"x{number}", 1, number, "Ongoing", -1, -1) for number in range(count)]
 
-    async def all(self) -> list[Any]:
+    async def all(self) -> list[TransactionalId]:
         return self.ids
 
-    async def open(self, listed: Iterable[Any]) -> dict[str, tuple[int, int]]:
+    async def open(self, listed: Iterable[TransactionalId]) -> dict[str, tuple[int, int]]:
         return {"x0": (5, 9)}
 
 

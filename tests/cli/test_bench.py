@@ -45,5 +45,5 @@ def test_json_holds_what_the_table_shows():
 
 def test_an_unknown_part_is_an_error_that_names_the_parts(capsys):
     """Before anything is started."""
-    assert run(BenchOptions(only=["speed"], rounds=1, json=False)) == exits.USAGE
+    assert run(BenchOptions(only="speed", rounds=1)) == exits.USAGE
     assert "start, throughput, latency, failover, partitions" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_all_stories_have_their_turn_seed_by_seed() -> None:
         body.ALL,
         2.0,
         jobs=1,
-        budget_s=None,
+        budget=None,
         keep_going=False,
         log=False,
         regressions=False,

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotFound
+from raftlog.base.transaction_listing import TransactionalId, WrittenTo
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
+from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, InitProducerId
 from raftlog.metadata.controller_api import CreateTopics, NewTopic
@@ -156,7 +157,7 @@ def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
         (listed,) = await cluster.ask(lambda survey: survey.all())
         assert (listed.transactional_id, listed.state) == ("x", "Ongoing")
         described = await cluster.ask(lambda survey: survey.one("x"))
-        assert (described.partitions, described.producer_id) == (frozenset({TP}), producer.producer_id)
+        assert (described.partitions, described.producer_id) == ([WrittenTo(*TP)], producer.producer_id)
 
     run_scenario(scenario)
 
@@ -168,7 +169,7 @@ class SlowSurvey(TransactionSurvey):
         super().__init__(broker)
         self._meanwhile = meanwhile
 
-    async def all(self, *, producer_ids: Collection[int] = ()) -> list[ListedTransaction]:
+    async def all(self, *, producer_ids: Collection[int] = ()) -> list[TransactionalId]:
         await self._meanwhile()
         return await super().all(producer_ids=producer_ids)
 

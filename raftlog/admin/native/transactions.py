@@ -14,6 +14,7 @@ from raftlog.admin.errors import ApiError, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import TransactionPort
 from raftlog.base.errors import TransactionalIdNotFound
+from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
 from raftlog.base.types import TopicPartition
 
 SLICE: Final = 1_000
@@ -22,61 +23,10 @@ SLICE: Final = 1_000
 LARGEST_OFFSET: Final = 2**63 - 1
 
 
-class TransactionalId(msgspec.Struct):
-    """`state` in Kafka's words: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
-
-    `start_ms`: when its transaction began, wall clock; it and `timeout_ms` are -1 if none is open.
-    """
-
-    transactional_id: str
-    coordinator: int
-    producer_id: int
-    state: str
-    start_ms: int
-    timeout_ms: int
-
-
 class TransactionalIds(msgspec.Struct):
     """All of the cluster, by name."""
 
     data: list[TransactionalId]
-
-
-class WrittenTo(msgspec.Struct):
-    """A partition."""
-
-    topic_name: str
-    partition_id: int
-
-
-class DescribedId(msgspec.Struct):
-    """`start_ms`: when its transaction began, wall clock, -1 if none is open. `partitions`: what that wrote to."""
-
-    transactional_id: str
-    coordinator: int
-    producer_id: int
-    producer_epoch: int
-    state: str
-    timeout_ms: int
-    start_ms: int
-    partitions: list[WrittenTo]
-
-
-class Hanging(msgspec.Struct):
-    """An open transaction in a partition since `start_offset`. `last_ms`: when its producer wrote there last, by its
-    clock.
-
-    `last_sequence`: of what it wrote last, -1 for offsets of groups.
-    """
-
-    topic_name: str
-    partition_id: int
-    start_offset: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    last_ms: int
-    last_sequence: int
 
 
 class HangingTransactions(msgspec.Struct):
@@ -106,31 +56,21 @@ async def list_transactions(call: Call) -> TransactionalIds:
     """Each coordinator is asked; if one does not answer, so does this."""
     listed = await _port(call).all()
     times = await _port(call).open(listed)
-    data: list[TransactionalId] = []
-    for each in listed:
-        data.append(
-            TransactionalId(
-                each.transactional_id,
-                each.coordinator,
-                each.producer_id,
-                each.state,
-                *times.get(each.transactional_id, (-1, -1)),
-            )
-        )
-        if len(data) % SLICE == 0:
+    for number, each in enumerate(listed, 1):
+        if each.transactional_id in times:
+            each.start_ms, each.timeout_ms = times[each.transactional_id]
+        if number % SLICE == 0:
             await asyncio.sleep(0)
-    return TransactionalIds(data)
+    return TransactionalIds(listed)
 
 
 async def describe_transaction(call: Call) -> DescribedId:
     """As its coordinator knows it."""
     name = call.path["transactional_id"]
     try:
-        found = await _port(call).one(name)
+        return await _port(call).one(name)
     except TransactionalIdNotFound:
         raise not_found(f"transactional id {name[:100]}") from None
-    partitions = [WrittenTo(*each) for each in sorted(found.partitions)]
-    return DescribedId(*found._replace(partitions=partitions))
 
 
 async def find_hanging_transactions(call: Call) -> HangingTransactions:
@@ -140,7 +80,7 @@ async def find_hanging_transactions(call: Call) -> HangingTransactions:
         call.query.topic or None,
         unused_ms=call.node.config.transaction_max_timeout_ms if unused_ms is None else unused_ms,
     )
-    return HangingTransactions([Hanging(*each) for each in found])
+    return HangingTransactions(found)
 
 
 async def abort_hanging_transaction(call: Call) -> Hanging:
@@ -148,7 +88,7 @@ async def abort_hanging_transaction(call: Call) -> Hanging:
     tp = TopicPartition(call.path["topic_name"], call.path["partition_id"])
     start_offset = call.body.start_offset
     call.audit.update(topic=tp.topic, partition=tp.partition, start_offset=start_offset)
-    return Hanging(*await _port(call).end_hanging(tp, start_offset))
+    return await _port(call).end_hanging(tp, start_offset)
 
 
 ROUTES: Final = (

@@ -11,7 +11,9 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from heapq import merge
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from raftlog.base.env import Env
 from raftlog.base.errors import (
@@ -24,9 +26,11 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.base.log import get_logger
+from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId, WrittenTo
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.partition_lookup import by_topic
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.protocol.apis import ApiKey
@@ -43,44 +47,10 @@ MAX_IDS_PER_REQUEST: Final = 2_000
 
 IS_OPEN: Final = frozenset(each.value for each in (TransactionState.ONGOING, *PREPARED_STATES))
 
+Known = dict[tuple[int, str, int], DescribedId]
+"""Transactions that have not ended, by producer id, topic and partition."""
+
 log = get_logger(__name__)
-
-
-class ListedTransaction(NamedTuple):
-    """A transactional id, as its coordinator lists it."""
-
-    transactional_id: str
-    coordinator: int
-    producer_id: int
-    state: str
-
-
-class DescribedTransaction(NamedTuple):
-    """A transactional id, as its coordinator knows it."""
-
-    transactional_id: str
-    coordinator: int
-    producer_id: int
-    producer_epoch: int
-    state: str
-    timeout_ms: int
-    start_ms: int
-    partitions: frozenset[TopicPartition]
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction that is open in a partition, as its leader knows it."""
-
-    topic: str
-    partition: int
-    start_offset: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    last_timestamp: int
-    """Of its producer's last batch there, wall clock ms."""
-    last_sequence: int
-    """Of the same; -1: it has none."""
 
 
 class TransactionSurvey:
@@ -89,10 +59,10 @@ class TransactionSurvey:
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
 
-    async def all(self, *, producer_ids: Collection[int] = ()) -> list[ListedTransaction]:
+    async def all(self, *, producer_ids: Collection[int] = ()) -> list[TransactionalId]:
         """Return the transactional ids of all coordinators, or those of some producer ids."""
         make = _shapes(ApiKey.LIST_TRANSACTIONS)
-        found: list[ListedTransaction] = []
+        found: list[TransactionalId] = []
         before = self._coordinators()
         for broker_id in sorted({leader for leader, _ in before}):
             asked = make.ListTransactionsRequest(state_filters=(), producer_id_filters=tuple(producer_ids))
@@ -100,7 +70,9 @@ class TransactionSurvey:
             if answer.error_code:
                 raise from_code(answer.error_code)
             found += [
-                ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
+                TransactionalId(
+                    each.transactional_id, broker_id, each.producer_id, each.transaction_state, -1, -1
+                )
                 async for each in in_turns(self._broker.env, answer.transaction_states)
             ]
         if self._coordinators() != before:
@@ -115,7 +87,7 @@ class TransactionSurvey:
             raise CoordinatorNotAvailable("a part of the transactional ids has no coordinator now")
         return led
 
-    async def one(self, transactional_id: str) -> DescribedTransaction:
+    async def one(self, transactional_id: str) -> DescribedId:
         """Return what its coordinator knows of an id. Raises TransactionalIdNotFound."""
         if not self._coordinators():
             raise TransactionalIdNotFound("no transactional id was ever used here")
@@ -123,7 +95,7 @@ class TransactionSurvey:
         (found,) = await self._described(coordinator, [transactional_id])
         if found.error_code:
             raise from_code(found.error_code)
-        return DescribedTransaction(
+        return DescribedId(
             transactional_id,
             coordinator,
             found.producer_id,
@@ -131,12 +103,10 @@ class TransactionSurvey:
             found.transaction_state,
             found.transaction_timeout,
             found.transaction_start_time,
-            frozenset(
-                TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions
-            ),
+            sorted(WrittenTo(topic.topic, index) for topic in found.topics for index in topic.partitions),
         )
 
-    async def open(self, listed: Iterable[ListedTransaction]) -> dict[str, tuple[int, int]]:
+    async def open(self, listed: Iterable[TransactionalId]) -> dict[str, tuple[int, int]]:
         """Return (start ms, timeout ms) of the transactions that are open, of ids just listed, by id."""
         by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
         for each in listed:
@@ -165,7 +135,7 @@ class TransactionSurvey:
             left += sorted(again)
         return told
 
-    async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[OpenTransaction]:
+    async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
         """Return what is open in partitions (of a topic) though no coordinator knows, unused for so long."""
         image = self._broker.image()
         if topic is not None and topic not in image.topics:
@@ -181,7 +151,7 @@ class TransactionSurvey:
         known = await self._known({each.producer_id for each in old})
         return [each for each in old if _coordinated(each, known) is None]
 
-    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> OpenTransaction:
+    async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Hanging:
         """Abort what is open there since an offset; returns what it was, once the marker is committed.
 
         Its producer may be alive: that it is still open, and not the next one, nor one that has grown into it, the
@@ -199,10 +169,10 @@ class TransactionSurvey:
                 f"ends it{self._when(owner)}"
             )
         await self._write_marker(tp, found)
-        log.warning("hanging_transaction_aborted", **found._asdict())
+        log.warning("hanging_transaction_aborted", **msgspec.structs.asdict(found))
         return found
 
-    def _when(self, owner: DescribedTransaction) -> str:
+    def _when(self, owner: DescribedId) -> str:
         """Return in how many seconds a coordinator will, for people; "" if it is about to."""
         if owner.state != TransactionState.ONGOING.value or owner.start_ms < 0:
             return ""
@@ -222,17 +192,17 @@ class TransactionSurvey:
             raise LeaderNotAvailable(f"{tp} has no leader")
         return state.leader
 
-    async def _open_in(self, topic_partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
-        by_leader: defaultdict[int, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    async def _open_in(self, topic_partitions: Iterable[TopicPartition]) -> list[Hanging]:
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for each in topic_partitions:
-            by_leader[self._leader(each)][each.topic].append(each.partition)
+            by_leader[self._leader(each)].append(each)
         make = _shapes(ApiKey.DESCRIBE_PRODUCERS)
-        found: list[OpenTransaction] = []
-        for leader, topics in by_leader.items():
+        found: list[Hanging] = []
+        for leader, led in by_leader.items():
             asked = make.DescribeProducersRequest(
                 topics=tuple(
                     make.TopicRequest(name=name, partition_indexes=tuple(indexes))
-                    for name, indexes in topics.items()
+                    for name, indexes in by_topic(led).items()
                 )
             )
             answer = await self._ask(leader, ApiKey.DESCRIBE_PRODUCERS, asked)
@@ -241,14 +211,19 @@ class TransactionSurvey:
                     found += _open_of(topic.name, partition)
         return found
 
-    async def _known(self, producer_ids: Collection[int]) -> list[DescribedTransaction]:
+    async def _known(self, producer_ids: Collection[int]) -> Known:
         """The coordinators' state of transactions of these producers that have not ended."""
         if not producer_ids:
-            return []
+            return {}
         listed = await self.all(producer_ids=producer_ids)
-        return [await self.one(each.transactional_id) for each in listed if each.state in IS_OPEN]
+        found = [await self.one(each.transactional_id) for each in listed if each.state in IS_OPEN]
+        return {
+            (each.producer_id, tp.topic_name, tp.partition_id): each
+            for each in found
+            for tp in each.partitions
+        }
 
-    async def _write_marker(self, tp: TopicPartition, found: OpenTransaction) -> None:
+    async def _write_marker(self, tp: TopicPartition, found: Hanging) -> None:
         make = _shapes(ApiKey.WRITE_TXN_MARKERS)
         topic = make.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=(tp.partition,))
         marker = make.WritableTxnMarker(
@@ -278,7 +253,7 @@ class TransactionSurvey:
             raise from_code(code)
 
 
-async def _sorted(env: Env, listed: list[ListedTransaction]) -> list[ListedTransaction]:
+async def _sorted(env: Env, listed: list[TransactionalId]) -> list[TransactionalId]:
     runs = []
     for begin in range(0, len(listed), MAX_IDS_PER_REQUEST):
         runs.append(sorted(listed[begin : begin + MAX_IDS_PER_REQUEST]))
@@ -294,11 +269,11 @@ def _is_left_out(described: Any) -> bool:
     return bool(described.error_code == CoordinatorLoadInProgress.code)
 
 
-def _open_of(topic: str, partition: Any) -> list[OpenTransaction]:
+def _open_of(topic: str, partition: Any) -> list[Hanging]:
     if partition.error_code:
         raise from_code(partition.error_code, partition.error_message)
     return [
-        OpenTransaction(
+        Hanging(
             topic,
             partition.partition_index,
             each.current_txn_start_offset,
@@ -313,12 +288,6 @@ def _open_of(topic: str, partition: Any) -> list[OpenTransaction]:
     ]
 
 
-def _coordinated(
-    open_there: OpenTransaction, known: list[DescribedTransaction]
-) -> DescribedTransaction | None:
+def _coordinated(open_there: Hanging, known: Known) -> DescribedId | None:
     """Return what a coordinator knows of a transaction, None if it hangs."""
-    tp = TopicPartition(open_there.topic, open_there.partition)
-    for each in known:
-        if each.producer_id == open_there.producer_id and tp in each.partitions:
-            return each
-    return None
+    return known.get((open_there.producer_id, open_there.topic, open_there.partition))

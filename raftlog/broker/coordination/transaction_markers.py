@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from raftlog.base.env import raise_failure
 from raftlog.base.errors import NONE, InvalidProducerEpoch, KafkaError, RequestTimedOut
@@ -17,7 +17,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
+from raftlog.broker.links.broker_links import Lane
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.partition_lookup import by_topic
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 from raftlog.protocol.message_builders import request_builders
@@ -61,15 +63,6 @@ class TransactionOutcome:
 Told = tuple[TransactionOutcome, list[TopicPartition]]
 
 
-class MarkerLane(NamedTuple):
-    """A queue of markers with a connection of its own to a leader: partitions that could not commit in time hold up
-    only each other.
-    """
-
-    leader: int
-    is_slow: bool = False
-
-
 class MarkerSender:
     """One request at a time on each lane, with all that is known for it by then."""
 
@@ -77,9 +70,9 @@ class MarkerSender:
         """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
         self._broker = broker
         self._written = written
-        self._queues: dict[MarkerLane, dict[TransactionOutcome, list[TopicPartition]]] = {}
-        self._pauses: dict[MarkerLane, float] = {}
-        self._tasks: dict[MarkerLane, asyncio.Task[None]] = {}
+        self._queues: dict[Lane, dict[TransactionOutcome, list[TopicPartition]]] = {}
+        self._pauses: dict[Lane, float] = {}
+        self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._slow: set[TopicPartition] = set()
         """Those that did not commit in time when they were told last."""
         self._timers: set[asyncio.TimerHandle] = set()
@@ -145,20 +138,20 @@ class MarkerSender:
                 leaderless.append(each)
             else:
                 is_slow = outcome.unanswered.get(each, each in self._slow)
-                self._queue(MarkerLane(state.leader, is_slow), outcome).append(each)
+                self._queue(Lane(state.leader, is_slow), outcome).append(each)
         if leaderless:
             self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
         self._told(outcome, gone)
 
-    def _queue(self, lane: MarkerLane, outcome: TransactionOutcome) -> list[TopicPartition]:
+    def _queue(self, lane: Lane, outcome: TransactionOutcome) -> list[TopicPartition]:
         queue = self._queues.setdefault(lane, {})
         if lane not in self._tasks:
             self._tasks[lane] = task = asyncio.get_running_loop().create_task(self._work_off(lane))
             task.add_done_callback(raise_failure)
         return queue.setdefault(outcome, [])
 
-    async def _work_off(self, lane: MarkerLane) -> None:
+    async def _work_off(self, lane: Lane) -> None:
         queue = self._queues[lane]
         try:
             while queue:
@@ -174,10 +167,10 @@ class MarkerSender:
             return True
         return False
 
-    async def _tell(self, lane: MarkerLane, batch: list[Told]) -> None:
+    async def _tell(self, lane: Lane, batch: list[Told]) -> None:
         try:
             response = await self._broker.links.ask(
-                lane.leader,
+                lane.broker_id,
                 API_KEY,
                 VERSION,
                 _request(batch),
@@ -187,7 +180,7 @@ class MarkerSender:
         except KafkaError as error:
             for outcome, partitions in batch:
                 outcome.unanswered.update(dict.fromkeys(partitions, lane.is_slow))
-            log.info("markers_not_sent", leader=lane.leader, transactions=len(batch), reason=str(error))
+            log.info("markers_not_sent", leader=lane.broker_id, transactions=len(batch), reason=str(error))
             self._try_later(lane, batch)
             return
         codes = [_codes(each) for each in response.markers]
@@ -244,7 +237,7 @@ class MarkerSender:
             outcome.untold.clear()
             self._open -= 1
 
-    def _try_later(self, lane: MarkerLane, batch: list[Told]) -> None:
+    def _try_later(self, lane: Lane, batch: list[Told]) -> None:
         pause = self._pauses.get(lane, FIRST_PAUSE_S)
         self._pauses[lane] = min(2 * pause, LONGEST_PAUSE_S)
         loop = asyncio.get_running_loop()
@@ -292,7 +285,7 @@ def _request(batch: list[Told]) -> Any:
                 transaction_result=outcome.markers.commit,
                 topics=tuple(
                     make.WritableTxnMarkerTopic(name=topic, partition_indexes=tuple(indexes))
-                    for topic, indexes in _by_topic(partitions).items()
+                    for topic, indexes in by_topic(partitions).items()
                 ),
                 coordinator_epoch=outcome.shard.leader_epoch,
                 transaction_version=outcome.markers.client_version.value,
@@ -300,13 +293,6 @@ def _request(batch: list[Told]) -> Any:
             for outcome, partitions in batch
         )
     )
-
-
-def _by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return topics
 
 
 def _codes(result: Any) -> dict[TopicPartition, int]:

@@ -7,7 +7,6 @@ others the coordinator only looks. Its answer is translated to what a producer o
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import accumulate
@@ -36,8 +35,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
+from raftlog.broker.links.broker_links import Lane
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.partition_lookup import TopicKey, locate
+from raftlog.broker.partition_lookup import TopicKey, by_topic, locate
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.protocol.message_builders import request_builders
@@ -95,13 +95,6 @@ class PendingVerification(NamedTuple):
     answer: asyncio.Future[Codes]
 
 
-class VerificationLane(NamedTuple):
-    """A queue of questions with a connection of its own to a coordinator."""
-
-    coordinator: int
-    is_slow: bool
-
-
 class TransactionVerifier:
     """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
 
@@ -111,7 +104,7 @@ class TransactionVerifier:
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
-        self._queues: dict[VerificationLane, list[PendingVerification]] = {}
+        self._queues: dict[Lane, list[PendingVerification]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slow: set[int] = set()
         """Partitions of the transactional ids."""
@@ -144,7 +137,7 @@ class TransactionVerifier:
         coordinator = transaction_coordinator(self.broker.image(), writer.transactional_id)
         loop = asyncio.get_running_loop()
         asked = PendingVerification(writer, topic_partitions, verify_only, loop.create_future())
-        lane = VerificationLane(coordinator, self._partition(writer) in self._slow)
+        lane = Lane(coordinator, self._partition(writer) in self._slow)
         queue = self._queues.get(lane)
         if queue is None:
             self._queues[lane] = [asked]
@@ -159,27 +152,27 @@ class TransactionVerifier:
         topic = self.broker.image().topics.get(TRANSACTION_STATE_TOPIC)
         return partition_for(writer.transactional_id, len(topic.partitions)) if topic else NO_PARTITION
 
-    async def _work_off(self, lane: VerificationLane) -> None:
+    async def _work_off(self, lane: Lane) -> None:
         batch: list[PendingVerification] = []
         try:
             while batch := _first_of(self._queues[lane]):
                 del self._queues[lane][: len(batch)]
                 await self._send(lane, batch)
         except Exception:
-            log.exception("confirmations_crashed", coordinator=lane.coordinator)
+            log.exception("confirmations_crashed", coordinator=lane.broker_id)
             self.broker.env.on_bug()
         finally:
             for each in (*batch, *self._queues.pop(lane)):
                 if not each.answer.done():
                     each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
 
-    async def _send(self, lane: VerificationLane, batch: list[PendingVerification]) -> None:
+    async def _send(self, lane: Lane, batch: list[PendingVerification]) -> None:
         make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
         transactions = []
         async for each in in_turns(self.broker.env, batch):
             topics = tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
-                for topic, indexes in _by_topic(each.topic_partitions).items()
+                for topic, indexes in by_topic(each.topic_partitions).items()
             )
             transactions.append(
                 make.AddPartitionsToTxnTransaction(
@@ -189,7 +182,7 @@ class TransactionVerifier:
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
         try:
             answer = await self.broker.links.ask(
-                lane.coordinator,
+                lane.broker_id,
                 ADD_PARTITIONS_TO_TXN,
                 VERSION,
                 message,
@@ -230,13 +223,6 @@ def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
     for each in batch:
         if not each.answer.done():
             each.answer.set_exception(error)
-
-
-def _by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for topic, index in topic_partitions:
-        topics[topic].append(index)
-    return topics
 
 
 def _codes(result: Any, topic_partitions: list[TopicPartition]) -> Codes:

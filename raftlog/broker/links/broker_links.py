@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
@@ -49,6 +49,13 @@ class Connect(Protocol):
 
 ServeOwn = Callable[[int, int, Any], Awaitable[Any]]
 """(API key, version, decoded request) → decoded response."""
+
+
+class Lane(NamedTuple):
+    """A queue of questions to a broker with a connection of its own: the slow ones hold up only each other."""
+
+    broker_id: int
+    is_slow: bool = False
 
 
 class BrokerLinks:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.transaction_listing import TransactionalId
 from raftlog.broker.coordination import hanging_transactions
-from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
+from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.broker.dispatch import serve_own
 from raftlog.broker.handlers import describe_transactions
 from raftlog.broker.links.broker_links import BrokerLinks
@@ -55,7 +56,7 @@ def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pyt
 
     async def scenario(node: TransactionBroker) -> None:
         known = CountingCoordinator()
-        listed = [ListedTransaction(each, 1, 7, TransactionState.ONGOING.value) for each in NAMES]
+        listed = [TransactionalId(each, 1, 7, TransactionState.ONGOING.value, -1, -1) for each in NAMES]
         found = await survey_of(node, known).open(listed)
         assert found == dict.fromkeys(NAMES, (5, 9))
         assert known.reads == Counter(NAMES)
