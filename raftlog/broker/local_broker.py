@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
 from raftlog.metadata.controller_api import Submit
@@ -13,24 +13,10 @@ from raftlog.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
+    from raftlog.broker.links.broker_links import BrokerLinks
     from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas.replicas import Replicas
     from raftlog.broker.unreachable_brokers import UnreachableBrokers
-
-
-class Links(Protocol):
-    """Ask other brokers, and this one itself; see `links.broker_links`."""
-
-    def ask(
-        self,
-        broker_id: int,
-        api_key: int,
-        version: int,
-        message: Any,
-        *,
-        timeout_s: float = ...,
-        is_slow: bool = ...,
-    ) -> Awaitable[Any]: ...
 
 
 @dataclass(slots=True)
@@ -42,8 +28,8 @@ class LocalBroker:
     image: Callable[[], MetadataImage]
     submit: Submit
     replicas: Replicas
-    links: Links = field(init=False)
-    """Set by the node. A node that is no broker has none, and serves no API that asks other brokers."""
+    links: BrokerLinks = field(init=False)
+    """Asks other brokers, and this one itself. A node that is no broker has none, and serves no API that needs it."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from raftlog_chaos.checkers.evidence import KeyLog
+from raftlog_chaos.checkers.findings import Findings
+from raftlog_chaos.checkers.steps import Step
 from raftlog_chaos.history import Op
 
 
@@ -64,3 +66,24 @@ class Memory:
 def _holds(held: frozenset[str], key: str, f: str) -> bool:
     """Whether a key is in the list; one may subscribe to topics, too."""
     return key in held or (f == "subscribe" and key.rpartition("-")[0] in held)
+
+
+class OrderOfProcesses:
+    """Judges completions one by one, in real-time order: what one process does after what it did before."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._memory = Memory()
+
+    def take(self, step: Step) -> None:
+        op = step.op
+        if op.f in ("assign", "subscribe"):
+            if op.type == "ok":
+                self._memory.reassign(op)
+        elif op.f == "crash":
+            self._memory.forget(op.process)
+        else:
+            self._judge(step)
+
+    def _judge(self, step: Step) -> None:
+        raise NotImplementedError

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from raftlog_chaos.checkers.evidence import KeyLog
-from raftlog_chaos.checkers.findings import Findings
-from raftlog_chaos.checkers.order import Memory, between, distance, jumps
+from raftlog_chaos.checkers.order import OrderOfProcesses, between, distance, jumps
 from raftlog_chaos.checkers.steps import Step
 
 
-class Polls:
-    """Judges completions one by one, in real-time order."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._memory = Memory()
-
-    def take(self, step: Step) -> None:
-        op = step.op
-        if op.f in ("assign", "subscribe"):
-            if op.type == "ok":
-                self._memory.reassign(op)
-        elif op.f == "crash":
-            self._memory.forget(op.process)
-        elif step.reads:
-            self._judge(step)
+class Polls(OrderOfProcesses):
+    """The order in which processes read."""
 
     def _judge(self, step: Step) -> None:
         memory = self._memory.of(step.op.process)

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from raftlog_chaos.checkers.evidence import Evidence, KeyLog
 from raftlog_chaos.checkers.findings import Findings, sent
-from raftlog_chaos.checkers.order import Memory, between, distance, jumps
+from raftlog_chaos.checkers.order import OrderOfProcesses, between, distance, jumps
 from raftlog_chaos.checkers.steps import Step
 from raftlog_chaos.history import Op
 
 
-class Sends:
-    """Judges completions one by one, in real-time order."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._memory = Memory()
-
-    def take(self, step: Step) -> None:
-        op = step.op
-        if op.f in ("assign", "subscribe"):
-            if op.type == "ok":
-                self._memory.reassign(op)
-        elif op.f == "crash":
-            self._memory.forget(op.process)
-        elif step.sends:
-            self._judge(step)
+class Sends(OrderOfProcesses):
+    """The order in which processes write."""
 
     def _judge(self, step: Step) -> None:
         known = step.op.type in ("ok", "info")

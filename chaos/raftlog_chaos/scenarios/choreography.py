@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from raftlog.metadata.image import PartitionState
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Endurance, Report
@@ -24,6 +25,13 @@ With the smallest segments and the slowest disks, a fetch of one segment brings 
 
 SERVED_S = 60.0
 """Within this somebody serves again once the trouble is over, virtual seconds."""
+
+
+class Commits(Protocol):
+    """A model of a group that counts its commits."""
+
+    @property
+    def commits(self) -> int: ...
 
 
 class Choreography(Endurance):
@@ -96,6 +104,24 @@ class Choreography(Endurance):
     def a_while(self, *seconds: float) -> float:
         """Up to one of these, by chance: the shorter ones are as likely as the longer."""
         return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
+
+    async def moment(self, told: asyncio.Event, within_s: float) -> None:
+        """Wait for a while, or until `told` is set: some member was just let into a generation, or given something."""
+        if self.chance.random() < 0.5:
+            await asyncio.sleep(self.a_while(0.01, 0.1, 1.0))
+            return
+        told.clear()
+        try:
+            async with asyncio.timeout(within_s):
+                await told.wait()
+            await asyncio.sleep(self.a_while(0.0, 0.001, 0.01))
+        except TimeoutError:
+            pass
+
+    async def more_commits(self, book: Commits, count: int, within_s: float) -> None:
+        """Wait until a group has committed so often more."""
+        wanted = book.commits + count
+        await self.cluster.until(lambda: book.commits >= wanted, within_s, "committed")
 
     def power(self) -> bool:
         """Whether a crash takes with it what was not synced."""

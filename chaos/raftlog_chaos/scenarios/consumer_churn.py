@@ -88,17 +88,17 @@ async def _churn(loop: SimLoop, seconds: float, company: GroupMembers) -> Report
         )
         for number, each in enumerate(instances)
     ]
-    await _progress(scene, book, 1)
+    await scene.more_commits(book, 1, SERVED_S)
     end = loop.time() + seconds
     while loop.time() < end:
-        await _moment(scene, book)
+        await scene.moment(book.told_one, REBALANCED_S)
         state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
         one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
         nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
         scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
         await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
         scene.cluster.start()
-        await _progress(scene, book, chance.randrange(10))
+        await scene.more_commits(book, chance.randrange(10), SERVED_S)
     if not company.classic:  # who comes last is given what others give up, and nothing else brings it about
         workers.append(_employ(scene, book, "last", None))
     await _calm_down(scene, book, workers)
@@ -119,25 +119,6 @@ async def _calm_down(scene: Choreography, book: ConsumerGroupModel, workers: lis
 
 def _all_are_read(book: ConsumerGroupModel, before: dict[int, int]) -> bool:
     return all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS))
-
-
-async def _moment(scene: Choreography, book: ConsumerGroupModel) -> None:
-    """Wait for a while, or until some member was just given something."""
-    if scene.chance.random() < 0.5:
-        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
-        return
-    book.told_one.clear()
-    try:
-        async with asyncio.timeout(REBALANCED_S):
-            await book.told_one.wait()
-        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
-    except TimeoutError:
-        pass
-
-
-async def _progress(scene: Choreography, book: ConsumerGroupModel, commits: int) -> None:
-    wanted = book.commits + commits
-    await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
 
 
 def _employ(

@@ -38,17 +38,17 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     scene.pace([2.0] * len(scene.producers))
     book = GroupModel("churn", scene.history, frozenset(filter(None, INSTANCES)))
     workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(INSTANCES)]
-    await _progress(scene, book, 1)
+    await scene.more_commits(book, 1, SERVED_S)
     end = loop.time() + seconds
     while loop.time() < end:
-        await _moment(scene, book)
+        await scene.moment(book.told_one, REBALANCED_S)
         state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
         one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
         nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
         scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
         await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
         scene.cluster.start()
-        await _progress(scene, book, chance.randrange(10))
+        await scene.more_commits(book, chance.randrange(10), SERVED_S)
     for each in workers:
         each.calm = True
     before, since = dict(book.acked), loop.time()
@@ -63,25 +63,6 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     for each in workers:
         each.stopping = True
     return await scene.end()
-
-
-async def _moment(scene: Choreography, book: GroupModel) -> None:
-    """Wait for a while, or until some member was just let into a generation and did not hear of its share yet."""
-    if scene.chance.random() < 0.5:
-        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
-        return
-    book.told_one.clear()
-    try:
-        async with asyncio.timeout(REBALANCED_S):
-            await book.told_one.wait()
-        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
-    except TimeoutError:
-        pass
-
-
-async def _progress(scene: Choreography, book: GroupModel, commits: int) -> None:
-    wanted = book.commits + commits
-    await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
 
 
 def _employ(scene: Choreography, book: GroupModel, name: str, instance: str | None) -> GroupWorker:

@@ -86,12 +86,4 @@ async def open_testbed(
 ) -> NamespaceTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises Unavailable, ClusterError."""
     cluster = NamespaceCluster(nodes, settings=settings, directory=directory, faults=True)
-    testbed = NamespaceTestbed(cluster, random.Random(seed))
-    try:
-        for node_id in testbed.nodes:
-            await testbed.start(node_id)
-        await asyncio.to_thread(cluster.wait_ready)
-    except BaseException:
-        await testbed.close()
-        raise
-    return testbed
+    return await processes.started(NamespaceTestbed(cluster, random.Random(seed)))

@@ -10,7 +10,7 @@ import random
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster
@@ -221,16 +221,23 @@ def _newest(known: Mapping[int, Topics], controller: int, *, internal: bool) -> 
     return {f"{topic}-{index}": view for (topic, index), (_, view) in sorted(ranked.items())}
 
 
+P = TypeVar("P", bound=ProcessTestbed)
+
+
 async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
 ) -> ProcessTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises ClusterError."""
     cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
-    testbed = ProcessTestbed(cluster, random.Random(seed))
+    return await started(ProcessTestbed(cluster, random.Random(seed)))
+
+
+async def started(testbed: P) -> P:
+    """Start a testbed's nodes, and return it once every node sees all. Raises ClusterError."""
     try:
         for node_id in testbed.nodes:
             await testbed.start(node_id)
-        await asyncio.to_thread(cluster.wait_ready)
+        await asyncio.to_thread(testbed.cluster.wait_ready)
     except BaseException:
         await testbed.close()
         raise
