@@ -1,21 +1,21 @@
 """A workload of one's own against a simulated cluster: virtual time, faults by seed, the very nodes of production.
 
-`simulate(workload, seed=7)` runs an `async def workload(world)` on plain asyncio: `asyncio.open_connection` and
-whatever stands on it reach the nodes of `world.bootstrap`. Threads, real sockets and C clients do not work in there.
+`simulate(workload, seed=7)` runs an `async def workload(context)` on plain asyncio: `asyncio.open_connection` and
+whatever stands on it reach the nodes of `context.bootstrap`. Threads, real sockets and C clients do not work in there.
 
     import asyncio
     from raftlog_chaos.simulate import AWAY, WorkloadContext, simulate
 
-    async def count(world: WorkloadContext) -> int:
-        await world.create_topic("numbers")
-        client, acked = world.client("counter"), {}
-        while world.stormy:
-            number = world.random.getrandbits(32)
+    async def count(context: WorkloadContext) -> int:
+        await context.create_topic("numbers")
+        client, acked = context.client("counter"), {}
+        while context.stormy:
+            number = context.random.getrandbits(32)
             try:
                 acked[await client.produce("numbers", 0, b"%d" % number)] = b"%d" % number
             except AWAY:                      # nobody led, or it died on the way: it may be there, or not
                 await asyncio.sleep(0.05)
-        await world.recovered()
+        await context.recovered()
         records = dict(await client.read("numbers", 0))
         for offset, value in acked.items():
             assert records[offset] == value, f"numbers-0: offset {offset} was lost"
@@ -25,7 +25,7 @@ whatever stands on it reach the nodes of `world.bootstrap`. Threads, real socket
     print(run.result, "acknowledged in", run.virtual_s, "virtual seconds;", run.faults)
 
 An AssertionError of the workload, an invariant of the cluster that broke, and anomalies among the operations that went
-into `world.recorder` raise `PromiseBroken`. The same seed gives the same run.
+into `context.recorder` raise `PromiseBroken`. The same seed gives the same run.
 """
 
 from __future__ import annotations

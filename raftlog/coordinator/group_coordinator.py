@@ -76,7 +76,7 @@ class GroupCoordinator:
         self._groups = Groups(
             config, journal, room=room, topics=topics or TopicRegexResolver(lambda: EMPTY_IMAGE)
         )
-        self._upkeep = GroupExpiration(config, self._groups, journal)
+        self._expiration = GroupExpiration(config, self._groups, journal)
         self._lost: KafkaError | None = None
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class GroupCoordinator:
     @property
     def failures(self) -> Failures:
         """The work that failed for single groups as time passed."""
-        return self._upkeep.failures
+        return self._expiration.failures
 
     @property
     def pending_join_bytes(self) -> int:
@@ -106,7 +106,7 @@ class GroupCoordinator:
         for group in groups:
             self._groups.load(group, now=now)
             self._note_open(group)
-        self._upkeep.begin(now)
+        self._expiration.begin(now)
 
     def _ask(
         self, group_id: str, ask: Callable[[AnyGroup], None], answer: Answer, at: Moment | None = None
@@ -141,7 +141,7 @@ class GroupCoordinator:
         self._lost = error
         self._markers.stand_down(error)
         self._groups.on_unloaded(error)
-        self._upkeep.on_unloaded(error)
+        self._expiration.on_unloaded(error)
 
     # -- members -------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class GroupCoordinator:
             return
         prefix = request.member.group_instance_id or request.client_id
         new_id = f"{prefix}-{self._new_uuid()}"
-        if self._lost is None and not self._upkeep.pending_deletion_of(request.group_id).deletes_group:
+        if self._lost is None and not self._expiration.pending_deletion_of(request.group_id).deletes_group:
             self._groups.delete_empty_consumer_group(request.group_id)
 
         def ask(group: AnyGroup) -> None:
@@ -172,7 +172,7 @@ class GroupCoordinator:
 
     def _check_stays(self, group_id: str) -> None:
         """Raises CoordinatorLoadInProgress while a group is being deleted."""
-        if self._upkeep.pending_deletion_of(group_id).deletes_group:
+        if self._expiration.pending_deletion_of(group_id).deletes_group:
             raise CoordinatorLoadInProgress("the group is being deleted")
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
@@ -221,18 +221,18 @@ class GroupCoordinator:
 
     def next_expiry_at(self) -> float | None:
         """When to call `tick` and `sweep` next."""
-        return self._upkeep.next_at()
+        return self._expiration.next_at()
 
     def tick(self, at: Moment, *, most: int = SESSIONS_PER_TICK) -> int:
         """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
 
         Returns how many it were, `most` at most: for others `next_expiry_at` is over.
         """
-        return self._upkeep.tick(at, most)
+        return self._expiration.tick(at, most)
 
     def sweep(self, at: Moment, *, most: int) -> int:
         """Go on with what has to go, then with expired offsets, for about so many groups; returns how many."""
-        return self._upkeep.sweep(at, most)
+        return self._expiration.sweep(at, most)
 
     def on_loop_stall(self, seconds: float) -> None:
         """This broker itself stood still for so long: nobody's session ends for that."""
@@ -264,7 +264,7 @@ class GroupCoordinator:
         at: Moment,
     ) -> None:
         limit = min(self._config.offset_metadata_max_bytes, MAX_STRING_BYTES)
-        self._upkeep.finish_deletion(group)
+        self._expiration.finish_deletion(group)
         shown = group.reader_view(group.runner.tail)
 
         def decide_now(tail: Group) -> Decision:
@@ -299,7 +299,7 @@ class GroupCoordinator:
         """Answered with one error code per partition, or a KafkaError for all."""
 
         def ask(group: AnyGroup) -> None:
-            self._upkeep.finish_deletion(group)
+            self._expiration.finish_deletion(group)
             group.runner.handle(
                 lambda tail: decide_delete_offsets(tail, request, shown=group.reader_view(tail)), answer
             )
@@ -314,10 +314,10 @@ class GroupCoordinator:
             tail = group.runner.tail
             most = max_tombstone_batch_bytes(self._config.message_max_bytes)
             is_large = not next_tombstone_batch(group_id, tail.partitions(), most_bytes=most).is_all
-            if self._upkeep.pending_deletion_of(group_id).deletes_group or (
+            if self._expiration.pending_deletion_of(group_id).deletes_group or (
                 is_large and may_delete(group.reader_view(tail))
             ):
-                self._upkeep.delete_group(group_id, answer)
+                self._expiration.delete_group(group_id, answer)
             else:
                 group.runner.handle(lambda tail: decide_delete(tail, shown=group.reader_view(tail)), answer)
 
@@ -330,11 +330,11 @@ class GroupCoordinator:
 
     def on_topics_deleted(self, topics: DeletedTopics) -> None:
         """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
-        self._upkeep.on_topics_deleted(topics)
+        self._expiration.on_topics_deleted(topics)
 
     def delete_topic_offsets(self, topics: Mapping[str, DeletedTopics]) -> None:
         """Offsets of deleted topics were taken over, in some groups: those go likewise."""
-        self._upkeep.delete_topic_offsets(topics)
+        self._expiration.delete_topic_offsets(topics)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -343,9 +343,9 @@ class GroupCoordinator:
 
         def ask(group: AnyGroup) -> None:
             self._check_stays(group_id)
-            chore = self._upkeep.pending_deletion_of(group_id)
+            deletion = self._expiration.pending_deletion_of(group_id)
             group.runner.handle(
-                lambda tail: Decision(reply=chore.without_deleted(group.reader_view(tail))), answer
+                lambda tail: Decision(reply=deletion.without_deleted(group.reader_view(tail))), answer
             )
 
         self._ask(group_id, ask, answer)
@@ -356,7 +356,7 @@ class GroupCoordinator:
 
     def read_some(self, group_ids: Sequence[str], answer: Answer) -> None:
         """Answered with those Groups, in a tuple, that exist and are not being deleted."""
-        wanted = [each for each in group_ids if not self._upkeep.pending_deletion_of(each).deletes_group]
+        wanted = [each for each in group_ids if not self._expiration.pending_deletion_of(each).deletes_group]
         groups: list[Any] = []
 
         def collect(reply: object) -> None:

@@ -1,11 +1,9 @@
 """The ageing of a partition's groups, a bounded part of it at each call.
 
-Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice (`chores`): offsets
-of deleted topics, and groups that were deleted. Nobody waits for it but who wants a group gone, and who commits in a
-group of which something has to go first.
-
-Each group fails alone: it is noted in `failures`, left out for a while, and tried again. Only a broken invariant
-(AssertionError) is not contained.
+Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice
+(`pending_deletion`): offsets of deleted topics, and groups that were deleted. Nobody waits for it but who wants a
+group gone, and who commits in a group of which something has to go first. Each group fails alone: it is noted in
+`failures`, left out for a while, and tried again. Only a broken invariant (AssertionError) is not contained.
 """
 
 from __future__ import annotations
@@ -75,9 +73,9 @@ class GroupExpiration:
         self._config = config
         self._groups = groups
         self._journal = journal
-        self._chores: dict[str, PendingDeletion] = {}
+        self._deletions: dict[str, PendingDeletion] = {}
         """The pending deletions, by group."""
-        self._chores_at = 0.0
+        self._deletions_at = 0.0
         self._to_sweep: deque[_Look] = deque()
         self._sweeps_at = 0.0
         self.failures = Failures()
@@ -92,12 +90,12 @@ class GroupExpiration:
 
     def on_unloaded(self, error: KafkaError) -> None:
         """Tell everybody who wants a group gone."""
-        for chore in self._chores.values():
-            chore.answer(error)
+        for deletion in self._deletions.values():
+            deletion.answer(error)
 
     def next_at(self) -> float | None:
         """When to call `tick` and `sweep` next."""
-        due = [self._chores_at] if self._chores else []
+        due = [self._deletions_at] if self._deletions else []
         if self._groups.topics.has_work:
             due.append(self._groups.topics.due_at)
         expires_at = self._groups.timer.next_expiry_at()
@@ -165,7 +163,7 @@ class GroupExpiration:
     def _look_through(self, look: _Look, now_ms: int) -> int:
         """Expire offsets, of a large group those of its next topics; returns for how many groups it counts."""
         group = self._groups.get(look.group_id)
-        if group is None or look.group_id in self._chores:
+        if group is None or look.group_id in self._deletions:
             return 1
         before = group.runner.tail
         parts = look.parts or _parts(before)
@@ -193,18 +191,18 @@ class GroupExpiration:
 
     def pending_deletion_of(self, group_id: str) -> PendingDeletion:
         """Return what has yet to go from a group."""
-        return self._chores.get(group_id, NO_PENDING_DELETION)
+        return self._deletions.get(group_id, NO_PENDING_DELETION)
 
-    def _new_chore(self) -> PendingDeletion:
+    def _new_deletion(self) -> PendingDeletion:
         return PendingDeletion(most_bytes=max_tombstone_batch_bytes(self._config.message_max_bytes))
 
     def delete_group(self, group_id: str, answer: Answer) -> None:
         """A group goes slice by slice; answered with None or a KafkaError once it has."""
-        chore = self._chores.setdefault(group_id, self._new_chore())
-        chore.answers.append(answer)
-        if not chore.deletes_group:
-            chore.deletes_group = True
-            self._chores_at = 0.0
+        deletion = self._deletions.setdefault(group_id, self._new_deletion())
+        deletion.answers.append(answer)
+        if not deletion.deletes_group:
+            deletion.deletes_group = True
+            self._deletions_at = 0.0
 
     def on_topics_deleted(self, topics: DeletedTopics) -> None:
         """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
@@ -213,65 +211,65 @@ class GroupExpiration:
     def delete_topic_offsets(self, topics: Mapping[str, DeletedTopics]) -> None:
         """The same, of some groups, each its own."""
         for group_id, gone in topics.items():
-            self._chores.setdefault(group_id, self._new_chore()).add_topics(gone)
-        self._chores_at = 0.0
+            self._deletions.setdefault(group_id, self._new_deletion()).add_topics(gone)
+        self._deletions_at = 0.0
 
     def finish_deletion(self, group: AnyGroup) -> None:
         """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""
-        chore = self._chores.get(group.group_id)
-        if chore is not None and not chore.deletes_group:
+        deletion = self._deletions.get(group.group_id)
+        if deletion is not None and not deletion.deletes_group:
             self._take_slice(group)
-        if group.group_id in self._chores:
-            raise (chore and chore.last_error) or CoordinatorLoadInProgress("offsets are being removed")
+        if group.group_id in self._deletions:
+            raise (deletion and deletion.last_error) or CoordinatorLoadInProgress("offsets are being removed")
 
     def _work_off(self, now: float, most: int) -> int:
         """Go on with what has to go from some groups; returns for how many it counts."""
         looked, is_at_work = 0, False
-        if now < self._chores_at:
+        if now < self._deletions_at:
             return looked
-        self._chores_at = now + PAUSE_S
-        for group_id in tuple(self._chores) if self._chores else ():
+        self._deletions_at = now + PAUSE_S
+        for group_id in tuple(self._deletions) if self._deletions else ():
             if looked >= most:
                 break
             group = self._groups.get(group_id)
             if group is None:
-                self._chores.pop(group_id).answer(None)
+                self._deletions.pop(group_id).answer(None)
                 continue
             removed = self._try(REMOVAL, group_id, now, partial(self._take_slice, group))
             looked += 1 + (removed or 0) // RECORDS_PER_GROUP
-            chore = self._chores.get(group_id)
-            if removed is None and chore is not None:
-                self._put_off(group_id, chore)
+            deletion = self._deletions.get(group_id)
+            if removed is None and deletion is not None:
+                self._put_off(group_id, deletion)
                 continue
-            if chore is not None and chore.last_error is not None:
-                self._put_off(group_id, chore)
-                self._chores_at = now + RETRY_S
+            if deletion is not None and deletion.last_error is not None:
+                self._put_off(group_id, deletion)
+                self._deletions_at = now + RETRY_S
                 break
             is_at_work = True
-        if self._chores and not is_at_work:
-            self._chores_at = now + RETRY_S
+        if self._deletions and not is_at_work:
+            self._deletions_at = now + RETRY_S
         return looked
 
-    def _put_off(self, group_id: str, chore: PendingDeletion) -> None:
+    def _put_off(self, group_id: str, deletion: PendingDeletion) -> None:
         """A deletion that cannot be made now lets all others go first."""
-        del self._chores[group_id]
-        self._chores[group_id] = chore
+        del self._deletions[group_id]
+        self._deletions[group_id] = deletion
 
     def _take_slice(self, group: AnyGroup) -> int:
         """Remove the next slice of what has to go from a group; returns how many offsets it was."""
-        chore = self._chores[group.group_id]
+        deletion = self._deletions[group.group_id]
         before, self._journal.last_error = group.runner.tail, None
-        if not chore.is_done(before):
-            group.runner.handle(chore.decide_next_batch, _nobody_waits)
+        if not deletion.is_done(before):
+            group.runner.handle(deletion.decide_next_batch, _nobody_waits)
         after = group.runner.tail
-        chore.last_error = self._journal.last_error if after is before else None
-        if chore.last_error is not None and (chore.deletes_group or not chore.last_error.retriable):
-            group.runner.handle(_refusing(chore.last_error), chore.cancel_group_deletion().answer)
-            if not chore.topics or not chore.last_error.retriable:
-                del self._chores[group.group_id]
-        elif chore.is_done(after):
-            group.runner.handle(_nothing, chore.answer)
-            del self._chores[group.group_id]
+        deletion.last_error = self._journal.last_error if after is before else None
+        if deletion.last_error is not None and (deletion.deletes_group or not deletion.last_error.retriable):
+            group.runner.handle(_refusing(deletion.last_error), deletion.cancel_group_deletion().answer)
+            if not deletion.topics or not deletion.last_error.retriable:
+                del self._deletions[group.group_id]
+        elif deletion.is_done(after):
+            group.runner.handle(_nothing, deletion.answer)
+            del self._deletions[group.group_id]
         self._groups.refresh(group)
         return before.offset_count - after.offset_count
 

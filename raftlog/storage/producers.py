@@ -129,7 +129,7 @@ class ProducerState:
     """All producers of one partition."""
 
     default_max_idle_producers: ClassVar[int] = MAX_IDLE_PRODUCERS
-    """Stories of the simulator have all replicas remember fewer."""
+    """Scenarios of the simulator have all replicas remember fewer."""
 
     __slots__ = (
         "_ended",

@@ -1,7 +1,7 @@
 """Scenarios of the simulator, different with every seed: a cluster, its clients, its faults, and what must hold
 afterwards.
 
-A scenario is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
+A scenario is `async def name(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
 a file here and a line in `SCENARIOS`.
 """
 
