@@ -77,9 +77,20 @@ def test_commands_and_their_options_exist(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", every("python"))
-def test_python_can_be_parsed(block: Block) -> None:
-    """Fragments, too: what is imported or made elsewhere is said in the text."""
-    ast.parse(block.text)
+def test_python_can_be_parsed_and_imports_what_exists(block: Block) -> None:
+    """Fragments, too: what is made elsewhere is said in the text."""
+    for each in ast.walk(ast.parse(block.text)):
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("raftlog"):
+            exec(ast.unparse(each), {})
+
+
+def test_the_simulated_workload_that_is_shown_runs() -> None:
+    """To its last line: what it wrote is there."""
+    (page,) = (each for each in PAGES if each.stem == "testing")
+    (block,) = (each for each in blocks_of(page) if "simulate(" in each.text)
+    shown: dict[str, Any] = {}
+    exec(compile(block.text, str(page), "exec"), shown)
+    assert shown["run"].result > 0
 
 
 @pytest.mark.parametrize("block", every("toml"))
