@@ -1,6 +1,6 @@
 """The content of a compacted partition before anything was taken out of it, and what must therefore be left.
 
-Laws: a record never changes and never moves; the newest committed record of each key is there, or, if that is a
+Laws: a record never changes and never moves. The newest committed record of each key is there, or, if that is a
 tombstone, none of that key that somebody could read.
 """
 

@@ -1,6 +1,6 @@
 """Authentication of callers: bearer tokens with a role each, and the bounds of a web page in somebody's browser.
 
-Without a tokens file the API answers on loopback only, to whoever is on this machine; a name in Host that is not the
+Without a tokens file the API answers on loopback only, to whoever is on this machine. A name in Host that is not the
 machine's own is refused then, so that no page can reach it by a DNS name of its own (rebinding).
 """
 

@@ -1,7 +1,7 @@
 """Numbers that a node tells of itself: ports, filled by whoever puts the node together, read by `/metrics`.
 
-Ordering law: none of these calls waits for a disk, and each is short but `groups`, which may wait for a majority; what
-is per partition is asked partition by partition, so that a reader can let others run in between.
+Ordering law: none of these calls waits for a disk, and each is short but `groups`, which may wait for a majority.
+Numbers of partitions are asked partition by partition, so that a reader can let others run in between.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The node's settings: those of Kafka's broker configs that raftlog has, and its own. Only the table.
 
 Own settings are `cluster.id`, `log.flush.policy` and what starts with `raftlog.`. Defaults are Kafka's but for
-the liveness times, which are shorter. `raftlog.base.config.load_config` makes a NodeConfig from files and the like;
-made by hand it holds bare defaults, of which the derived ones (advertised listeners, secret) are empty.
+the liveness times, which are shorter. `raftlog.base.config.load_config` makes a NodeConfig from files and the like.
+Made by hand it holds bare defaults, of which the derived ones (advertised listeners, secret) are empty.
 """
 
 from __future__ import annotations

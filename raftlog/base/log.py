@@ -1,7 +1,7 @@
 """The log: structlog events, JSON lines to a pipe, readable on a terminal.
 
 Events are stable, snake_case, past tense, unique. info is an operator's timeline, warning healed itself, error needs a
-person; hot paths count instead. structlog is imported on first use, so that a command that logs nothing starts fast.
+person. Hot paths count instead. structlog is imported on first use, so that a command that logs nothing starts fast.
 `LOGGERS` holds the levels of this process's loggers, which Kafka's tools change while it runs (KIP-412).
 """
 

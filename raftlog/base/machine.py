@@ -1,12 +1,12 @@
 """The one law of everything replicated: decide on the tail, append, apply, answer at commit.
 
 A `Runner` holds the tail of one replicated state machine: the committed state plus everything appended since.
-Deciding only reads; applying is the only way the state changes; replies *and* effects leave when the journal's
+Deciding only reads. Applying is the only way the state changes. Replies *and* effects leave when the journal's
 committed offset has passed what they rest on. Reads wait too, so that nothing leaves that a lost tail could take
 back.
 
 Ordering law: a decision's records are applied before they are appended (what cannot be applied is never written)
-and adopted as the tail after; effects and answers leave in the order in which the decisions were made.
+and adopted as the tail after. Effects and answers leave in the order in which the decisions were made.
 
 The runner knows nothing of journals, time or connections. Calls come from one thread; `append` may commit before
 it returns, and an answer may call `handle` again.

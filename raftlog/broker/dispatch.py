@@ -4,7 +4,7 @@ No request holds the event loop for long. A request has at most as many parts (e
 `request_limits` says for its API. A large request waits for memory (`object_memory`) and is decoded in turns, and an
 answer that a handler does not give at once is encoded in turns.
 
-The one place where a request as a whole may fail: an error that its API can express is a response; malformed bytes, an
+The one place where a request as a whole may fail: an error that its API can express is a response. Malformed bytes, an
 unknown API and anything unforeseen end the connection, with one line in the log.
 """
 

@@ -1,8 +1,8 @@
 """A broker's life in the cluster: register, catch up, open its doors, beat, be unfenced, ask leave, go (KIP-631).
 
-Ordering law: the broker epoch that heartbeats carry is the one the controller answered for *this* incarnation; before
-the controller has unfenced it, a broker leads nothing; before its image holds its own registration, it serves no
-client, who would be told of the past; and it listens before it is unfenced, since from then on others come. Knows
+Ordering law: the broker epoch that heartbeats carry is the one the controller answered for *this* incarnation. Before
+the controller has unfenced it, a broker leads nothing. Before its image holds its own registration, it serves no
+client, who would be told of the past. And it listens before it is unfenced, since from then on others come. Knows
 nothing of logs or connections.
 """
 

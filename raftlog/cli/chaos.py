@@ -277,7 +277,7 @@ def not_run(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def code_of(outcomes: Sequence[Outcome], *, strict: bool) -> int:
-    """Return 1 if a case failed or none was run in full, else 0; `strict`: 5 if a case or a fault could not be run."""
+    """Return 1 if a case failed or none was run in full, else 0. `strict`: 5 if a case or a fault could not be run."""
     if any(each.status == "failed" for each in outcomes):
         return exits.FAILED
     whole = sum(each.status == "passed" and not each.not_run for each in outcomes)

@@ -1,7 +1,7 @@
 """Moving partitions slowly (KIP-73): which replicas are throttled, at which rate, and letting that go again.
 
 The lists stand with the topics, the rates with the brokers. Only replicas that catch up are held back, never those in
-sync; a rate without a list does nothing, and so does a list without a rate.
+sync. A rate without a list does nothing, and so does a list without a rate.
 """
 
 from __future__ import annotations

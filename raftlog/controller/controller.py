@@ -73,8 +73,8 @@ Answer = Callable[[Reply], None]
 
 
 class Controller:
-    """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing;
-    `probe` has the node find out whether a broker's port answers, and tell `on_probe_result`; `cluster_id` is what
+    """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing.
+    `probe` has the node find out whether a broker's port answers, and tell `on_probe_result`. `cluster_id` is what
     this node already calls its cluster, if anything.
     """
 

@@ -6,8 +6,8 @@ then every partition is settled anew. Settling is idempotent: a settled partitio
 The rule: while any ISR member is alive, members that are fenced or leaving are out of the ISR, and a leader that is
 gone is replaced, in the order of the replicas. While none is alive the ISR stands still: all of its members hold all
 that was committed, so the first to come back may lead. A member that came back with another disk (`wiped`) leaves the
-ISR at once; if it was the only one, the ISR is lost and only an unclean election helps. So does a member that has its
-disk but reports one log as damaged; if it was the only one, it leads for reading only until that election. A leader
+ISR at once. If it was the only one, the ISR is lost and only an unclean election helps. So does a member that has its
+disk but reports one log as damaged. If it was the only one, it leads for reading only until that election. A leader
 that is drained hands over to another ISR member that is alive and is not. A reassignment ends here that could not end
 before because no replica that stays was known to be alive.
 """

@@ -1,6 +1,6 @@
 """Placement of new replicas: spread over racks, then evenly over brokers, leaders evenly too (KIP-36).
 
-Greedy and load-aware: each choice takes the broker that carries least, first of this topic, then of the cluster; chance
+Greedy and load-aware: each choice takes the broker that carries least, first of this topic, then of the cluster. Chance
 breaks ties, so that a broker that fails leaves its load to all others.
 """
 

@@ -1,7 +1,7 @@
 """One classic group: its recorded state (a runner), and the soft state of who waits for whom in a rebalance.
 
-Ordering law: soft state changes at once, so that who comes next meets it; what a client is told waits for every record
-that it rests on. A generation is recorded before any member hears its number, so that no two coordinators give out the
+Ordering law: soft state changes at once, so that the next request meets it. A response waits for every record that it
+rests on. A generation is recorded before any member hears its number, so that no two coordinators give out the
 same one: stricter than Apache Kafka, which records a generation only with its assignments.
 """
 
@@ -232,7 +232,7 @@ class ClassicGroup:
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
         """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded, and for more
-        protocols than that; PolicyViolation if the broker has no room for them.
+        protocols than that. PolicyViolation if the broker has no room for them.
         """
         most = max_generation_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:

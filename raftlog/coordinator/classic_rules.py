@@ -1,8 +1,8 @@
 """Rules of a classic group's membership, as functions of values: who speaks, what fits, what the next generation is.
 
-Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation; a
-generation is Stable once its leader's assignments are recorded; who names another generation, an unknown member id or a
-static id that another member holds is told so, and nothing changes.
+Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation. A
+generation is Stable once its leader's assignments are recorded. A request that names another generation, an unknown
+member id, or a static id of another member is refused, and changes nothing.
 """
 
 from __future__ import annotations

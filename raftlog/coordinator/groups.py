@@ -1,7 +1,7 @@
 """The groups of one partition, by name: found or begun anew, turned from one type into the other, kept or forgotten.
 
 This is the one place that holds them. The coordinator answers requests about a group, the expiration handles the
-passing of time; both call `settle` after it, which answers what is committed and notes what is not.
+passing of time. Both call `refresh` after it, which answers what is committed and notes what is not.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 there is.
 
 Each slice is a decision of its own, appended whole or not at all. The rest is soft state: a new coordinator finds a
-group with fewer offsets, which the client deletes again; those of deleted topics it knows by the topics' ids.
+group with fewer offsets, which the client deletes again. Those of deleted topics it knows by the topics' ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Faults that a node does to itself on request, since nobody outside can: its disk's and its wall clock's.
 
 Which there are says `raftlog.base.faults`. A node offers them with `raftlog server --enable-faults` only. With it the
-disk also writes down what it has not synced (`raftlog.faults.forgetful_disk`), which is what a power cut needs; a node
+disk also writes down what it has not synced (`raftlog.faults.forgetful_disk`), which is what a power cut needs. A node
 that once ran so must go on so, or lose its `<log dir>.unsynced`. How requests arrive (lines on standard input, HTTP) is
 not known here.
 """

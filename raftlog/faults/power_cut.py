@@ -1,7 +1,7 @@
 """A power cut for files that a killed process left: what was not durable is lost, torn, or survives, by chance.
 
 Each outcome is one that POSIX allows. Of a file's unsynced writes a prefix survives, the last one torn, or any of
-their sectors; what lies between them beyond the durable end is zeros, or garbage. Of a folder's unsynced changes of
+their sectors. The gaps between them beyond the durable end are zeros, or garbage. Of a folder's unsynced changes of
 names a prefix survives. Synced bytes are never touched.
 """
 

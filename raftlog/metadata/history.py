@@ -1,7 +1,7 @@
 """The changes of partitions and brokers, with time and causes: a bounded memory of applied batches.
 
 Every node has its own, derived from the batches that it applies, so all tell the same. It reaches back to the last
-snapshot that this node started from or was sent, since a snapshot says what is and not what was; and it keeps the last
+snapshot that this node started from or was sent, since a snapshot says what is and not what was. And it keeps the last
 few changes of each thing. It decides nothing and nothing rests on it.
 """
 

@@ -1,6 +1,6 @@
 """The metadata image that this node has applied, and who hears of a newer one.
 
-Ordering law: batches are applied in log order, each whole or not at all; listeners get `(old, new)` once per loop
+Ordering law: batches are applied in log order, each whole or not at all. Listeners get `(old, new)` once per loop
 iteration at most, so a long replay is one change to them. Knows nothing of who decides or how batches arrive.
 """
 

@@ -3,7 +3,7 @@
 A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries the
 epoch of the controller that decided it and the offset at which it was decided, and both must be the image's. A
 controller's own `ControllerElected` comes alone and is fenced by its epoch only, because a new controller cannot know
-how much of its predecessor's tail lies before it in the journal; whatever of that tail comes after it is skipped.
+how much of its predecessor's tail lies before it in the journal. The part of that tail behind it is skipped.
 
 Knows nothing of who decides: records that contradict the image (an unknown broker, a partition out of line) are a
 broken invariant of ours, and raise AssertionError or LookupError.

@@ -1,6 +1,6 @@
 """Which of librdkafka's settings a query may not choose: they reach beyond the query, into the machines that run it.
 
-They load code, run programs, read files, or send credentials to an address of the query's choice; clients of Kafka
+They load code, run programs, read files, or send credentials to an address of the query's choice. Clients of Kafka
 have had holes of each kind (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). The owner of the Spark installation may
 allow single ones by name, in the environment of the driver: a query cannot set that.
 """

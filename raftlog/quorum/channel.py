@@ -2,14 +2,14 @@
 
 Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
 (the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
-secret; it refuses a stranger in plain words. From the transcript each direction gets its own key; every frame carries a
+secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame carries a
 MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. It is
 authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
 A listener also lets Kafka clients in (KIP-919) if it was told who serves them. Behind the length, Kafka's frame begins
-with an API key below 256, so with a zero byte; a hello begins with the head of a msgpack array.
+with an API key below 256, so with a zero byte. A hello begins with the head of a msgpack array.
 
 A channel is a `Guard`: what fails while it acts on a peer's bytes closes it and is logged once. Its timer ends with it,
 whether or not its transport tells of the end (uvloop closes a connection that is cancelled while it is made, silently).

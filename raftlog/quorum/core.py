@@ -1,7 +1,7 @@
 """PySyncObj's Raft core, held from outside: every touch of its private names is in this file.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
-`on_message` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and
+`on_message` and come out in `outbox`. Nothing of the outbox may leave before what `journal` staged is durable, and
 `tick` may run only when nothing is staged, since it commits on the strength of this node's own log.
 
 Each filter says what it drops, and why. The names relied upon are listed in `seams` for the canary.

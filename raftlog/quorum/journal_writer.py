@@ -1,7 +1,7 @@
 """Makes what the journal staged durable: on the loop while the disk is fast, else on a thread.
 
 While a job is on a thread, `busy` is true and nobody may stage anything. A full disk is waited for, since the same
-bytes may be written again at the same place, and so is a free file descriptor; any other failure of the disk is raised,
+bytes may be written again at the same place, and so is a free file descriptor. Any other failure of the disk is raised,
 and final.
 """
 

@@ -1,7 +1,7 @@
 """Committed batches, streamed to observers: nodes that follow the metadata without voting.
 
 An observer is told only what is committed and applied here, so it never truncates. The stream is pulled from the log
-by index, so a slow observer costs no memory; one that fell behind the log gets a snapshot first.
+by index, so a slow observer costs no memory. One that fell behind the log gets a snapshot first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The write-ahead log of one voter: entries, truncations, term and vote, commit hints, in one append-only file.
 
 It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the group before it was
-synced, so a damaged record that is *followed* by a whole later group is damage, never a torn write; only the tail of
+synced, so a damaged record that is *followed* by a whole later group is damage, never a torn write. Only the tail of
 the last group may be cut.
 
 Record: CRC-32C u32 of the rest, payload length u32, kind u8, payload; big endian.

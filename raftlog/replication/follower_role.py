@@ -1,7 +1,7 @@
 """A follower: appends what its leader sent, and cuts its log where the leader's epochs say that they parted.
 
-Laws: truncation is by leader epoch only, never to the high watermark (KIP-101, KIP-279, KIP-595); what was asked in one
-leader epoch is dropped when the answer comes in another; batches of a later epoch than the fetch's are refused, since
+Laws: truncation is by leader epoch only, never to the high watermark (KIP-101, KIP-279, KIP-595). An answer that
+comes in another leader epoch than its question is dropped. Batches of a later epoch than the fetch's are refused, since
 the leader may have changed its log between reading and answering (KAFKA-18723).
 """
 

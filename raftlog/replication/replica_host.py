@@ -1,7 +1,7 @@
 """The questions of a replica to the broker that hosts it, and the callbacks of those who wait on a replica.
 
 A partition never touches a connection, a clock or a task: it calls these. Nothing here may call back into the
-partition before it returns; `wake_waiters` and `request_flush` only take note, and the broker acts later in the same or
+partition before it returns. `wake_waiters` and `request_flush` only take note, and the broker acts later in the same or
 the next loop iteration.
 """
 

@@ -1,6 +1,6 @@
 """Compaction: one cleaning of one log keeps the newest record of each key (KIP-58, 87, 354, 534; Kafka's Cleaner).
 
-First the keys of the dirty part are gathered, as many as the memory allows; then all segments up to there are written
+First the keys of the dirty part are gathered, as many as the memory allows. Then all segments up to there are written
 anew without what is superseded, group by group, each put in its place at once. These stay, for these reasons:
 
 - offsets, and the bounds of batches: a hole comes before a batch, never after the last one of a segment, so that who

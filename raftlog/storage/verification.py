@@ -1,7 +1,7 @@
 """Which transactions a partition's leader has had confirmed by their coordinator (KIP-890).
 
 A transactional batch opens a transaction in the log only if the coordinator has said that the partition is part of the
-one under way; else no marker would ever end it, and read_committed would stand still there. The law: a marker voids
+one under way. Else no marker would ever end it, and read_committed would stand still there. The law: a marker voids
 every verification of the transaction that it ends and of those before, answered or not, because what was confirmed is
 over. Since transaction.version 2 the epoch of a marker is that of the producer's next transaction, which may already be
 asked about while the marker is on its way: that one is not over.

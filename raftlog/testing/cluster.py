@@ -1,6 +1,6 @@
 """A cluster of node processes: started, killed, paused, resumed, restarted, hurt, and surely taken down.
 
-Nodes are reached by the Kafka port, by signals, and through their files while they do not run; with `faults` they also
+Nodes are reached by the Kafka port, by signals, and through their files while they do not run. With `faults` they also
 trouble their own disks and clocks when told to. They end with whoever holds the cluster, even when that one is killed.
 """
 

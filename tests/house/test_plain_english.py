@@ -1,4 +1,4 @@
-"""Docstrings are ordinary English: the subject comes first.
+"""Docstrings are ordinary English: the subject comes first, and sentences are short.
 
 A sentence that begins with a clause ("Who is silent is fenced") makes its reader wait for the subject.
 """
@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from tests.house.source import TESTS, Module, every_module, modules_under
 
 CLAUSE = re.compile(r"(Who|What|Whoever|Whatever|Whose|That|Where)\b")
+LONG_WORDS = 30
+LONG_SENTENCES = 98
+"""Sentences of more words in the docstrings of both packages, of nine thousand. The number may only shrink."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -36,6 +39,21 @@ def test_no_sentence_begins_with_a_clause() -> None:
     modules = (*every_module(), *modules_under(TESTS))
     found = [f"{each.name}: {sentence}" for each in modules for sentence in clauses_in(each)]
     assert not found, "\n".join(found)
+
+
+def long_sentences_in(module: Module) -> Iterator[str]:
+    """Yield the sentences of more than `LONG_WORDS` words; lists, tables and code are none."""
+    for text in docstrings_of(module.tree):
+        for paragraph in re.split(r"\n\s*\n", text):
+            if not re.search(r"^ {4,}\S.*=|^\s*[-|*] |:$", paragraph, re.MULTILINE):
+                sentences = SENTENCE_END.split(" ".join(paragraph.split()))
+                yield from (each for each in sentences if len(each.split()) > LONG_WORDS)
+
+
+def test_long_sentences_get_fewer() -> None:
+    """A reader should not need to read a sentence twice."""
+    found = [f"{each.name}: {sentence}" for each in every_module() for sentence in long_sentences_in(each)]
+    assert len(found) <= LONG_SENTENCES, "\n".join(found)
 
 
 def test_a_sentence_that_begins_with_a_clause_is_seen() -> None:

@@ -2,7 +2,7 @@
 
 A transaction with a group commits the group's offsets behind what it polled: each value is consumed in one committed
 transaction of the group, and none is left out (processed-twice, left-out). Whether one without an answer was committed
-shows in whether its writes were read; so like `unseen` this is for histories in which everything is read at the end.
+shows in whether its writes were read. So like `unseen` this is for histories in which everything is read at the end.
 """
 
 from __future__ import annotations

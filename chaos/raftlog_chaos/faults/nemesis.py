@@ -1,7 +1,7 @@
 """The nemesis injects faults into a testbed, heals them, and writes down when: on any loop, on any testbed.
 
 One plan decides what comes next: `Steps` one after the other, `RotatingMix` a few at a time that change. The laws: a
-fault whose needs the testbed lacks is noted as not run; of destructive faults one at a time, only while all others have
+fault whose needs the testbed lacks is noted as not run. Of destructive faults one at a time, only while all others have
 everything, and the next only when the cluster is whole again.
 """
 

@@ -1,6 +1,6 @@
 """Frames through whole nodes in a simulated world: real connections, handlers, logs and coordinators, no sockets.
 
-Laws: no exception that nobody caught, no request that crashed, no line in the log that needs a person; each frame is
+Laws: no exception that nobody caught, no request that crashed, no line in the log that needs a person. Each frame is
 answered in its turn with an answer that decodes, or its connection is closed for a counted reason.
 """
 

@@ -1,6 +1,6 @@
 """All replicas but one are gone, then that one as well, and others come back before it (KIP-966, KAFKA-1211).
 
-With fewer in sync than min.insync.replicas nothing more is acknowledged; and whoever is not in sync waits for the last
+With fewer in sync than min.insync.replicas nothing more is acknowledged. And whoever is not in sync waits for the last
 one, however long that takes.
 """
 

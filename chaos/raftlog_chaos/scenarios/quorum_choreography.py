@@ -1,6 +1,6 @@
 """Scenarios of a bare quorum in which everything comes at the worst moment, as chance alone would seldom have it.
 
-Each is a few rounds of one plan whose times are drawn by seed; whether the plan comes off does not matter, what was
+Each is a few rounds of one plan whose times are drawn by seed. Whether the plan comes off does not matter, what was
 committed must be there after every round. Plans after Jepsen's `pause-kill` and `part-kill` and after figure 8 of the
 Raft paper.
 """

@@ -1,6 +1,6 @@
 """`__transaction_state` and `__consumer_offsets` are cleaned on every replica while transactions go through both.
 
-As in `exactly_once.py`, whoever matters dies or is hidden at moments that matter; here coordinators begin with logs
+As in `exactly_once.py`, whoever matters dies or is hidden at moments that matter. Here coordinators begin with logs
 full of holes, in which outcomes, markers and offsets that pend must be found as they were, also those of an id that has
 done nothing for long. And the logs stay small.
 """

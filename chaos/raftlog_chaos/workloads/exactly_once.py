@@ -1,7 +1,7 @@
 """Consume, transform, produce, exactly once: whatever dies, and however many believe that they are the one.
 
-The input is the numbers 0, 1, 2 …; what becomes of number n is a record in each of some partitions, and the offset
-n + 1 of the group, in one transaction. Several workers share one transactional id and fence each other all the time.
+The input is the numbers 0, 1, 2 …. Number n becomes a record in each of some partitions, and the offset n + 1
+of the group, in one transaction. Several workers share one transactional id and fence each other all the time.
 At the end every number below the group's offset must be there in all its partitions, once, and no other.
 """
 

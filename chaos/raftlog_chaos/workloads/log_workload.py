@@ -8,7 +8,7 @@ was taken. A process does one at a time; after `info` it never comes back, since
 
 Careless processes write with acks=1, so that replicas' logs differ after failovers. Their acknowledged sends complete
 as `info` without an offset, and each is a process of its own. This is sound: an acks=1 record may be lost with its
-leader, so it is neither `ok`, nor may its offset, which another record can take, count as known; and nothing orders
+leader, so it is neither `ok`, nor may its offset, which another record can take, count as known. And nothing orders
 two of them, since one may wait in a paused broker's socket. It is not toothless: once a poll returned such a record
 it was committed, and then the checkers demand it of every later read as they do of any other.
 """

@@ -1,7 +1,7 @@
 """One transaction of one client, from its first word in the history to its last, however it is to end.
 
 The outcome is certain more often than of a plain send: nobody but its own client can ask to commit it. So one
-that was given up, or whose id another took before it asked, is a `fail`, whatever the client was told; if any of its
+that was given up, or whose id another took before it asked, is a `fail`, whatever the client was told. If any of its
 records is ever read, the checkers call it G1a. Only a commit without an answer is `info`.
 
 A transformer polls before its transaction is invoked, since an invocation names all that it will write. The polled

@@ -1,7 +1,7 @@
 """The steps of a transactional producer by hand, in the classic protocol or that of transaction.version 2 (KIP-890).
 
-Each step is tried again for a while, as stock clients do; what is refused for good is `Refused`, and whatever else AWAY
-lists leaves the step's fate unknown.
+Each step is tried again for a while, as stock clients do. A final refusal is `Refused`; any other error
+that AWAY lists leaves the step's fate unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
 
-A dead process refuses at once; a machine that is gone stays silent; for a process that stands still, or is only slow,
-its kernel accepts, but no answer comes; a live one answers.
+A dead process refuses at once. A machine that is gone stays silent. For a process that stands still, or is only slow,
+its kernel accepts, but no answer comes. A live one answers.
 A peer that answers in another protocol is somebody else at what is no longer the broker's address.
 """
 

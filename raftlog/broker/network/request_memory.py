@@ -1,7 +1,7 @@
 """The memory for requests: where bytes are received, and who may read on while much is held.
 
-All connections receive into one window, so that an idle one holds nothing. A complete frame is handled where it lies;
-only the beginning of one that is not complete yet is copied into a buffer of its connection.
+All connections receive into one window, so that an idle one holds nothing. A complete frame is handled where it lies.
+Only the beginning of one that is not complete yet is copied into a buffer of its connection.
 
 The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
 frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,

@@ -2,13 +2,14 @@
 
 One flusher per log directory. A round begins soon after something became dirty, and the next one when it ended, so that
 a busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
-same time; a follower's, which others wait for, need not wait.
+same time. A follower's, which others wait for, need not wait.
 
-While recent rounds were far below a millisecond they run on the loop (a thread would cost more than the sync);
-otherwise on a few threads, whose end reaches the loop as one call. Threads measure their wait for the interpreter as
-well, so after a while a round is tried on the loop again. A disk that turns slow holds the loop for one sync.
+While recent rounds were far below a millisecond they run on the loop (a thread would cost more than the sync).
+Otherwise they run on a few threads, whose end reaches the loop as one call. Threads measure their wait for the
+interpreter as well, so after a while a round is tried on the loop again. A disk that turns slow holds the loop for
+one sync.
 
-Ordering law: `partition.note_flushed` is called after the sync returned, never before; a failed sync is never repeated
+Ordering law: `partition.note_flushed` is called after the sync returned, never before. A failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline.
 """
 

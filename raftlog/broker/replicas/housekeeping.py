@@ -1,8 +1,8 @@
 """A broker's recurring work on its replicas: checkpoints, retention, lagging followers, old producers.
 
 Each chore has its own interval, read anew each time, and never overlaps itself. Work on many logs yields to the loop
-after each. A disk error goes to the volume it came from and stops no other chore; whatever else fails for one log is
-noted in `failures`, and the chore goes on with the others.
+after each. A disk error goes to the volume it came from and stops no other chore. Any other failure of one log is
+noted in `failures`, and the chore goes on with the other logs.
 """
 
 from __future__ import annotations

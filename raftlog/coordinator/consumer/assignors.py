@@ -1,7 +1,7 @@
 """The server-side assignors of KIP-848, as functions of values: the partitions that each member shall have.
 
 Laws: every partition of a topic that somebody reads has exactly one member, which reads that topic. `uniform` balances
-(where all read the same topics, nobody has two more than another) and moves no more than that takes; `range` gives each
+(where all read the same topics, nobody has two more than another) and moves no more than that takes. `range` gives each
 member the same range of every topic, so that topics of equally many partitions are joined side by side.
 """
 

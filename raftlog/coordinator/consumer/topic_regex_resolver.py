@@ -1,7 +1,7 @@
 """The topics there are, for all groups of a broker: the image, and which topics regular expressions match.
 
 Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it
-is asked for, all that is asked for together within one budget; the rest waits in a queue, and is looked at slice by
+is asked for, all that is asked for together within one budget. The rest waits in a queue, and is looked at slice by
 slice as `run_slice` is called. Until that is done nobody is told anything about it. A result that somebody waits for
 is kept until that is asked for, so everybody who waits is served at some time, however many there are.
 

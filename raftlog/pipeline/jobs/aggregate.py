@@ -1,9 +1,9 @@
 """`aggregate`: JSON records → measures by event-time window, into a topic or a folder of Parquet.
 
 A window is told once, when the watermark has passed its end; what comes later is too late, and counted. A record that
-does not fit the schema goes to a dead-letter topic with the reason, by a query of its own that reads the same topics;
-with no such topic it ends the job before its batch is written. Into Parquet each window goes once, whatever is killed;
-into a topic at least once, as Spark's sinks do, and a window that is told again is told with the same key and value.
+does not fit the schema goes to a dead-letter topic with the reason, by a query of its own that reads the same topics.
+With no such topic it ends the job before its batch is written. Into Parquet each window goes once, whatever is killed.
+Into a topic at least once, as Spark's sinks do, and a window that is told again is told with the same key and value.
 """
 
 from __future__ import annotations

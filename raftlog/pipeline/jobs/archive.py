@@ -2,7 +2,7 @@
 
 Law: a batch's offsets are in Spark's checkpoint before the batch is written, its files have their names before Spark
 notes it as done, and a replayed batch replaces its own files. So nothing is missing and nothing is double at any
-reader, also at one that knows nothing of this job; see `parquet` for the names.
+reader, also at one that knows nothing of this job. See `parquet` for the names.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ replayed, double nothing. Records may still double that a killed task had sent a
 next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them. Two
 attempts of a task side by side would both send: a Spark that speculates is refused.
 
-The topic of the map has one record for each run of records whose offsets go side by side, at least once; its newest
+The topic of the map has one record for each run of records whose offsets go side by side, at least once. Its newest
 record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
 """
 

@@ -1,7 +1,7 @@
 """Taxi trips as they look in a city: made by chance from a seed, and counted without Spark. Pure.
 
-Few zones have most of the trips; there are two rush hours a day and a late Friday and Saturday; slow hours are longer
-for the same distance; money is in cents, so that sums are exact. Trips are told when they end, so their beginnings come
+Few zones have most of the trips. There are two rush hours a day and a late Friday and Saturday. Slow hours are longer
+for the same distance. Money is in cents, so that sums are exact. Trips are told when they end, so their beginnings come
 in disorder by up to `LONGEST_S`.
 """
 
