@@ -80,10 +80,13 @@ class FollowerRole(ReplicaRole):
                 partition.host.log_event(
                     "damaged_log_repaired", partition, offset=damage.offset, log_end_offset=log.log_end_offset
                 )
+        # The leader's high watermark may lie beyond this log: only what is here can be known as committed here.
         known = min(high_watermark, log.log_end_offset)
         if known > partition.high_watermark:
             partition.high_watermark = known
             log.on_high_watermark_updated(known)
+        # Never beyond the high watermark: records above it may still be cut off, and then the log would end before it
+        # starts.
         if log_start_offset > log.log_start_offset:
             self._advance_log_start(min(log_start_offset, partition.high_watermark))
 
@@ -127,6 +130,8 @@ class FollowerRole(ReplicaRole):
         """
         self._require(leader_epoch)
         log = self.partition.log
+        # The leader names the largest epoch that both may have, and where it ends there. If this log has it too, the
+        # logs are equal up to the lesser of both ends. If not, only what lies before it can be equal.
         target = min(diverging.end_offset, log.log_end_offset)
         own = log.epoch_end(diverging.epoch)
         if own.epoch >= 0:

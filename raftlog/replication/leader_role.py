@@ -91,6 +91,7 @@ class LeaderRole(ReplicaRole):
         self.log = partition.log
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = self.log.log_end_offset
+        # What this replica synced as a follower counts: it need not be synced again.
         self.flushed_end_offset = partition.durable_end_offset
         self.replicas: tuple[int, ...] = ()
         self._state = state
@@ -109,6 +110,7 @@ class LeaderRole(ReplicaRole):
         damage = self.log.damage
         if damage is not None:
             self.host.log_event("damaged_replica_leads", self.partition, readable_until=damage.offset)
+        # A confirmation holds for one leadership: the transaction may have ended while another replica led.
         self.log.producers.verifications.clear()
         self.log.on_high_watermark_updated(self.partition.high_watermark)
         if self.flushed_end_offset < self.log.log_end_offset:
@@ -291,6 +293,8 @@ class LeaderRole(ReplicaRole):
         if refused is not None:
             return refused
         end = log.log_end_offset
+        # A fetch at an offset acknowledges all before it, as Raft's match index does. Noted before the read, so that
+        # the high watermark that it moves goes along with this very response.
         self._note_fetch(progress, offset, replica.broker_epoch)
         records: Buffer | None = b""
         if offset < end:
@@ -371,6 +375,8 @@ class LeaderRole(ReplicaRole):
             end = log.log_end_offset
         else:
             end = partition.last_stable_offset if read_committed else partition.high_watermark
+        # A new leader's high watermark may lie below what its predecessor told consumers (KIP-207): until something of
+        # this epoch is committed, the end is not told, or it would seem to go back.
         settled = replica or partition.high_watermark >= self.epoch_start_offset
         if timestamp_ms == LATEST:
             if not settled:
@@ -451,10 +457,14 @@ class LeaderRole(ReplicaRole):
         self.maybe_advance_high_watermark()
 
     def _consider_joining(self, progress: FollowerProgress) -> None:
+        # One proposal at a time: the controller applies it by partition epoch, and a second one would fence the first.
         if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
             return
+        # A damaged leader would call a replica in sync that lacks what the leader itself has lost.
         if self.log.damage is not None:
             return
+        # It needs all that is committed. Before this epoch's start its log may still part from ours, so that the same
+        # offsets hold other records there.
         if (
             progress.end_offset < self.partition.high_watermark
             or progress.end_offset < self.epoch_start_offset

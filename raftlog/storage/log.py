@@ -242,12 +242,14 @@ class Log:
         run_start = run_end = 0
         refused: CorruptMessage | None = None
         end_offset, epoch = self.log_end_offset, self._epochs.latest
+        # The mark comes first: a recovery that meets a hole without it takes the rest of the log for damaged.
         if not self._active.may_have_gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
             self.write_gaps_mark()
         batches = iter_valid_batches(view, end_offset=end_offset, epoch=epoch, gaps=gaps)
         try:
             for position, header in batches:
                 size = self._active.size + position - run_start
+                # Neighbours that fit into one segment are one write: a follower that catches up writes megabytes.
                 if not self._active.has_room(header, size=size, segment_bytes=self._segment_bytes):
                     self._append_run(view[run_start:position], run)
                     run, run_start = [], position
@@ -256,6 +258,7 @@ class Log:
                 run_end = position + header.length
         except CorruptMessage as error:
             refused = error
+        # Batches before the one that is corrupt are sound and stay: the next fetch asks for that one only.
         self._append_run(view[run_start:run_end], run)
         if refused is not None:
             raise refused
@@ -283,6 +286,7 @@ class Log:
         """Begin a new segment at the log's end. OSError leaves the log on the old one."""
         old = self._active
         assert old.size, "an empty segment is never left behind"
+        # Everything that the disk may refuse comes before the list of segments changes.
         old.save_indexes(final=True)
         self.transaction_index.save(self.disk, old)
         self._save_producers()

@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [each for name, each in plants.items() if name in (options.only or plants)]
     began_at = time.monotonic()
     controls = [
-        Task(each.name, range(1, options.controls + 1), control=True) for each in _one_per_story(chosen)
+        Task(each.name, range(1, options.controls + 1), control=True) for each in _one_per_scenario(chosen)
     ]
     seeds = range(options.first, options.first + options.seeds)
     hunts = [Task(each.name, seeds, options.budget) for each in chosen]
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if sound and found == len(hunts) else 1
 
 
-def _one_per_story(plants: Iterable[Plant]) -> list[Plant]:
+def _one_per_scenario(plants: Iterable[Plant]) -> list[Plant]:
     scenarios: dict[tuple[Scenario, float], Plant] = {}
     for each in plants:
         scenarios.setdefault((each.scenario, each.seconds), each)
@@ -81,7 +81,7 @@ def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: 
     width = max(len(task.plant) for task in tasks)
     hazards = max(len(plants[task.plant].hazard) for task in tasks)
     scenarios = max(len(scenario_name(plants[task.plant].scenario)) for task in tasks)
-    print(f"{'plant':{width}}  {'hazard':{hazards}}  {'story':{scenarios}}  seeds   time  seen")
+    print(f"{'plant':{width}}  {'hazard':{hazards}}  {'scenario':{scenarios}}  seeds   time  seen")
     found = 0
     for task, catch, fault in _run(tasks, jobs):
         plant = plants[task.plant]

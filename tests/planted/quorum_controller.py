@@ -22,7 +22,7 @@ from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
-from raftlog_chaos.scenarios.quorum_controller import controller as controller_story
+from raftlog_chaos.scenarios.quorum_controller import controller as controller_scenario
 from tests.planted.plant import Plant
 
 
@@ -129,7 +129,7 @@ def forget_the_usage_in_snapshots(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-scenario = partial(Plant, scenario=controller_story, seconds=6.0)
+scenario = partial(Plant, scenario=controller_scenario, seconds=6.0)
 
 PLANTS = [
     scenario(

@@ -64,7 +64,7 @@ def nothing(patch: pytest.MonkeyPatch) -> None:
     """Plants nothing."""
 
 
-def test_what_no_story_notices_is_not_found() -> None:
+def test_what_no_scenario_notices_is_not_found() -> None:
     """Neither are more seeds tried than the budget allows."""
     plant = Plant("none", "-", harmless, nothing, 1.0)
     assert hunt(plant, range(3))[:2] == (None, 3)
@@ -84,7 +84,7 @@ def test_an_error_of_the_plant_itself_is_no_find() -> None:
         hunt(misfit, [1])
 
 
-def test_a_story_that_fails_without_the_plant_finds_nothing() -> None:
+def test_a_scenario_that_fails_without_the_plant_finds_nothing() -> None:
     """The same seed must pass once the bug is gone."""
     with pytest.raises(BrokenPlant, match="without the plant"):
         hunt(Plant("none", "-", fails, nothing, 1.0), [1])
