@@ -4,8 +4,7 @@ The connecting side sends a hello with a nonce, the listener answers with a chal
 connecting end proves first, and the listener proves itself to a proven peer only: a stranger who connects gets nothing
 against which it could test guesses of the secret.
 
-This module knows proofs, not messages. Two protocols frame them: `quorum.channel` and `broker.peer_auth`.
-Ordering law: both ends add the hello and the challenge to their transcripts before they make or check any proof.
+This module knows proofs, not messages. Two protocols frame them: `quorum.channel` and `broker.links.peer_auth`.
 """
 
 from __future__ import annotations
@@ -24,23 +23,26 @@ LISTENER: Final = b"listener"
 
 
 class Transcript:
-    """The words of both ends of one connection so far, with the secret that makes proofs and keys of them."""
+    """The hello and the challenge of one connection, with the secret that makes proofs and keys of them."""
 
-    __slots__ = ("_said", "_secret")
+    __slots__ = ("_digest", "_secret")
 
-    def __init__(self, secret: bytes, protocol: bytes) -> None:
-        """`protocol` names the framing, so that no proof of one protocol is worth anything in the other."""
+    def __init__(self, secret: bytes, protocol: bytes, hello: bytes, challenge: bytes) -> None:
+        """`protocol` names the framing, so that no proof of one protocol is worth anything in the other.
+
+        The two ends must give the same bytes; the length of a hello must be evident.
+        """
         self._secret = secret
-        self._said = hashlib.sha256(protocol)
-
-    def add(self, message: bytes) -> None:
-        """Add a message. The two ends must add the same bytes in the same order; a message's length must be evident."""
-        self._said.update(message)
+        self._digest = hashlib.sha256(protocol + hello + challenge).digest()
 
     def proof(self, purpose: bytes) -> bytes:
         """Return `PROOF_BYTES` that only a holder of the secret can make of this transcript and purpose."""
-        return hmac.digest(self._secret, purpose + b"\0" + self._said.digest(), "sha256")
+        return hmac.digest(self._secret, purpose + b"\0" + self._digest, "sha256")
 
     def is_proof(self, purpose: bytes, claimed: bytes) -> bool:
         """Compare in constant time with the proof of this transcript and purpose."""
         return hmac.compare_digest(claimed, self.proof(purpose))
+
+    def keys(self) -> tuple[bytes, bytes]:
+        """Return the key of the frames that the connector sends, and the key of those that the listener sends."""
+        return self.proof(b"dialler's key"), self.proof(b"listener's key")

@@ -162,7 +162,6 @@ class Channel(asyncio.Protocol, Guard):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._transcript = Transcript(identity.secret, _NAME)
         self._timeout: asyncio.TimerHandle | None = None
         self._send_key = self._receive_key = b""
         self._sent = self._received = 0
@@ -337,9 +336,9 @@ class Channel(asyncio.Protocol, Guard):
         if self._transport is not None:
             self._transport.close()
 
-    def _open(self, *, dialled: bool) -> None:
+    def _open(self, transcript: Transcript, *, dialled: bool) -> None:
         self._stop_timeout()
-        keys = self._transcript.proof(b"dialler's key"), self._transcript.proof(b"listener's key")
+        keys = transcript.keys()
         self._send_key, self._receive_key = keys if dialled else keys[::-1]
         self.opened = True
 
@@ -362,7 +361,8 @@ class OutboundChannel(Channel):
         self.kind = kind
         self.ready: asyncio.Future[OutboundChannel] = self._loop.create_future()
         self._expect = expect
-        self._challenge: Challenge | None = None
+        self._hello = b""
+        self._challenged: tuple[Challenge, Transcript] | None = None
         self._foreign = False
 
     def abandon(self) -> None:
@@ -375,13 +375,13 @@ class OutboundChannel(Channel):
     def _begin(self) -> None:
         identity = self.identity
         hello = Hello(_PROTOCOL, self.kind, identity.node_id, identity.cluster_id() or "", identity.nonce())
-        self._transcript.add(self._say(hello))
+        self._hello = self._say(hello)
 
     def _next(self, message: Any, frame: bytes) -> None:
-        if isinstance(message, Challenge) and self._challenge is None:
+        if isinstance(message, Challenge) and self._challenged is None:
             self._take_challenge(message, frame)
-        elif isinstance(message, Verdict) and self._challenge is not None:
-            self._take_verdict(self._challenge, message)
+        elif isinstance(message, Verdict) and self._challenged is not None:
+            self._take_verdict(message, *self._challenged)
         else:
             self._refuse("out of turn")
 
@@ -389,12 +389,12 @@ class OutboundChannel(Channel):
         if self._expect is not None and challenge.node_id != self._expect:
             self._refuse(f"expected node {self._expect} at {self.address}, it is node {challenge.node_id}")
             return
-        self._challenge = challenge
-        self._transcript.add(frame)
-        self._say(Proof(self._transcript.proof(CONNECTOR)))
+        transcript = Transcript(self.identity.secret, _NAME, self._hello, frame)
+        self._challenged = challenge, transcript
+        self._say(Proof(transcript.proof(CONNECTOR)))
 
-    def _take_verdict(self, challenge: Challenge, verdict: Verdict) -> None:
-        if not self._transcript.is_proof(_purpose(verdict.reason), verdict.proof):
+    def _take_verdict(self, verdict: Verdict, challenge: Challenge, transcript: Transcript) -> None:
+        if not transcript.is_proof(_purpose(verdict.reason), verdict.proof):
             self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
@@ -403,7 +403,7 @@ class OutboundChannel(Channel):
             self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
         self.peer_id = challenge.node_id
-        self._open(dialled=True)
+        self._open(transcript, dialled=True)
         if not self.ready.done():
             self.ready.set_result(self)
 
@@ -433,7 +433,7 @@ class InboundChannel(Channel):
         self._admit = admit
         self._on_open = on_open
         self._on_failed = on_failed
-        self._hello: Hello | None = None
+        self._greeted: tuple[Hello, Transcript] | None = None
 
     def _begin(self) -> None:
         self._timeout = self._loop.call_later(
@@ -442,7 +442,7 @@ class InboundChannel(Channel):
         self._on_made(self)
 
     def _take_frames(self) -> None:
-        if self.on_kafka is None or self._hello is not None:
+        if self.on_kafka is None or self._greeted is not None:
             super()._take_frames()
         elif len(self._buffer) > _LENGTH.size:
             if self._buffer[_LENGTH.size] == 0:
@@ -461,10 +461,10 @@ class InboundChannel(Channel):
         self.close_reason = "handed over: it speaks Kafka"
 
     def _next(self, message: Any, frame: bytes) -> None:
-        if isinstance(message, Hello) and self._hello is None:
+        if isinstance(message, Hello) and self._greeted is None:
             self._take_hello(message, frame)
-        elif isinstance(message, Proof) and self._hello is not None:
-            self._take_proof(self._hello, message)
+        elif isinstance(message, Proof) and self._greeted is not None:
+            self._take_proof(message, *self._greeted)
         else:
             self._refuse("out of turn")
 
@@ -472,23 +472,21 @@ class InboundChannel(Channel):
         if hello.protocol != _PROTOCOL or len(hello.nonce) != NONCE_BYTES:
             self._refuse(f"protocol {hello.protocol} is not spoken here, {_PROTOCOL} is")
             return
-        self._hello = hello
         identity = self.identity
-        self._transcript.add(frame)
         challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
-        self._transcript.add(self._say(challenge))
+        self._greeted = hello, Transcript(identity.secret, _NAME, frame, self._say(challenge))
 
-    def _take_proof(self, hello: Hello, proof: Proof) -> None:
-        if not self._transcript.is_proof(CONNECTOR, proof.proof):
+    def _take_proof(self, proof: Proof, hello: Hello, transcript: Transcript) -> None:
+        if not transcript.is_proof(CONNECTOR, proof.proof):
             self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
             return
         reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
-        self._say(Verdict(self._transcript.proof(_purpose(reason)), reason))
+        self._say(Verdict(transcript.proof(_purpose(reason)), reason))
         if reason:
             self._refuse(reason, tell=False)
             return
         self.peer_id, self.kind = hello.node_id, hello.kind
-        self._open(dialled=False)
+        self._open(transcript, dialled=False)
         self._on_open(self)
 
     def _failed(self, reason: str) -> None:

@@ -1,10 +1,10 @@
-"""PySyncObj's Raft core, held from outside: every touch of its private names is in this file.
+"""One voter's Raft core: PySyncObj's, behind filters for what it gets wrong.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
 `on_message` and come out in `outbox`. Nothing of the outbox may leave before what `journal` staged is durable, and
 `tick` may run only when nothing is staged, since it commits on the strength of this node's own log.
 
-Each filter says what it drops, and why. The names relied upon are listed in `seams` for the canary.
+Each filter says what it drops, and why.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
-
-import pysyncobj.syncobj as raft
-from pysyncobj import SyncObj
-from pysyncobj.node import Node
 
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
@@ -26,20 +22,13 @@ from raftlog.quorum.messages import (
     AppendEntriesResponse,
     HigherTerm,
     Message,
+    MessageSizes,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.pysyncobj_adapter import (
-    COMMAND_PREFIX,
-    MessageSizes,
-    NoPoller,
-    OutboxTransport,
-    Voter,
-    clock,
-    pysyncobj_conf,
-)
+from raftlog.quorum.pysyncobj_adapter import COMMAND_PREFIX, PySyncObjAdapter
 from raftlog.quorum.snapshot import Snapshot
 from raftlog.quorum.snapshot_sender import SnapshotCursor
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, Entry
@@ -64,8 +53,8 @@ class RaftSafetyViolation(Exception):
     """Raft's promises are broken: this process must stop rather than go on."""
 
 
-class RaftCore(SyncObj):  # type: ignore[misc]
-    """One voter's Raft state. `apply(index, command)` is called once per committed command, in order.
+class RaftCore(PySyncObjAdapter):
+    """One voter's Raft state. `apply(command)` is called once per committed command, in order.
 
     `snapshot(first_index)` returns one that reaches a log beginning there, or None for now.
     """
@@ -76,7 +65,7 @@ class RaftCore(SyncObj):  # type: ignore[misc]
         peers: Iterable[int],
         *,
         journal: Journal,
-        apply: Callable[[int, bytes], None],
+        apply: Callable[[bytes], None],
         snapshot: Callable[[int], SnapshotCursor | None],
         chance: random.Random,
         now: Callable[[], float],
@@ -85,102 +74,48 @@ class RaftCore(SyncObj):  # type: ignore[misc]
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
-        self.journal = journal
         self.outbox: list[tuple[int, Message]] = []
         self.can_send: Callable[[int], bool] = lambda _peer: True
         """Whether a voter's link takes more for now; the network calls `Driver.send_more` when it does again."""
         self.more_to_send = False
         """Whether the last round left something for the next one."""
-        self._apply = apply
+        self.apply_command = apply
         self._snapshot = snapshot
         self._sizes = sizes
-        self._linked: set[int] = set()
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
-        self._random = chance
-        self._now = now
-        self._timing = timing
         self._lateness = lateness or Lateness()
-        self._nodes = {peer: Voter(peer) for peer in sorted(peers)}
         self._truncation_allowed = False
         self._voters_heard: set[int] = set()
         self._sent = (0, 0)
         self._send_again = False
-        clock.now = now
-        create_journal, raft.createJournal = raft.createJournal, lambda _path: journal
-        try:
-            super().__init__(
-                Voter(node_id),
-                list(self._nodes.values()),
-                pysyncobj_conf(timing, sizes.batch_bytes),
-                nodeClass=Voter,
-                transport=OutboxTransport(self._send),
-            )
-        finally:
-            raft.createJournal = create_journal
-        self._poller = NoPoller()
-        self._SyncObj__needLoadDumpFile = False
-        self._SyncObj__raftElectionDeadline = _NEVER
+        super().__init__(node_id, peers, journal=journal, timing=timing, chance=chance, now=now)
+        self.election_deadline = _NEVER
         if journal.snapshot is not None:
             self._stand_on(journal.snapshot)
 
     # -- reading -------------------------------------------------------------------------
 
     @property
-    def term(self) -> int:
-        return self._SyncObj__raftCurrentTerm  # type: ignore[no-any-return]
-
-    @property
-    def commit_index(self) -> int:
-        return self._SyncObj__raftCommitIndex
-
-    @property
-    def applied_index(self) -> int:
-        return self._SyncObj__raftLastApplied
-
-    @property
-    def is_leader(self) -> bool:
-        """In its own eyes; others may have moved on."""
-        return self._SyncObj__raftState == raft._RAFT_STATE.LEADER  # type: ignore[no-any-return]
-
-    @property
-    def has_applied_own_term(self) -> bool:
-        """Whether it leads and has applied its term's no-op, and so everything ever committed before."""
-        return self.is_leader and bool(self._SyncObj__raftLastApplied >= self._SyncObj__noopIDx)
-
-    @property
-    def leader_id(self) -> int | None:
-        leader = self._SyncObj__raftLeader
-        return None if leader is None else leader.id
-
-    @property
     def last_term(self) -> int:
         """The term of the log's last entry; a log is never empty."""
         return self.journal[-1][2]  # type: ignore[no-any-return]
 
-    def next_heartbeat_at(self) -> float:
-        """Leaders only. A method, since PySyncObj's constructor reads every property."""
-        return self._SyncObj__newAppendEntriesTime
-
     def match_index(self, peer: int) -> int:
         """Leaders only; 0 is unknown."""
-        return self._SyncObj__raftMatchIndex.get(self._nodes[peer], 0)  # type: ignore[no-any-return]
+        return self.match_indexes.get(self._nodes[peer], 0)
 
     def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
-        return self._SyncObj__lastResponseTime.get(self._nodes[peer])  # type: ignore[no-any-return]
+        return self.response_times.get(self._nodes[peer])
 
     # -- driving -------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
         assert not self.journal.dirty
-        clock.now = self._now
-        self.conf.leaderFallbackTimeout = self.check_quorum_timeout_s()
-        self.doTick(0)
-        self._SyncObj__raftElectionDeadline = (
-            _NEVER  # an election is begun by us or by TimeoutNow, never by time
-        )
+        self.run_tick(self.check_quorum_timeout_s())
+        self.election_deadline = _NEVER  # an election is begun by us or by TimeoutNow, never by time
         if not self.is_leader:
             self._pieces.clear()
             self.more_to_send = False
@@ -188,11 +123,11 @@ class RaftCore(SyncObj):  # type: ignore[misc]
         moved = (self.journal.last_index, self.commit_index)
         if moved != self._sent or self._send_again:
             self._sent, self._send_again = moved, False
-            self._SyncObj__sendAppendEntries()
+            self.send_append_entries()
 
     def check_quorum_timeout_s(self) -> float:
         """How long a leader leads on without answers of a majority: longer where they, or it, may only be slow."""
-        if 2 * (len(self._linked) + 1) <= len(self._nodes) + 1:
+        if not self.hasQuorum:
             return self._timing.check_quorum_timeout
         return self._timing.linked_check_quorum_timeout + self._lateness.patience_s
 
@@ -207,35 +142,25 @@ class RaftCore(SyncObj):  # type: ignore[misc]
 
     def start_election(self) -> None:
         """Begin an election at the next tick."""
-        self._SyncObj__raftElectionDeadline = _NOW
+        self.election_deadline = _NOW
 
     def connected(self, peer: int) -> None:
         """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
-        node = self._nodes[peer]
-        self._SyncObj__onNodeConnected(node)
-        self._linked.add(peer)
+        super().connected(peer)
         self._pieces.pop(peer, None)
         if self.is_leader:
-            self._SyncObj__raftMatchIndex[node] = 0
-            self._SyncObj__raftNextIndex[node] = self.journal.last_index + 1
+            self.match_indexes[self._nodes[peer]] = 0
+            self.next_indexes[self._nodes[peer]] = self.journal.last_index + 1
             self._send_again = True
 
     def disconnected(self, peer: int) -> None:
-        self._SyncObj__onNodeDisconnected(self._nodes[peer])
-        self._linked.discard(peer)
+        super().disconnected(peer)
         self._pieces.pop(peer, None)
 
     def reset_response_times(self, since: float) -> None:
         """After a stall of our own loop: count every peer as having answered no earlier than `since`."""
-        answered = self._SyncObj__lastResponseTime
-        for node in answered:
-            answered[node] = max(answered[node], since)
-
-    def resign(self) -> None:
-        """Lead no more, as when a majority stopped answering."""
-        if self.is_leader:
-            self._SyncObj__raftState = raft._RAFT_STATE.FOLLOWER
-            self._SyncObj__raftLeader = None
+        for node, answered_at in self.response_times.items():
+            self.response_times[node] = max(answered_at, since)
 
     def transfer_leadership(self) -> bool:
         """Ask the most caught-up follower to stand at once; False if none is fully caught up."""
@@ -250,57 +175,53 @@ class RaftCore(SyncObj):  # type: ignore[misc]
 
         Raises Violation.
         """
-        clock.now = self._now
-        if isinstance(message, AppendEntries):
+        if isinstance(message, AppendEntries | SnapshotChunk) and message.term < self.term:
+            # the core would say nothing, and the old leader go on
+            self.outbox.append((peer, HigherTerm(self.term)))
+        elif isinstance(message, AppendEntries):
             self._on_append_entries(peer, message)
         elif isinstance(message, AppendEntriesResponse):
             self._on_next_index(peer, message)
         elif isinstance(message, RequestVote):
             term, last_index, last_term = message.term, message.last_index, message.last_term
-            self._pass(
+            self.receive(
                 peer, type="request_vote", term=term, last_log_index=last_index, last_log_term=last_term
             )
         elif isinstance(message, VoteGranted):
             self._on_vote(peer, message.term)
         elif isinstance(message, TimeoutNow):
-            self._pass(peer, type="timeout_now", term=message.term)
+            self.receive(peer, type="timeout_now", term=message.term)
         elif isinstance(message, HigherTerm):
             self.step_down(message.term)
         elif isinstance(message, SnapshotChunk):
-            self._on_chunk(peer, message.term)
-        deadline: float = self._SyncObj__raftElectionDeadline
+            # a heartbeat too; its commit index would cover an unverified tail
+            self.receive(peer, type="append_entries", term=message.term, commit_index=0)
+        deadline = self.election_deadline
         if deadline <= 0 or deadline == _NEVER:  # 0 is TimeoutNow's, _NOW ours: both are for the next tick
             return None
-        self._SyncObj__raftElectionDeadline = _NEVER
+        self.election_deadline = _NEVER
         return deadline
 
     def step_down(self, term: int) -> None:
         """Move to a higher term without voting in it: a vote request whose log is too old to be granted."""
         if term > self.term:
             node = next(iter(self._nodes.values()))
-            self._pass(node.id, type="request_vote", term=term, last_log_index=0, last_log_term=-1)
+            self.receive(node.id, type="request_vote", term=term, last_log_index=0, last_log_term=-1)
 
     def has_entry(self, index: int, term: int) -> bool:
         return self.journal.entry_term(index) == term
-
-    def _pass(self, peer: int, **message: Any) -> None:
-        self._SyncObj__onMessageReceived(self._nodes[peer], message)
 
     def _on_vote(self, peer: int, term: int) -> None:
         """The core counts votes without remembering the voter: let each through once."""
         if term == self.term and peer not in self._voters_heard:
             self._voters_heard.add(peer)
-            self._pass(peer, type="response_vote", term=term)
+            self.receive(peer, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
         """The core truncates after `prev` whether or not what follows matches: hand it only what is new.
 
         And the leader's commit index speaks of the leader's log: ours is known to match no further than this message.
         """
-        if message.term < self.term:
-            # the core would say nothing, and the old leader go on
-            self.outbox.append((peer, HigherTerm(self.term)))
-            return
         previous, previous_term, entries = message.prev_index, message.prev_term, message.entries
         end = previous + len(entries)
         if not all(map(_in_place, entries, range(previous + 1, end + 1))):
@@ -314,7 +235,7 @@ class RaftCore(SyncObj):  # type: ignore[misc]
                 _, previous, previous_term = entries[held - 1]
                 entries = entries[held:]
         self._truncation_allowed = bool(entries)
-        self._pass(
+        self.receive(
             peer,
             type="append_entries",
             term=message.term,
@@ -332,14 +253,14 @@ class RaftCore(SyncObj):  # type: ignore[misc]
                 return position
         return len(entries)
 
-    def _SyncObj__deleteEntriesFrom(self, fromIDx: int) -> None:
+    def truncate_from(self, index: int) -> None:
         if not self._truncation_allowed:
             return
-        if fromIDx <= self.applied_index:
+        if index <= self.applied_index:
             raise RaftSafetyViolation(
-                f"entry {fromIDx} is applied and a leader of term {self.term} wants it gone"
+                f"entry {index} is applied and a leader of term {self.term} wants it gone"
             )
-        self.journal.truncate_from(fromIDx)
+        self.journal.truncate_from(index)
 
     def _on_next_index(self, peer: int, message: AppendEntriesResponse) -> None:
         """Replies carry a term, which the core's lack; a late reset must not undo what is known to match."""
@@ -347,13 +268,13 @@ class RaftCore(SyncObj):  # type: ignore[misc]
             self.step_down(message.term)
         if message.term != self.term or not self.is_leader:
             return
-        node, next_indexes = self._nodes[peer], self._SyncObj__raftNextIndex
+        node, next_indexes = self._nodes[peer], self.next_indexes
         next_index = min(message.next_index, self.journal.last_index + 1)
         if message.reset:
-            next_index = max(next_index, self._SyncObj__raftMatchIndex[node] + 1)
+            next_index = max(next_index, self.match_indexes[node] + 1)
             self._send_again = True
         sent_below = next_indexes[node]
-        self._pass(
+        self.receive(
             peer,
             type="next_node_idx",
             next_node_idx=next_index,
@@ -364,13 +285,6 @@ class RaftCore(SyncObj):  # type: ignore[misc]
             next_indexes[node] = max(sent_below, next_indexes[node])
 
     # -- snapshots -----------------------------------------------------------------------
-
-    def _on_chunk(self, peer: int, term: int) -> None:
-        """Take a snapshot chunk as the heartbeat it also is; its commit index would cover an unverified tail: 0."""
-        if term < self.term:
-            self.outbox.append((peer, HigherTerm(self.term)))
-        else:
-            self._pass(peer, type="append_entries", term=term, commit_index=0)
 
     def answer_snapshot(self, peer: int, index: int | None) -> None:
         """Tell the leader that we hold all up to `index`, or (None) only that we are alive."""
@@ -384,41 +298,41 @@ class RaftCore(SyncObj):  # type: ignore[misc]
         self._stand_on(snapshot)
 
     def _stand_on(self, snapshot: Snapshot) -> None:
-        self._SyncObj__raftLastApplied = snapshot.end
-        self._SyncObj__raftCommitIndex = max(self.commit_index, snapshot.end)
+        self.applied_index = snapshot.end
+        self.commit_index = max(self.commit_index, snapshot.end)
         self.journal.setRaftCommitIndex(self.commit_index)
 
     # -- sending what others lack --------------------------------------------------------
 
-    def _SyncObj__sendAppendEntries(self) -> None:
+    def send_append_entries(self) -> None:
         """Send each linked voter what it lacks, and a heartbeat where that is nothing.
 
         The core's own loop puts the whole of it into the link's buffer at once, be it a snapshot of any size.
         """
-        self._SyncObj__newAppendEntriesTime = self._now() + self._timing.heartbeat
+        self.next_heartbeat_at = self._now() + self._timing.heartbeat
         self.more_to_send = False
         for peer in self._nodes:
-            if peer in self._linked and self.can_send(peer):
+            if self.isNodeConnected(self._nodes[peer]) and self.can_send(peer):
                 self.more_to_send |= self._send_round(peer)
 
     def _send_round(self, peer: int) -> bool:
         """Send a voter up to `ROUND_BYTES`; returns whether more is to follow."""
         node, sent = self._nodes[peer], 0
         while sent < ROUND_BYTES:
-            if self._SyncObj__raftNextIndex[node] > self.journal.first_index:
+            if self.next_indexes[node] > self.journal.first_index:
                 sent += self._send_entries(peer)
             elif (size := self._send_piece(peer)) is not None:
                 sent += size
             else:
                 return False
-            if self._SyncObj__raftNextIndex[node] > self.journal.last_index:
+            if self.next_indexes[node] > self.journal.last_index:
                 return False
         return True
 
     def _send_entries(self, peer: int) -> int:
         """Send a batch of what follows the entries that a voter has been sent; returns its bytes."""
         node = self._nodes[peer]
-        start = self._SyncObj__raftNextIndex[node]
+        start = self.next_indexes[node]
         entries: list[Entry] = []
         size = 0
         for entry in self.journal.entries(start, min(start + MAX_ENTRIES, self.journal.last_index + 1)):
@@ -426,7 +340,7 @@ class RaftCore(SyncObj):  # type: ignore[misc]
             size += len(entry[0])
             if size > self._sizes.batch_bytes:
                 break
-        self._SyncObj__raftNextIndex[node] = start + len(entries)
+        self.next_indexes[node] = start + len(entries)
         previous_term = self.journal.entry_term(start - 1)
         assert previous_term is not None
         message = AppendEntries(self.term, self.commit_index, start - 1, previous_term, entries)
@@ -445,27 +359,13 @@ class RaftCore(SyncObj):  # type: ignore[misc]
         self.outbox.append((peer, SnapshotChunk(self.term, snapshot.index, len(snapshot.data), start, data)))
         if pieces.at_end:
             del self._pieces[peer]
-            self._SyncObj__raftNextIndex[self._nodes[peer]] = snapshot.index + 1
+            self.next_indexes[self._nodes[peer]] = snapshot.index + 1
         return len(data)
 
     # -- what the core calls -------------------------------------------------------------
 
-    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
-        """Called before the applied index is advanced. The log holds our bytes, never a pickle."""
-        if command.startswith(COMMAND_PREFIX):
-            self._apply(self.applied_index + 1, command[1:])
-
-    def _SyncObj__generateRaftTimeout(self) -> float:
-        return self._random.uniform(self._timing.election_min, self._timing.election_max)
-
-    def _SyncObj__tryLogCompaction(self) -> None:
-        """Compaction is the driver's."""
-
-    def _checkCommandsToApply(self) -> None:
-        """Its queue of commands and callbacks is unused: proposals enter the journal, and answers come from apply."""
-
-    def _send(self, node: Node, message: dict[str, Any]) -> None:
-        self.outbox.append((node.id, self._outbound(message)))
+    def send(self, peer: int, message: dict[str, Any]) -> None:
+        self.outbox.append((peer, self._outbound(message)))
 
     def _outbound(self, message: dict[str, Any]) -> Message:
         kind = message["type"]

@@ -25,6 +25,7 @@ from raftlog.quorum.journal_writer import JournalWriter
 from raftlog.quorum.messages import (
     HigherTerm,
     Message,
+    MessageSizes,
     PreVote,
     PreVoteGranted,
     RequestVote,
@@ -32,7 +33,6 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
 from raftlog.quorum.snapshot_sender import SnapshotSender
@@ -93,7 +93,7 @@ class Driver:
             node_id,
             peers,
             journal=self.journal,
-            apply=lambda _index, command: machine.apply(command),
+            apply=machine.apply,
             snapshot=lambda first_index: self.outgoing.cursor_of_newest(first_index, self.resume_sending),
             chance=env.random,
             now=self._loop.time,
@@ -406,7 +406,7 @@ class Driver:
         if self._stands():
             return self.election.deadline
         if self.core.is_leader and not self._alone:
-            return self.core.next_heartbeat_at() + 0.001  # the core wants it to be past, not reached
+            return self.core.next_heartbeat_at + 0.001  # the core wants it to be past, not reached
         return self._snapshots.due_at
 
     def _wake(self) -> None:

@@ -161,19 +161,7 @@ class Journal:
         del self._entries[: snapshot_index - 1 - self.first_index]
         self._rewrite = True
 
-    def deleteEntriesFrom(self, entryFrom: int) -> None:
-        raise AssertionError("the core's truncation goes through Core, by index")
-
-    def deleteEntriesTo(self, entryTo: int) -> None:
-        raise AssertionError("the core must not compact by itself")
-
-    def clear(self) -> None:
-        raise AssertionError("the core must not load snapshots by itself")
-
     def onOneSecondTimer(self) -> None:
-        pass
-
-    def _destroy(self) -> None:
         pass
 
     # -- to the disk ---------------------------------------------------------------------

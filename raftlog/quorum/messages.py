@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from raftlog.quorum.wal import MAX_COMMAND_BYTES
+
+CHUNK_BYTES: Final = 1024 * 1024
+
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """An index, a term, or a count of bytes: what the log and the core can hold. Anything else is no message."""
+
+
+class MessageSizes(NamedTuple):
+    """How much one message carries, bytes. Simulations make both tiny, so that few entries are many messages.
+
+    `batch_bytes`: an append_entries message holds at most this and one more command; every command must be smaller.
+    `chunk_bytes`: of a snapshot.
+    """
+
+    batch_bytes: int = 2 * MAX_COMMAND_BYTES
+    chunk_bytes: int = CHUNK_BYTES
 
 
 class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=1):

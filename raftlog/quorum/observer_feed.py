@@ -15,8 +15,7 @@ import msgspec
 from raftlog.base.env import Env
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import InboundChannel
-from raftlog.quorum.messages import Number
-from raftlog.quorum.pysyncobj_adapter import CHUNK_BYTES
+from raftlog.quorum.messages import CHUNK_BYTES, Number
 from raftlog.quorum.snapshot_sender import SnapshotCursor
 
 if TYPE_CHECKING:

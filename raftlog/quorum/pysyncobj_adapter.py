@@ -1,35 +1,29 @@
-"""Parts of ours in place of PySyncObj's own: clock, transport, poller and settings.
+"""The adapter to PySyncObj: the only file that imports it, and the only one that names anything private in it.
 
-With `core`, which holds every private name of it, the only module that imports PySyncObj.
+It gives PySyncObj's Raft state names of ours, and puts our clock, chance, journal and transport in place of its own.
+The version is pinned, since any release may change what is private: `tests/quorum/test_canary.py` runs this one and
+sees that each place is still used as this file expects.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+import random
+import sys
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, Final
 
 import pysyncobj.syncobj as raft
-from pysyncobj import SyncObjConf
+from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
+from pysyncobj.version import VERSION
 
 from raftlog.quorum.election import Timing
-from raftlog.quorum.wal import MAX_COMMAND_BYTES
+from raftlog.quorum.journal import Journal
 
-CHUNK_BYTES: Final = 1024 * 1024
-
-
-class MessageSizes(NamedTuple):
-    """How much one message carries, bytes. Simulations make both tiny, so that few entries are many messages.
-
-    `batch_bytes`: an append_entries message holds at most this and one more command; every command must be smaller.
-    `chunk_bytes`: of a snapshot.
-    """
-
-    batch_bytes: int = 2 * MAX_COMMAND_BYTES
-    chunk_bytes: int = CHUNK_BYTES
-
+assert VERSION == "0.3.17", f"this file was written against PySyncObj 0.3.17, not {VERSION}"
 
 COMMAND_PREFIX: Final = b"\x00"
 """First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
@@ -37,45 +31,11 @@ COMMAND_PREFIX: Final = b"\x00"
 for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not ask whether it is disabled
     logging.getLogger(_name).disabled = True  # it cries of truncations that `core` filters out
 
-
-class Clock:
-    """The clock of whichever core is running: several share a process in simulations."""
-
-    now: Callable[[], float]
+raft.createJournal = lambda journal: journal  # ours, given as the name of a file
 
 
-clock = Clock()
-raft.monotonicTime = lambda: clock.now()  # noqa: PLW0108 (`now` changes)
-
-
-class Voter(Node):  # type: ignore[misc]
-    """A voter by number. Its hash is the number, since sets of nodes are iterated."""
-
-    def __str__(self) -> str:
-        return f"voter {self.id}"
-
-
-class OutboxTransport(Transport):  # type: ignore[misc]
-    """The transport to which the core sends: our outbox."""
-
-    def __init__(self, send: Callable[[Node, dict[str, Any]], None]) -> None:
-        super().__init__(None, None, [])
-        self._send = send
-
-    def send(self, node: Node, message: dict[str, Any]) -> bool:
-        self._send(node, message)
-        return True
-
-
-class NoPoller:
-    """The core polls at the end of a tick; there is nothing to poll."""
-
-    def poll(self, timeout: float) -> None:
-        pass
-
-
-def pysyncobj_conf(timing: Timing, batch_bytes: int) -> SyncObjConf:
-    """Return PySyncObj's settings: no thread, fork, file or membership change of its own; it asserts the times."""
+def pysyncobj_conf(timing: Timing, journal: Journal | None = None) -> SyncObjConf:
+    """Return PySyncObj's settings: no thread, fork, compaction or membership change of its own; it asserts times."""
     return SyncObjConf(
         autoTick=False,
         raftMinTimeout=timing.election_min,
@@ -84,7 +44,107 @@ def pysyncobj_conf(timing: Timing, batch_bytes: int) -> SyncObjConf:
         leaderFallbackTimeout=timing.check_quorum_timeout,
         connectionTimeout=max(3.5, timing.election_max),
         appendEntriesUseBatch=True,
-        appendEntriesBatchSizeBytes=batch_bytes,
+        journalFile=journal,
+        logCompactionMinEntries=sys.maxsize,
+        logCompactionMinTime=float("inf"),
         dynamicMembershipChange=False,
         useFork=False,
     )
+
+
+def _private(name: str) -> Any:
+    """Return a property that reads and writes an attribute that is private to SyncObj."""
+    mangled = f"_SyncObj__{name}"
+    return property(attrgetter(mangled), lambda core, value: setattr(core, mangled, value))
+
+
+class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
+    """PySyncObj's Raft core under names of ours.
+
+    A subclass has `send(peer, message)`, `send_append_entries()`, `apply_command(command)` and `truncate_from(index)`.
+    """
+
+    term: int = _private("raftCurrentTerm")
+    commit_index: int = _private("raftCommitIndex")
+    applied_index: int = _private("raftLastApplied")
+    election_deadline: float = _private("raftElectionDeadline")
+    next_heartbeat_at: float = _private("newAppendEntriesTime")
+    """Leaders only, and so are the three that follow."""
+    next_indexes: dict[Node, int] = _private("raftNextIndex")
+    match_indexes: dict[Node, int] = _private("raftMatchIndex")
+    response_times: dict[Node, float] = _private("lastResponseTime")
+
+    def __init__(
+        self,
+        node_id: int,
+        peers: Iterable[int],
+        *,
+        journal: Journal,
+        timing: Timing,
+        chance: random.Random,
+        now: Callable[[], float],
+    ) -> None:
+        self.journal = journal
+        self._timing = timing
+        self._random = chance
+        self._now = raft.monotonicTime = now
+        self._nodes = {peer: Node(peer) for peer in sorted(peers)}
+        self._transport = Transport(None, None, [])
+        self._transport.send = lambda node, message: self.send(node.id, message)
+        self.next_heartbeat_at = 0.0  # the constructor reads every property, this one before it is set
+        conf = pysyncobj_conf(timing, journal)
+        super().__init__(Node(node_id), self._nodes.values(), conf, transport=self._transport)
+
+    @property
+    def is_leader(self) -> bool:
+        """In its own eyes; others may have moved on."""
+        return bool(self._isLeader())
+
+    @property
+    def leader_id(self) -> int | None:
+        leader = self._getLeader()
+        return None if leader is None else leader.id
+
+    @property
+    def has_applied_own_term(self) -> bool:
+        """Whether it leads and has applied its term's no-op, and so everything ever committed before."""
+        return self.is_leader and self.applied_index >= self._SyncObj__noopIDx
+
+    def run_tick(self, check_quorum_timeout_s: float) -> None:
+        """Begin an election, commit, apply, step down and send heartbeats, as due."""
+        raft.monotonicTime = self._now  # of whichever core is running: several share a process in simulations
+        self.conf.leaderFallbackTimeout = check_quorum_timeout_s
+        self.doTick(0)
+
+    def receive(self, peer: int, **message: Any) -> None:
+        """Take a message, as the core's own transport would bring it."""
+        raft.monotonicTime = self._now
+        self._transport._onMessageReceived(self._nodes[peer], message)
+
+    def connected(self, peer: int) -> None:
+        self._transport._onNodeConnected(self._nodes[peer])
+
+    def disconnected(self, peer: int) -> None:
+        self._transport._onNodeDisconnected(self._nodes[peer])
+
+    def resign(self) -> None:
+        """Lead no more, as when a majority stopped answering."""
+        if self.is_leader:
+            self._SyncObj__raftState = raft._RAFT_STATE.FOLLOWER
+            self._SyncObj__raftLeader = None
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        """Called on becoming leader, and when a heartbeat is due."""
+        self.send_append_entries()
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
+        """Called before the applied index is advanced. The log holds our bytes, never a pickle."""
+        if command.startswith(COMMAND_PREFIX):
+            self.apply_command(command[1:])
+
+    def _SyncObj__deleteEntriesFrom(self, fromIDx: int) -> None:
+        """Called before entries are added, if the log has any in their places."""
+        self.truncate_from(fromIDx)
+
+    def _SyncObj__generateRaftTimeout(self) -> float:
+        return self._random.uniform(self._timing.election_min, self._timing.election_max)

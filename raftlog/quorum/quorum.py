@@ -17,8 +17,8 @@ from raftlog.quorum.channel import Hello, Identity, InboundChannel, OnKafkaClien
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
 from raftlog.quorum.listener import Listener
+from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.observer_feed import ObserverFeed
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.rpc import OnRequest, RpcServer
 from raftlog.quorum.snapshot_generator import SnapshotPolicy

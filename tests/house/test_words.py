@@ -13,7 +13,7 @@ from tests.house.source import CHAOS, PACKAGE, ROOT, TESTS, every_module, functi
 POINTLESS_NAMES = re.compile(r"(Manager|Helper|Utils?|Handler|Service|Impl|Support)$")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/\w+|Users/\w+|tmp/\w+)/")
 STANDS_ON_INSIDES = (
-    "raftlog/quorum/core.py",
+    "raftlog/quorum/pysyncobj_adapter.py",
     "chaos/raftlog_chaos/simulator/hosts.py",
     "chaos/raftlog_chaos/simulator/loop.py",
 )
@@ -109,7 +109,7 @@ def _inside_condition_loops(tree: ast.Module) -> set[int]:
 
 
 def test_nobody_reaches_into_the_private_parts_of_another_module():
-    """A private part can be changed by reading one file. Libraries' insides have their own rooms: the quorum's core
+    """A private part can be changed by reading one file. Libraries' insides have their own rooms: the quorum's adapter
     (pysyncobj) and the simulator (asyncio)."""
     found = [
         f"{module.name}:{node.lineno} {ast.unparse(node)}"

@@ -33,14 +33,14 @@ def never_step_down(patch: pytest.MonkeyPatch) -> None:
 
 def vote_for_the_stale(patch: pytest.MonkeyPatch) -> None:
     """A vote is granted whatever the candidate's log holds (Raft §5.4.1)."""
-    received = RaftCore._pass
+    received = RaftCore.receive
 
     def pass_as_fresh(self: RaftCore, peer: int, **message: Any) -> None:
         if message["type"] == "request_vote" and message["last_log_term"] >= 0:
             message |= {"last_log_index": 1 << 60, "last_log_term": 1 << 60}
         received(self, peer, **message)
 
-    patch.setattr(RaftCore, "_pass", pass_as_fresh)
+    patch.setattr(RaftCore, "receive", pass_as_fresh)
     patch.setattr(Driver, "_answer_pre_vote", _encourage_the_stale(Driver._answer_pre_vote))
 
 

@@ -18,7 +18,7 @@ SECONDS = 6.0
 
 
 def _append_entries(core: RaftCore, peer: int, message: AppendEntries, commit_index: int) -> None:
-    core._pass(
+    core.receive(
         peer,
         type="append_entries",
         term=message.term,
@@ -47,16 +47,16 @@ def commit_beyond_the_message(patch: pytest.MonkeyPatch) -> None:
     on_append_entries = RaftCore._on_append_entries
 
     def uncapped(core: RaftCore, peer: int, message: AppendEntries) -> None:
-        passed = core._pass
+        passed = core.receive
 
         def pass_on(peer: int, **fields: Any) -> None:
             passed(peer, **{**fields, "commit_index": message.commit_index})
 
-        core._pass = pass_on  # type: ignore[method-assign]
+        core.receive = pass_on  # type: ignore[method-assign]
         try:
             on_append_entries(core, peer, message)
         finally:
-            core._pass = passed  # type: ignore[method-assign]
+            core.receive = passed  # type: ignore[method-assign]
 
     patch.setattr(RaftCore, "_on_append_entries", uncapped)
 
@@ -67,7 +67,7 @@ def commit_by_a_chunk(patch: pytest.MonkeyPatch) -> None:
 
     def deliver_chunk(core: RaftCore, peer: int, message: Message) -> float | None:
         if isinstance(message, SnapshotChunk) and message.term >= core.term:
-            core._pass(peer, type="append_entries", term=message.term, commit_index=message.index)
+            core.receive(peer, type="append_entries", term=message.term, commit_index=message.index)
         return deliver(core, peer, message)
 
     patch.setattr(RaftCore, "on_message", deliver_chunk)
@@ -103,7 +103,7 @@ def commit_old_terms_by_counting(patch: pytest.MonkeyPatch) -> None:
     def count_and_tick(core: RaftCore) -> None:
         if core.is_leader:
             ranks = sorted([core.journal.last_index, *map(core.match_index, core._nodes)], reverse=True)
-            core._SyncObj__raftCommitIndex = max(core.commit_index, ranks[len(ranks) // 2])
+            core.commit_index = max(core.commit_index, ranks[len(ranks) // 2])
         tick(core)
 
     patch.setattr(RaftCore, "tick", count_and_tick)

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
-from raftlog.quorum.messages import AppendEntries, Message, VoteGranted
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.messages import AppendEntries, Message, MessageSizes, VoteGranted
 from raftlog.quorum.snapshot_sender import LoadedSnapshot, SnapshotCursor
 from raftlog.quorum.wal import Entry
 from raftlog_chaos.simulator.disk import SimDisk
@@ -37,7 +36,7 @@ class SingleVoter:
             node_id,
             self.peers,
             journal=Journal(self.disk, "/data/quorum", node_id),
-            apply=lambda _index, command: self.applied.append(command),
+            apply=self.applied.append,
             snapshot=self._snapshot,
             chance=random.Random(1),
             now=lambda: self.now,

@@ -16,6 +16,7 @@ from raftlog.quorum.messages import (
     AppendEntriesResponse,
     HigherTerm,
     Message,
+    MessageSizes,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
@@ -23,7 +24,6 @@ from raftlog.quorum.messages import (
     decode_message,
     encode_message,
 )
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
 from tests.kit.slowness import make_slow
 from tests.quorum.single_voter import NOOP, SingleVoter, append, entries, exchange
 
@@ -261,11 +261,11 @@ def test_a_raising_state_machine_stops_and_applies_nothing_twice() -> None:
     """A failed apply must not be retried, skipped or half counted."""
     node = SingleVoter()
 
-    def fail(_index: int, _command: bytes) -> None:
+    def fail(_command: bytes) -> None:
         node.applied.append(b"tried")
         raise RuntimeError("cannot")
 
-    node.core._apply = fail
+    node.core.apply_command = fail
     with pytest.raises(RuntimeError):
         node.step(2, append(1, 1, 0, entries(2, 3, 1), commit=3))
     assert node.applied == [b"tried"] and node.core.applied_index == 1

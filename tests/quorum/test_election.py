@@ -63,7 +63,7 @@ def test_the_configured_election_timeout_makes_times_that_fit_together(election_
     assert timing.election_min > 3 * timing.heartbeat, "the core asserts it"
     assert timing.check_quorum_timeout >= timing.election_max
     assert timing.fast_election_max <= timing.election_min
-    pysyncobj_conf(timing, 1000)
+    pysyncobj_conf(timing)
 
 
 def test_the_default_election_timeout_makes_the_default_times() -> None:

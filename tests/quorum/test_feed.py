@@ -9,6 +9,7 @@ import msgspec
 
 from raftlog.base.env import Env
 from raftlog.base.guard import Guard
+from raftlog.quorum.messages import CHUNK_BYTES
 from raftlog.quorum.observer_feed import (
     CommittedBatches,
     LeaderStatus,
@@ -17,7 +18,6 @@ from raftlog.quorum.observer_feed import (
     SubscribeFrom,
     decode_to_observer,
 )
-from raftlog.quorum.pysyncobj_adapter import CHUNK_BYTES
 from raftlog.quorum.snapshot_sender import LoadedSnapshot, SnapshotCursor
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator import SimLoop, simulate

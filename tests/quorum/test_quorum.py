@@ -13,7 +13,7 @@ import pytest
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.quorum import core, raft_links, wal
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, QuorumCluster
 from raftlog_chaos.simulator import SimLoop, hosts, simulate

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from itertools import cycle
 
-from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster
 from raftlog_chaos.scenarios.quorum_storm import QuorumFaultSwarm

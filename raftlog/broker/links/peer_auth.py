@@ -64,7 +64,7 @@ class ServerHandshake:
             raise InvalidRequest("a malformed hello of a peer") from None
         self._claims = ReplicaId(client_id, client_epoch)
         self.challenge = _CHALLENGE.pack(broker_id, nonce)
-        self._transcript = _transcript(secret, hello, self.challenge)
+        self._transcript = Transcript(secret, _NAME, hello, self.challenge)
 
     def admit(self, step: bytes) -> ReplicaId | None:
         """Return which broker is at the other end, or None if the proof of its second step is wrong."""
@@ -84,13 +84,6 @@ class ServerHandshake:
     def refusal() -> bytes:
         """Return the verdict for a client whose proof was wrong, or whose connection is not the newest."""
         return _VERDICT.pack(SaslAuthenticationFailed.code, b"")
-
-
-def _transcript(secret: bytes, hello: bytes, challenge: bytes) -> Transcript:
-    transcript = Transcript(secret, _NAME)
-    transcript.add(hello)
-    transcript.add(challenge)
-    return transcript
 
 
 def _request(correlation_id: int, body: bytes) -> bytes:
@@ -117,7 +110,7 @@ async def prove_membership(
     (found_id, _) = _unpacked(_CHALLENGE, challenge)
     if found_id != server_id:
         raise SaslAuthenticationFailed(f"broker {found_id} answers at the address of broker {server_id}")
-    transcript = _transcript(secret, said, challenge)
+    transcript = Transcript(secret, _NAME, said, challenge)
     verdict = await ask(_request(1, _PROOF.pack(PROOF, transcript.proof(CONNECTOR))))
     error_code, proof = _unpacked(_VERDICT, verdict[_LENGTH.size :])
     if error_code != NONE:
