@@ -129,7 +129,7 @@ def test_the_log_term_and_vote_are_our_journals() -> None:
     """The core stages each change of them in the journal before it counts."""
     node = SingleVoter()
     journal = node.core.journal
-    assert list(journal) == [(NOOP, 1, 0)] and not journal.dirty
+    assert [journal[at] for at in range(len(journal))] == [(NOOP, 1, 0)] and not journal.dirty
     node.core.start_election()
     node.core.tick()
     assert (journal.getCurrentTerm(), journal.getVotedForNodeId(), journal.dirty) == (1, 1, True)
