@@ -115,6 +115,9 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
         raft.monotonicTime = self._now  # of whichever core is running: several share a process in simulations
         self.conf.leaderFallbackTimeout = check_quorum_timeout_s
         self.doTick(0)
+        # A TimeoutNow that began no election in this tick (its voter had no link) is over. The core would remember it
+        # until a message of a higher term, and let no heartbeat of any leader count meanwhile.
+        self._SyncObj__transferInProgress = False
 
     def receive(self, peer: int, **message: Any) -> None:
         """Take a message, as the core's own transport would bring it."""

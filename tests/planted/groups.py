@@ -162,24 +162,24 @@ def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
     is_done = PendingDeletion.is_done
     begun: set[int] = set()
 
-    def decide_one(chore: PendingDeletion, group: Group) -> Any:
-        begun.add(id(chore))
-        return decide(chore, group)
+    def decide_one(deletion: PendingDeletion, group: Group) -> Any:
+        begun.add(id(deletion))
+        return decide(deletion, group)
 
     patch.setattr(PendingDeletion, "decide_next_batch", decide_one)
     patch.setattr(
         PendingDeletion,
         "is_done",
-        lambda chore, group: (chore.ends and id(chore) in begun) or is_done(chore, group),
+        lambda deletion, group: (deletion.deletes_group and id(deletion) in begun) or is_done(deletion, group),
     )
 
 
 def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
     """Offsets of a deleted topic go by its name, in time, and what was committed for its successor goes with them."""
 
-    def left(chore: PendingDeletion, group: Group) -> Iterator[PartitionKey]:
+    def left(deletion: PendingDeletion, group: Group) -> Iterator[PartitionKey]:
         topic_partitions = dict.fromkeys(group.partitions())
-        return iter([each for each in topic_partitions if chore.deletes_group or each[0] in chore.topics])
+        return iter([each for each in topic_partitions if deletion.deletes_group or each[0] in deletion.topics])
 
     patch.setattr(GroupExpiration, "finish_deletion", lambda upkeep, group: None)
     patch.setattr(PendingDeletion, "remaining", left)
@@ -187,7 +187,7 @@ def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
 
 def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
     """A topic made again under the name of a deleted one is read from the old one's offset: records are skipped."""
-    patch.setattr(PendingDeletion, "without_deleted", lambda chore, group: group)
+    patch.setattr(PendingDeletion, "without_deleted", lambda deletion, group: group)
 
 
 def successors_inherit_offsets(patch: pytest.MonkeyPatch) -> None:

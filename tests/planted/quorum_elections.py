@@ -13,6 +13,7 @@ from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Election
 from raftlog_chaos.scenarios.quorum import quorum_storm
 from raftlog_chaos.scenarios.quorum_calm import quorum_calm
+from raftlog_chaos.scenarios.quorum_controller import controller
 from tests.planted.plant import Plant
 
 
@@ -49,6 +50,18 @@ def _encourage_the_stale(answer: Any) -> Any:
         answer(driver, peer, type(asked)(asked.term, 1 << 60, 1 << 60))
 
     return answer_as_if_fresh
+
+
+def remember_transfers(patch: pytest.MonkeyPatch) -> None:
+    """A TimeoutNow that began no election makes its voter deaf to its leaders."""
+    tick = RaftCore.run_tick
+
+    def run_tick(core: RaftCore, check_quorum_timeout_s: float) -> None:
+        pending, term = core._SyncObj__transferInProgress, core.term
+        tick(core, check_quorum_timeout_s)
+        core._SyncObj__transferInProgress = pending and core.term == term
+
+    patch.setattr(RaftCore, "run_tick", run_tick)
 
 
 def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
@@ -98,6 +111,14 @@ PLANTS = [
         "Raft §5.4.1",
         plant=vote_for_the_stale,
         note="a leader lacks what was committed",
+    ),
+    Plant(
+        "transfer-remembered",
+        "liveness",
+        scenario=controller,
+        seconds=6.0,
+        plant=remember_transfers,
+        note="a node looks for its leader for ever",
     ),
     storm("loss-told-late", "law 1", plant=tell_of_losses_late, note="another's batch answers our callers"),
 ]

@@ -300,6 +300,21 @@ def test_a_transfer_has_the_other_stand_at_once() -> None:
     assert (3, RequestVote(2, 2, 1)) in target.step(1, order)
 
 
+def test_a_transfer_that_began_no_election_is_over_with_its_tick() -> None:
+    """A voter without links cannot stand. PySyncObj would heed no heartbeat of that term or a later one from then on,
+    so that this node looked for its leader for ever.
+    """
+    voter = SingleVoter(2, (1, 3))
+    voter.step(1, append(1, 1, 0, entries(2, 3, 1)))
+    for peer in (1, 3):
+        voter.core.disconnected(peer)
+    voter.step(1, TimeoutNow(1))
+    assert voter.core.term == 1
+    for peer in (1, 3):
+        voter.core.connected(peer)
+    assert voter.core.on_message(1, append(1, 3, 1, [])) is not None
+
+
 def test_an_election_needs_to_be_begun() -> None:
     """The core's own deadline never fires: when to stand is decided with a pre-vote."""
     node = SingleVoter()

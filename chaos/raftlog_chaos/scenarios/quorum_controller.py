@@ -64,7 +64,7 @@ class Controllers:
         ]
         self._deeds = self.chance.sample(deeds, self.chance.randint(2, len(deeds)))
         self._cure_rate = self.chance.uniform(0.3, 0.6)
-        self._calm = False
+        self._calms = 0
 
     async def begin(self) -> None:
         self.cluster.start()
@@ -95,8 +95,9 @@ class Controllers:
         return self.chance.choice(sorted(self.cluster.nodes))
 
     def _later(self, deed: Callable[..., object], *arguments: object) -> None:
-        seconds = self.chance.choice(LASTS_S)
-        self.loop.call_later(seconds, lambda: None if self._calm else deed(*arguments))
+        """Undo something in a while, unless all is calmed before: a node may then stand still for another reason."""
+        seconds, calms = self.chance.choice(LASTS_S), self._calms
+        self.loop.call_later(seconds, lambda: deed(*arguments) if self._calms == calms else None)
 
     def kill(self) -> None:
         self.cluster.crash(self._one(), power_loss=self.chance.random() < 0.7)
@@ -196,6 +197,7 @@ class Controllers:
 
     def calm(self) -> None:
         """Everything runs, everyone reaches everyone."""
+        self._calms += 1
         for node_id in self.cluster.nodes:
             self.cluster.resume(node_id)
         self.loop.heal()
@@ -205,7 +207,6 @@ class Controllers:
 
     async def finish(self) -> None:
         """Heal everything, and demand that every broker serves and all is as promised. Raises AssertionError."""
-        self._calm = True
         self.calm()
         until = self.cluster.until
         for admin in self.admins:
