@@ -27,6 +27,7 @@ from raftlog.base.log import get_logger
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.links import peer_auth
+from raftlog.broker.links.broker_links import CLIENT_ID
 from raftlog.broker.network import peer_handshake
 from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
@@ -46,8 +47,6 @@ from raftlog.protocol.reader import NO_LIMIT, TooManyElements
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
-
-OWN_CLIENT_ID: Final = "raftlog"
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
@@ -182,7 +181,7 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
     if handler is None:
         raise BrokerNotAvailable(f"API {api_key} is not served")
     listener = broker.config.inter_broker_listener_name or ""
-    request = RequestContext(api_key, version, 0, OWN_CLIENT_ID, listener, "", broker.config.node_id)
+    request = RequestContext(api_key, version, 0, CLIENT_ID, listener, "", broker.config.node_id)
     try:
         result = handler.handle(broker, request, message)
         return await result if inspect.isawaitable(result) else result

@@ -85,10 +85,10 @@ class _Reading:
         return batch
 
     def _go_to(self, offset: int) -> None:
-        from confluent_kafka import TopicPartition as PartitionKey
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
 
         self.position = offset
-        self._consumer.assign([PartitionKey(self.wanted.at.topic, self.wanted.at.partition, offset)])
+        self._consumer.assign([KafkaTopicPartition(self.wanted.at.topic, self.wanted.at.partition, offset)])
 
     def _taken(self, messages: list[Any]) -> list[Any]:
         """Return the records of the range among what came, and move on behind what came."""
@@ -122,9 +122,9 @@ class _Reading:
 
     def _lost(self) -> None:
         """The cluster has not the offset that we are at: older records are deleted, or the topic was made anew."""
-        from confluent_kafka import TopicPartition as PartitionKey
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-        tp = PartitionKey(self.wanted.at.topic, self.wanted.at.partition)
+        tp = KafkaTopicPartition(self.wanted.at.topic, self.wanted.at.partition)
         low, high = self._consumer.get_watermark_offsets(tp, timeout=WATERMARKS_S, cached=False)
         self._first_lost_at = self._first_lost_at or time.monotonic()
         if low <= self.position and (self.position < high or self._may_yet_come()):

@@ -106,7 +106,7 @@ class Lookup:
         return {at: None if offset < 0 else offset for at, offset in found.items()}
 
     def _offsets(self, wanted: Offsets, *, timed: bool = False) -> Offsets:
-        from confluent_kafka import TopicPartition as PartitionKey
+        from confluent_kafka import TopicPartition as KafkaTopicPartition
         from confluent_kafka import admin
 
         kinds: Any = admin.OffsetSpec  # type: ignore[attr-defined]
@@ -118,7 +118,9 @@ class Lookup:
 
         if not wanted:
             return {}
-        requests = {PartitionKey(at.topic, at.partition): spec(offset) for at, offset in wanted.items()}
+        requests = {
+            KafkaTopicPartition(at.topic, at.partition): spec(offset) for at, offset in wanted.items()
+        }
         return self._patiently(lambda admin: self._asked(admin, requests), "list offsets")
 
     def _asked(self, admin: Any, requests: Mapping[Any, Any]) -> Offsets:

@@ -96,8 +96,8 @@ class PlainStreamReader(DataSourceStreamReader):
 
     def _report_lost(self, begin: Offsets, until: Offsets) -> None:
         if gone := sorted(begin.keys() - until.keys()):
-            topic_partitions = ", ".join(f"{at} (read up to {begin[at]})" for at in gone)
-            self._lose(f"{topic_partitions} is gone: deleted, or no longer subscribed to")
+            gone_parts = ", ".join(f"{at} (read up to {begin[at]})" for at in gone)
+            self._lose(f"{gone_parts} is gone: deleted, or no longer subscribed to")
         for at, offset in until.items():
             if offset < (reached := begin.get(at, 0)):
                 self._lose(f"{at}: the log ends at offset {offset}, before {reached}, where reading was")

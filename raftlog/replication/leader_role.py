@@ -219,7 +219,7 @@ class LeaderRole(ReplicaRole):
         if self.below_min_isr:
             return  # what is committed has to be on min.insync.replicas disks, whatever the ISR has shrunk to
         partition = self.partition
-        # The leader counts what it has synced, not what it has written: acks=all promises to outlive a power loss.
+        # The leader counts what it has synced, unless log.flush.policy=os: acks=all promises to outlive a power loss.
         high_watermark = self.flushed_end_offset
         for progress in self._counted:
             if progress.end_offset < high_watermark:  # noqa: PLR1730 - half the price of min() on the hot path

@@ -157,8 +157,8 @@ class Log:
         A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
         Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp, KafkaStorageError (damaged), OSError.
         """
-        # Checks come first, and nothing below them may fail but the disk: a batch that was refused must have left no
-        # trace in offsets, epochs or producer state, since its client sends it again.
+        # Checks come first, and nothing below them may fail but the disk: a batch that a check refuses leaves no trace
+        # in offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
         producer_id = header.producer_id

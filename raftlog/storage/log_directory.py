@@ -7,6 +7,7 @@ All in Apache Kafka's formats. Ordering law: the marker is written last, after e
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -23,6 +24,8 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 DELETED_SUFFIX: Final = "-delete"
+_RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}$")
+"""A folder of another name may be an operator's."""
 MAX_FILE_NAME_BYTES: Final = 255
 """Bytes of a file's name on the usual file systems; topics' names are ASCII."""
 
@@ -130,10 +133,8 @@ class LogDirectory:
         return target
 
     def folders_of_deleted(self) -> list[str]:
-        """Return the paths of the folders that were renamed for deletion and are still there."""
-        return [
-            f"{self.path}/{name}" for name in self._disk.listdir(self.path) if name.endswith(DELETED_SUFFIX)
-        ]
+        """Return the paths of the folders that `rename_for_deletion` renamed and that are still there."""
+        return [f"{self.path}/{name}" for name in self._disk.listdir(self.path) if _RENAMED.search(name)]
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder that was renamed for deletion; the renaming becomes durable first.

@@ -56,6 +56,7 @@ OURS = {
     "raftlog/broker/replicas/flusher.py: self._turn": "as above",
     "raftlog/broker/handlers/write_txn_markers.py: waiter.answered": "sets a future",
     "raftlog/broker/replicas/log_directories.py: _note_removal": "our own folders",
+    "raftlog/broker/replicas/log_directories.py: lambda _: self._remove_next(left_over)": "hands a folder to a thread",
     "raftlog/broker/producer_ids.py: self._fetched": "looks away from a failure that whoever waits has heard of",
     "raftlog/broker/replicas/replicas.py: partial(self._created, news)": "our own replicas",
     "raftlog/broker/replicas/replicas.py: self._create_missing": "our own replicas",

@@ -170,7 +170,9 @@ def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         PendingDeletion,
         "is_done",
-        lambda deletion, group: (deletion.deletes_group and id(deletion) in begun) or is_done(deletion, group),
+        lambda deletion, group: (
+            (deletion.deletes_group and id(deletion) in begun) or is_done(deletion, group)
+        ),
     )
 
 
@@ -179,7 +181,9 @@ def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
 
     def left(deletion: PendingDeletion, group: Group) -> Iterator[PartitionKey]:
         topic_partitions = dict.fromkeys(group.partitions())
-        return iter([each for each in topic_partitions if deletion.deletes_group or each[0] in deletion.topics])
+        return iter(
+            [each for each in topic_partitions if deletion.deletes_group or each[0] in deletion.topics]
+        )
 
     patch.setattr(GroupExpiration, "finish_deletion", lambda upkeep, group: None)
     patch.setattr(PendingDeletion, "remaining", left)

@@ -160,16 +160,19 @@ def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
         pass
 
 
+DELETED = f"t-1.{255:032x}-delete"
+
+
 def test_partition_folders_are_told_from_others(open_directory: Callable[..., LogDirectory]) -> None:
     """`topic-partition`, where a topic may hold dashes; deleted ones and files are none."""
     directory = open_directory()
     disk = open_directory.disk  # type: ignore[attr-defined]
-    for name in ("t-0", "with-dash-3", "t-1.00ff-delete", "t", "-1", "t-x", "t-4-future"):
+    for name in ("t-0", "with-dash-3", DELETED, "backup-delete", "t", "-1", "t-x", "t-4-future"):
         disk.mkdir(f"/data/logs/{name}")
     found = [TopicPartition("t", 0), TopicPartition("with-dash", 3)]
     assert directory.partitions() == found
     assert directory.partition_path(found[1]) == "/data/logs/with-dash-3"
-    assert directory.folders_of_deleted() == ["/data/logs/t-1.00ff-delete"]
+    assert directory.folders_of_deleted() == [f"/data/logs/{DELETED}"]
 
 
 @given(value=st.uuids())

@@ -43,7 +43,7 @@ CONSUMER: Final = {
 }
 
 
-PartitionOffset = tuple[str, int]
+KeyedValue = tuple[str, int]
 """A key and a value of it."""
 
 
@@ -51,12 +51,12 @@ class Sent(NamedTuple):
     """One record of the producer, and when it was due (time.monotonic)."""
 
     at: float
-    partition_offset: PartitionOffset
+    keyed_value: KeyedValue
 
 
-def _times(sent: list[Sent], came_at: dict[PartitionOffset, float], now: float) -> Times:
-    took = [came_at[each.partition_offset] - each.at for each in sent if each.partition_offset in came_at]
-    return times_of(took, [now - each.at for each in sent if each.partition_offset not in came_at])
+def _times(sent: list[Sent], came_at: dict[KeyedValue, float], now: float) -> Times:
+    took = [came_at[each.keyed_value] - each.at for each in sent if each.keyed_value in came_at]
+    return times_of(took, [now - each.at for each in sent if each.keyed_value not in came_at])
 
 
 def faults_of(ops: Sequence[Op], missing: Mapping[str, int]) -> list[str]:
@@ -78,8 +78,8 @@ class Bystanders:
         self._recorder = Recorder(time.monotonic_ns, self._ops.append)
         self._sent: list[Sent] = []
         """In the order of their times; only ever added to, since two threads look at it."""
-        self._acked_at: dict[PartitionOffset, float] = {}
-        self._read_at: dict[PartitionOffset, float] = {}
+        self._acked_at: dict[KeyedValue, float] = {}
+        self._read_at: dict[KeyedValue, float] = {}
         self._ends: dict[str, int] = {}
         """By key, the offset after the last acknowledged record."""
         self._failed: list[str] = []
@@ -123,19 +123,16 @@ class Bystanders:
     def acknowledged(self, since: float) -> int:
         """Return how many records that were sent after a moment are acknowledged."""
         return sum(
-            1
-            for each in self._sent_between(since, time.monotonic())
-            if each.partition_offset in self._acked_at
+            1 for each in self._sent_between(since, time.monotonic()) if each.keyed_value in self._acked_at
         )
 
     def wait_still(self, since: float, until: float) -> None:
         """Wait until all records sent in a time are acknowledged and read, or nothing comes any more."""
-        wanted = [each.partition_offset for each in self._sent_between(since, until)]
+        wanted = [each.keyed_value for each in self._sent_between(since, until)]
         seen, moved_at = -1, time.monotonic()
         while time.monotonic() - moved_at < self._still_s:
             found = sum(
-                (partition_offset in self._acked_at) + (partition_offset in self._read_at)
-                for partition_offset in wanted
+                (keyed_value in self._acked_at) + (keyed_value in self._read_at) for keyed_value in wanted
             )
             if found == 2 * len(wanted):
                 return

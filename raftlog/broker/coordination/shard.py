@@ -256,8 +256,8 @@ class CoordinatorShard(Generic[C, R]):
     ) -> int:
         partition = self._partition
         assert partition is not None
-        # The partition may be led by another broker already while this shard has not heard of it. What a deposed
-        # coordinator appended would be cut off later, after its member was told that it counts.
+        # This broker may lead the partition again, in a newer epoch, before this shard was told that its own is over.
+        # It decides on a tail that may be gone by now; another shard reads back what is there.
         if not self._leads(partition):
             raise NotCoordinator
         try:

@@ -26,7 +26,7 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
 
     def __init__(
         self,
-        tp: tuple[int, int],
+        index_and_epoch: tuple[int, int],
         *,
         broker: LocalBroker,
         find: Callable[[int], Partition],
@@ -34,7 +34,7 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
         room: TransactionCapacity,
         ended: OutcomeCounts | None = None,
     ) -> None:
-        super().__init__(*tp, env=broker.env, find=find)
+        super().__init__(*index_and_epoch, env=broker.env, find=find)
         self._broker = broker
         self._send = send
         self._room = room

@@ -18,10 +18,10 @@ their names. To commit slice by slice instead would let a topic be deleted betwe
 read from the old one's positions.
 """
 
-PartitionKey = tuple[int, int]
+RequestRow = tuple[int, int]
 """A commit's place in the request: which topic, which of its partitions."""
 
-Codes = Mapping[PartitionKey, int]
+Codes = Mapping[RequestRow, int]
 
 
 def check_size(message: Any) -> None:

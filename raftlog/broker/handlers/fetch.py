@@ -487,7 +487,7 @@ class PendingFetch(Slot):
                 entry.partition = partition  # if it has to wait, it is attached then
             elif partition is not entry.partition:
                 self.session.attach(entry, partition)
-        # Noted before the read: what is appended while this fetch waits counts as new, and none is counted twice.
+        # Noted at each read, not when the wait begins: what is appended after it counts towards min.bytes.
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
         # DeleteRecords waits for the least log start of all replicas (KIP-107): a follower tells its own as it fetches.
@@ -496,8 +496,7 @@ class PendingFetch(Slot):
             partition.note_log_start(self.replica, entry.log_start_offset)
         throttles = self.replica is not None and self.connection.server.broker.replicas.sent.is_limited
         entry.held = throttles and self._holds_back(entry, partition)
-        # A throttled replica reads nothing, but it reads: its offset has to be noted, or it would fall out of the ISR
-        # that it is about to join.
+        # A throttled follower gets no records, but its fetch is noted: the leader learns from it how far it is.
         read = partition.read(
             entry.offset,
             0 if entry.held else max_bytes,

@@ -8,7 +8,7 @@ from raftlog.base.config_setting import LONG_MAX
 from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.commit_response import Codes, PartitionKey, answered, check_size
+from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
@@ -45,7 +45,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     """A broker that does not coordinate the group says only that: its metadata may be too old to know the topic."""
     broker.groups.check(message.group_id)
     check_size(message)
-    codes: dict[PartitionKey, int] = {}
+    codes: dict[RequestRow, int] = {}
     commits = await _commits(broker, request, message, codes)
     if commits:
         try:
@@ -65,15 +65,15 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
 
 
 async def _commits(
-    broker: BrokerContext, request: RequestContext, message: Any, codes: dict[PartitionKey, int]
-) -> dict[PartitionKey, OffsetCommit]:
-    """Return what can be committed, by partition; what cannot gets its code.
+    broker: BrokerContext, request: RequestContext, message: Any, codes: dict[RequestRow, int]
+) -> dict[RequestRow, OffsetCommit]:
+    """Return what can be committed, by row of the request; what cannot gets its code.
 
     A client that commits again meanwhile comes after: a connection's requests are handled one by one. The record's
     writer sees by the topic's id that a topic was deleted meanwhile.
     """
     pace = TurnCounter(broker.env)
-    commits: dict[PartitionKey, OffsetCommit] = {}
+    commits: dict[RequestRow, OffsetCommit] = {}
     now_ms = broker.env.ages.latest_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
     expires_ms = -1 if keep_ms < 0 else min(now_ms + keep_ms, LONG_MAX)

@@ -436,8 +436,8 @@ class PendingProduce(Slot):
         """Return the response, or None: something is not committed yet."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
-        for partition, tp in tuple(self._open.items()):
-            partition.await_commit(tp.end_offset, self)
+        for partition, appended_at in tuple(self._open.items()):
+            partition.await_commit(appended_at.end_offset, self)
         self._settling = False
         if not self._open:
             return self._encode()
@@ -454,16 +454,16 @@ class PendingProduce(Slot):
 
     def failed(self, partition: Partition, error: KafkaError) -> None:
         """It may be committed later, or never."""
-        tp = self._open.get(partition)
-        if tp is not None:
-            self.connection.run_guarded(self._fail, tp, error)
+        appended_at = self._open.get(partition)
+        if appended_at is not None:
+            self.connection.run_guarded(self._fail, appended_at, error)
             self.committed(partition)
 
     def expired(self) -> None:
         """The client's timeout is over."""
         self._ticket = NOTHING
-        for tp in self._open.values():
-            self._fail(tp, RequestTimedOut())
+        for appended_at in self._open.values():
+            self._fail(appended_at, RequestTimedOut())
         self._open.clear()
         self._respond()
 
@@ -476,9 +476,9 @@ class PendingProduce(Slot):
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
 
-    def _fail(self, tp: BatchPosition, error: KafkaError) -> None:
-        results, position = tp.results, tp.position
-        results[position] = self._failure(tp.topic, results[position].partition, error)
+    def _fail(self, appended_at: BatchPosition, error: KafkaError) -> None:
+        results, position = appended_at.results, appended_at.position
+        results[position] = self._failure(appended_at.topic, results[position].partition, error)
 
     def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> ProducedPartition:
         leader = None

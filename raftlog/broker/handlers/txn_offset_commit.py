@@ -8,7 +8,7 @@ from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartit
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
-from raftlog.broker.handlers.commit_response import Codes, PartitionKey, answered, check_size
+from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
@@ -41,7 +41,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
         raise InvalidGroupId("a group id must not be empty")
     broker.groups.check(message.group_id)
     check_size(message)
-    codes: dict[PartitionKey, int] = {}
+    codes: dict[RequestRow, int] = {}
     commits = await _commits(broker, message, codes)
     if commits:
         asked = TxnOffsetCommit(
@@ -69,11 +69,11 @@ def _dialect(version: int) -> ProducerApiLevel:
 
 
 async def _commits(
-    broker: BrokerContext, message: Any, codes: dict[PartitionKey, int]
-) -> dict[PartitionKey, OffsetCommit]:
-    """Return what can be committed, by partition; what cannot gets its code at once."""
+    broker: BrokerContext, message: Any, codes: dict[RequestRow, int]
+) -> dict[RequestRow, OffsetCommit]:
+    """Return what can be committed, by row of the request; what cannot gets its code at once."""
     pace = TurnCounter(broker.env)
-    commits: dict[PartitionKey, OffsetCommit] = {}
+    commits: dict[RequestRow, OffsetCommit] = {}
     topics = broker.image().topics
     now_ms = broker.env.ages.latest_ms()
     for row, asked in enumerate(message.topics):

@@ -85,18 +85,18 @@ class BrokerLinks:
         connection for what `is_slow` that is not answered may be heard until something else is asked on that one.
         Nothing but a KafkaError is raised, whatever the other broker says and wherever a handler of ours fails.
         """
-        lane = broker_id, api_key, is_slow
+        kind = broker_id, api_key, is_slow
         try:
             async with asyncio.timeout(timeout_s):
                 if broker_id == self._node_id:
                     return await self._serve_own(api_key, version, message)
-                link = self._links.get(lane)
+                link = self._links.get(kind)
                 if link is None:
                     hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
-                    link = self._links[lane] = _Link(broker_id, hello, self._connect, self._env)
+                    link = self._links[kind] = _Link(broker_id, hello, self._connect, self._env)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
-            link = self._links.get(lane)
+            link = self._links.get(kind)
             if link is not None:
                 link.hang_up()
             raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None

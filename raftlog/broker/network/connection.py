@@ -474,8 +474,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 # so it answers with what it has.
                 if self._waiting_for is not None:
                     self._waiting_for.hurry()
-                # A whole frame that may not be handled now stays where it is, and reading stops: the client then feels
-                # the limit as a full socket, without a message.
+                # A whole frame that may not be handled now is kept, and reading stops: the client then feels the limit
+                # as a full socket, without a message.
                 if handled >= limit or (
                     (
                         self._slots
@@ -488,8 +488,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 ):
                     self._blocked = True
                     break
-                # The view is of a buffer that all connections share: whoever needs the bytes after this call copies
-                # them (`lasting`).
+                # The view may be of a buffer that all connections share: whoever needs the bytes after this call asks
+                # for lasting ones (`lasting`).
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
                 handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
                 if self._out_bytes >= ANSWERS_HIGH_BYTES:

@@ -208,8 +208,8 @@ class Flusher:
             self._env.offload(partial(_run, share, self._time)).add_done_callback(ended)
 
     def _complete(self, tickets: Tickets, error: OSError | None) -> None:
-        # One failed sync ends the directory, with all partitions of the round: which of their pages the kernel dropped
-        # nobody can tell, and a second sync would succeed without writing them.
+        # One failed sync takes the whole directory offline: nobody can tell which pages the kernel dropped, and another
+        # sync would succeed without writing them.
         if error is not None:
             self.stop()
             self.failed(error)

@@ -127,7 +127,8 @@ class LogDirectories:
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
 
-        Folders of deleted partitions that the last run of this node did not get to remove are removed meanwhile.
+        Folders of deleted partitions that the last run of this node did not get to remove are removed afterwards, one
+        at a time: recoveries and syncs need the threads.
         """
         slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
 
@@ -142,10 +143,11 @@ class LogDirectories:
             return RecoveredLog(name, opened, volume.directory.high_watermarks.get(name, 0))
 
         jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
-        for volume in self.online:
-            for path in volume.directory.folders_of_deleted():
-                self._remove_folder(volume, path)
+        left_over = [
+            (volume, path) for volume in self.online for path in volume.directory.folders_of_deleted()
+        ]
         found = [each for each in await asyncio.gather(*jobs) if each is not None]
+        self._remove_next(left_over)
         log.info(
             "logs_recovered",
             logs=len(found),
@@ -231,8 +233,14 @@ class LogDirectories:
             return
         self._remove_folder(volume, path)
 
-    def _remove_folder(self, volume: LogVolume, path: str) -> None:
-        self._env.offload(partial(volume.directory.remove_folder, path)).add_done_callback(_note_removal)
+    def _remove_folder(self, volume: LogVolume, path: str) -> asyncio.Future[None]:
+        removal = self._env.offload(partial(volume.directory.remove_folder, path))
+        removal.add_done_callback(_note_removal)
+        return removal
+
+    def _remove_next(self, left_over: list[tuple[LogVolume, str]]) -> None:
+        if left_over:
+            self._remove_folder(*left_over.pop()).add_done_callback(lambda _: self._remove_next(left_over))
 
     def set_aside(self, name: TopicPartition, volume: LogVolume) -> str:
         """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.

@@ -315,11 +315,12 @@ class ConsumerGroup:
         for who joins, or reads more.
         """
         # A group that was too large a heartbeat ago is too large now: begin with the step that fitted then, until its
-        # epoch or the topics change. Each step computes a whole assignment, which takes tens of milliseconds.
+        # epoch or the topics change. Most steps compute a whole assignment, which takes tens of milliseconds.
         topics, known, least = self._topics.image().topics_offset, self._too_large, DecisionScope.ALL
         if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
         targets_may_follow = False
+        # At the end the one before the last again: who reads more needs targets, even where the group had none before.
         for effort in (*list(DecisionScope)[least:], DecisionScope.KNOWN_TOPICS):
             # Without this check targets would be put off for ever: those that fit into no batch of their own will not
             # fit with the next heartbeat either.

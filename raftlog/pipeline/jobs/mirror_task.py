@@ -140,8 +140,8 @@ def copied_offset(headers: Iterable[tuple[str, bytes | None]] | None, source: st
     `source` is cluster id/topic/partition. Only the last header counts: a mirror puts its own behind all others.
     """
     named = [value for name, value in headers or () if name == SOURCE_HEADER]
-    tp, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
-    if tp != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
+    origin, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
+    if origin != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
         return None
     return int(number)
 

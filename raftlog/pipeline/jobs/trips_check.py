@@ -53,14 +53,14 @@ def check_archive(folder: Path, lines: Sequence[str]) -> ArchiveVerdict:
     """Compare an archive with the lines that were sent, each of which must be there once."""
     table = _read(folder)
     found = Counter(bytes(value).decode() for value in table["value"].to_pylist())
-    topic_partitions = Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+    positions = Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
     sent = Counter(lines)
     more = (found - sent).total()
     known = sum(count for line, count in (found - sent).items() if line in sent)
     return ArchiveVerdict(
         archived=table.num_rows,
         missing=(sent - found).total(),
-        doubled=max(known, sum(count - 1 for count in topic_partitions.values())),
+        doubled=max(known, sum(count - 1 for count in positions.values())),
         foreign=more - known,
     )
 

@@ -283,11 +283,13 @@ def test_what_a_crash_left_of_a_deleted_partition_is_removed_when_the_broker_ret
         await cluster.pass_time(0.1)
         disk = cluster[3].host.disk
         cluster[3].host.crash()
-        left = "/data/gone-0.00ff-delete"
-        disk.mkdir(left)
-        disk.write_file(f"{left}/00000000000000000000.log", b"records")
+        left = [f"/data/gone-{index}.{index:032x}-delete" for index in range(3)]
+        for folder in (*left, "/data/backup-delete"):
+            disk.mkdir(folder)
+            disk.write_file(f"{folder}/00000000000000000000.log", b"records")
         await cluster.start(3)
-        await until(lambda: not disk.is_folder(left))
+        await until(lambda: not any(map(disk.is_folder, left)))
+        assert disk.is_folder("/data/backup-delete"), "that is somebody else's"
         assert cluster[3].replicas.partitions
 
     run_scenario(scenario)
