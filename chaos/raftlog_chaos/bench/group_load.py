@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from raftlog.testing.progress import Wait, patient, signs_of_descendants
+from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.raw_client import (
     AWAY,
     FIND_COORDINATOR,
@@ -141,19 +142,15 @@ class Member:
 
     # -- membership ----------------------------------------------------------------------------------------
 
+    def _member(self) -> ClassicMember:
+        return ClassicMember(self.group_id, self.member_id, "load", "shares")
+
     async def _join(self) -> int:
-        make = shapes(JOIN_GROUP)
-        joined = await self._ask(
-            JOIN_GROUP,
-            make.JoinGroupRequest(
-                group_id=self.group_id,
-                session_timeout=self.habits.session_ms,
-                rebalance_timeout=self.habits.rebalance_ms,
-                member_id=self.member_id,
-                protocol_type="load",
-                protocols=(make.JoinGroupRequestProtocol(name="shares", metadata=bytes(80)),),
-            ),
+        habits = self.habits
+        request = self._member().join(
+            bytes(80), session_ms=habits.session_ms, rebalance_ms=habits.rebalance_ms
         )
+        joined = await self._ask(JOIN_GROUP, request)
         code = int(joined.error_code)
         if code == MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
@@ -165,20 +162,8 @@ class Member:
         return await self._sync([each.member_id for each in joined.members] if leads else [])
 
     async def _sync(self, members: Sequence[str]) -> int:
-        make = shapes(SYNC_GROUP)
-        synced = await self._ask(
-            SYNC_GROUP,
-            make.SyncGroupRequest(
-                group_id=self.group_id,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                protocol_type="load",
-                protocol_name="shares",
-                assignments=tuple(
-                    make.SyncGroupRequestAssignment(member_id=each, assignment=bytes(40)) for each in members
-                ),
-            ),
-        )
+        shares = dict.fromkeys(members, bytes(40))
+        synced = await self._ask(SYNC_GROUP, self._member().sync(self.generation, shares))
         if not int(synced.error_code):
             self.synced = self.generation
             self._beat_at = self._loop.time() + self.habits.heartbeat_s
@@ -186,10 +171,7 @@ class Member:
 
     async def _beat(self, now: float) -> int:
         self._beat_at = now + self.habits.heartbeat_s
-        request = shapes(HEARTBEAT).HeartbeatRequest(
-            group_id=self.group_id, generation_id=self.synced, member_id=self.member_id
-        )
-        code = int((await self._ask(HEARTBEAT, request)).error_code)
+        code = int((await self._ask(HEARTBEAT, self._member().heartbeat(self.synced))).error_code)
         if not code:
             self.beaten_at = self._loop.time()
             self.book.heartbeats += 1

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
+from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.consumer_worker import JOINING, ConsumerWorker
-from raftlog_chaos.workloads.raw_client import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
+from raftlog_chaos.workloads.raw_client import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 
 ILLEGAL_GENERATION: Final = 22
 REBALANCE_IN_PROGRESS: Final = 27
@@ -42,36 +43,21 @@ class ClassicWorker(ConsumerWorker):
         self._begin_anew()
         self.member_id = ""
 
+    def _member(self) -> ClassicMember:
+        return ClassicMember(self.book.name, self.member_id, "consumer", self.protocol, self.instance)
+
     async def _beat(self) -> int:
         if self.epoch == JOINING:
             return await self._join()
-        request = shapes(HEARTBEAT).HeartbeatRequest(
-            group_id=self.book.name,
-            generation_id=self.epoch,
-            member_id=self.member_id,
-            group_instance_id=self.instance,
-        )
         sent_at = asyncio.get_running_loop().time()
-        code = int((await self._ask(HEARTBEAT, request)).error_code)
+        code = int((await self._ask(HEARTBEAT, self._member().heartbeat(self.epoch))).error_code)
         if not code:
             self.book.heard(self.member_id, sent_at)
         return code
 
     async def _join(self) -> int:
-        make = shapes(JOIN_GROUP)
-        protocol = make.JoinGroupRequestProtocol(name=self.protocol, metadata=self._subscription())
-        joined = await self._ask(
-            JOIN_GROUP,
-            make.JoinGroupRequest(
-                group_id=self.book.name,
-                session_timeout=SESSION_MS,
-                rebalance_timeout=REBALANCE_MS,
-                member_id=self.member_id,
-                group_instance_id=self.instance,
-                protocol_type="consumer",
-                protocols=(protocol,),
-            ),
-        )
+        request = self._member().join(self._subscription(), session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
+        joined = await self._ask(JOIN_GROUP, request)
         code = int(joined.error_code)
         if code == MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
@@ -88,33 +74,17 @@ class ClassicWorker(ConsumerWorker):
         return {each: list(range(number, self.partitions, len(ids))) for number, each in enumerate(ids)}
 
     async def _sync(self, generation: int, shares: dict[str, list[int]]) -> int:
-        make = shapes(SYNC_GROUP)
+        assignments = {each: self._assignment(share) for each, share in shares.items()}
         sent_at = asyncio.get_running_loop().time()
-        synced = await self._ask(
-            SYNC_GROUP,
-            make.SyncGroupRequest(
-                group_id=self.book.name,
-                generation_id=generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance,
-                protocol_type="consumer",
-                protocol_name=self.protocol,
-                assignments=tuple(
-                    make.SyncGroupRequestAssignment(member_id=each, assignment=self._assignment(share))
-                    for each, share in shares.items()
-                ),
-            ),
-        )
+        synced = await self._ask(SYNC_GROUP, self._member().sync(generation, assignments))
         if int(synced.error_code):
             return int(synced.error_code)
         self.epoch = generation
         return await self._adopt(set(self._read(bytes(synced.assignment))), sent_at)
 
     async def _leave(self) -> int:
-        make = shapes(LEAVE_GROUP)
-        me = make.MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
+        request = self._member().leave()
         self._forget()
-        request = make.LeaveGroupRequest(group_id=self.book.name, members=(me,))
         response = await self._ask(LEAVE_GROUP, request)
         await asyncio.sleep(self._chance.uniform(0.0, 1.0))
         return int(response.error_code)

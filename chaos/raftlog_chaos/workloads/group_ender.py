@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
+from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.raw_client import (
     AWAY,
@@ -116,28 +117,19 @@ class GroupEnder:
         return None
 
     async def _join(self, member_id: str) -> Any:
-        make = shapes(JOIN_GROUP)
-        request = make.JoinGroupRequest(
-            group_id=self.group_id,
-            session_timeout=10_000,
-            rebalance_timeout=10_000,
-            member_id=member_id,
-            protocol_type="sim",
-            protocols=(make.JoinGroupRequestProtocol(name="ends", metadata=b""),),
-        )
+        request = self._member(member_id).join(b"", session_ms=10_000, rebalance_ms=10_000)
         return await self._ask(JOIN_GROUP, request)
+
+    def _member(self, member_id: str) -> ClassicMember:
+        return ClassicMember(self.group_id, member_id, "sim", "ends")
 
     async def _check_member(self, member_id: str, generation: int) -> None:
         """A member that was told a generation is in it: its first heartbeat comes in time."""
-        beat = shapes(HEARTBEAT).HeartbeatRequest(
-            group_id=self.group_id, generation_id=generation, member_id=member_id
-        )
-        code = int((await self._ask(HEARTBEAT, beat)).error_code)
+        member = self._member(member_id)
+        code = int((await self._ask(HEARTBEAT, member.heartbeat(generation))).error_code)
         if code in ILLEGAL:
             self._blame(f"a member was let into generation {generation} and is not in it: error {code}")
-        make = shapes(LEAVE_GROUP)
-        me = make.MemberIdentity(member_id=member_id, group_instance_id=None)
-        await self._ask(LEAVE_GROUP, make.LeaveGroupRequest(group_id=self.group_id, members=(me,)))
+        await self._ask(LEAVE_GROUP, member.leave())
 
     # -- the end of a topic --------------------------------------------------------------------------------
 

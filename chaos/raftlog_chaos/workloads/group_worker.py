@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
+from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.group_model import GroupModel
 from raftlog_chaos.workloads.raw_client import (
     HEARTBEAT,
@@ -91,21 +92,13 @@ class GroupWorker(Worker):
 
     # -- membership ----------------------------------------------------------------------------------------
 
+    def _member(self) -> ClassicMember:
+        return ClassicMember(self.book.name, self.member_id, "sim", "shares", self.instance)
+
     async def _join(self) -> int:
-        make = shapes(JOIN_GROUP)
         ended = self.book.lives_of(self.instance) - {self.member_id}
-        joined = await self._ask(
-            JOIN_GROUP,
-            make.JoinGroupRequest(
-                group_id=self.book.name,
-                session_timeout=SESSION_MS,
-                rebalance_timeout=REBALANCE_MS,
-                member_id=self.member_id,
-                group_instance_id=self.instance,
-                protocol_type="sim",
-                protocols=(make.JoinGroupRequestProtocol(name="shares", metadata=b""),),
-            ),
-        )
+        request = self._member().join(b"", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
+        joined = await self._ask(JOIN_GROUP, request)
         code = int(joined.error_code)
         if code == MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
@@ -124,25 +117,10 @@ class GroupWorker(Worker):
         return await self._sync(joined.generation_id, [each for _, each in members] if leads else [])
 
     async def _sync(self, generation: int, members: Sequence[str]) -> int:
-        make = shapes(SYNC_GROUP)
         shares: dict[str, bytes] = dict.fromkeys(members, b"")
         for index in range(self.partitions if members else 0):
             shares[members[index % len(members)]] += _INDEX.pack(index)
-        synced = await self._ask(
-            SYNC_GROUP,
-            make.SyncGroupRequest(
-                group_id=self.book.name,
-                generation_id=generation,
-                member_id=self.member_id,
-                group_instance_id=self.instance,
-                protocol_type="sim",
-                protocol_name="shares",
-                assignments=tuple(
-                    make.SyncGroupRequestAssignment(member_id=each, assignment=share)
-                    for each, share in shares.items()
-                ),
-            ),
-        )
+        synced = await self._ask(SYNC_GROUP, self._member().sync(generation, shares))
         if int(synced.error_code):
             return int(synced.error_code)
         mine = [index for (index,) in _INDEX.iter_unpack(bytes(synced.assignment))]
@@ -172,21 +150,12 @@ class GroupWorker(Worker):
         return 0
 
     async def _beat(self) -> int:
-        request = shapes(HEARTBEAT).HeartbeatRequest(
-            group_id=self.book.name,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance,
-        )
-        return int((await self._ask(HEARTBEAT, request)).error_code)
+        return int((await self._ask(HEARTBEAT, self._member().heartbeat(self.generation))).error_code)
 
     async def _leave(self) -> int:
-        make = shapes(LEAVE_GROUP)
-        me = make.MemberIdentity(member_id=self.member_id, group_instance_id=self.instance)
+        request = self._member().leave()
         self._forget()
-        response = await self._ask(
-            LEAVE_GROUP, make.LeaveGroupRequest(group_id=self.book.name, members=(me,))
-        )
+        response = await self._ask(LEAVE_GROUP, request)
         await asyncio.sleep(self._chance.uniform(0.0, 1.0))
         return int(response.error_code)
 

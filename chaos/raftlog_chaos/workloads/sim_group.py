@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
+from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.port import (
     HEARTBEAT_S,
     SESSION_TIMEOUT_S,
@@ -64,18 +65,10 @@ class GroupMember:
 
     async def join(self, keys: Sequence[str]) -> dict[str, int | None]:
         """Begin a generation in which all keys are ours; returns what is committed of each. Raises what AWAY lists."""
-        make = shapes(JOIN_GROUP)
-        protocol = make.JoinGroupRequestProtocol(name=PROTOCOL, metadata=_subscription(self.topics))
+        session_ms = int(SESSION_TIMEOUT_S * 1000)
         for _ in range(2):
-            request = make.JoinGroupRequest(
-                group_id=self.group,
-                session_timeout=int(SESSION_TIMEOUT_S * 1000),
-                rebalance_timeout=int(SESSION_TIMEOUT_S * 1000),
-                member_id=self.member_id,
-                group_instance_id=None,
-                protocol_type="consumer",
-                protocols=(protocol,),
-            )
+            metadata = _subscription(self.topics)
+            request = self._member().join(metadata, session_ms=session_ms, rebalance_ms=session_ms)
             joined = await self._ask(JOIN_GROUP, request)
             if int(joined.error_code) != MEMBER_ID_REQUIRED:
                 break
@@ -91,18 +84,11 @@ class GroupMember:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
         return committed
 
+    def _member(self) -> ClassicMember:
+        return ClassicMember(self.group, self.member_id, "consumer", PROTOCOL)
+
     async def _sync(self, generation: int, keys: Sequence[str]) -> None:
-        make = shapes(SYNC_GROUP)
-        mine = make.SyncGroupRequestAssignment(member_id=self.member_id, assignment=_assignment(keys))
-        request = make.SyncGroupRequest(
-            group_id=self.group,
-            generation_id=generation,
-            member_id=self.member_id,
-            group_instance_id=None,
-            protocol_type="consumer",
-            protocol_name=PROTOCOL,
-            assignments=(mine,),
-        )
+        request = self._member().sync(generation, {self.member_id: _assignment(keys)})
         synced = await self._ask(SYNC_GROUP, request)
         self._check("SyncGroup", int(synced.error_code))
 
@@ -164,12 +150,7 @@ class GroupMember:
 
     async def _beat(self) -> None:
         while self.generation >= 0:
-            request = shapes(HEARTBEAT).HeartbeatRequest(
-                group_id=self.group,
-                generation_id=self.generation,
-                member_id=self.member_id,
-                group_instance_id=None,
-            )
+            request = self._member().heartbeat(self.generation)
             try:
                 self._note_end(int((await self._ask(HEARTBEAT, request)).error_code))
             except AWAY:
@@ -182,10 +163,8 @@ class GroupMember:
         if not self.member_id:
             return
         self.generation = -1
-        make = shapes(LEAVE_GROUP)
-        me = make.MemberIdentity(member_id=self.member_id, group_instance_id=None)
         try:
-            await self._ask(LEAVE_GROUP, make.LeaveGroupRequest(group_id=self.group, members=(me,)))
+            await self._ask(LEAVE_GROUP, self._member().leave())
         except AWAY:
             pass
 

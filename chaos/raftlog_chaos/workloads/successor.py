@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.exactly_once import Attempt, ExactlyOnceWorker
-from raftlog_chaos.workloads.raw_client import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, shapes
+from raftlog_chaos.workloads.raw_client import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from raftlog_chaos.workloads.txn_client import GROUP, Refused, TransactionalProducer
 
 PROTOCOL_TYPE: Final = "sim"
@@ -31,20 +32,14 @@ class SeatedProducer(TransactionalProducer):
     def seat(self) -> dict[str, Any]:
         return {"generation_id": self.generation, "member_id": self.member_id}
 
+    def _member(self) -> ClassicMember:
+        return ClassicMember(self.group, self.member_id, PROTOCOL_TYPE, PROTOCOL)
+
     async def join(self) -> bool:
         """Join the group anew; says whether this member leads the generation, and so reads. LookupError: not now."""
-        make = shapes(JOIN_GROUP)
-        protocol = make.JoinGroupRequestProtocol(name=PROTOCOL, metadata=b"")
         code, self.member_id = MEMBER_ID_REQUIRED, ""
         while code == MEMBER_ID_REQUIRED:
-            request = make.JoinGroupRequest(
-                group_id=self.group,
-                session_timeout=SESSION_MS,
-                rebalance_timeout=REBALANCE_MS,
-                member_id=self.member_id,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=(protocol,),
-            )
+            request = self._member().join(b"", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
             joined = await self._ask_coordinator(GROUP, JOIN_GROUP, request, None)
             code, self.member_id = int(joined.error_code), joined.member_id
         self._check("JoinGroup", code)
@@ -52,24 +47,13 @@ class SeatedProducer(TransactionalProducer):
         return bool(joined.leader == self.member_id) and await self._sync()
 
     async def _sync(self) -> bool:
-        make = shapes(SYNC_GROUP)
-        request = make.SyncGroupRequest(
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=PROTOCOL,
-            assignments=(make.SyncGroupRequestAssignment(member_id=self.member_id, assignment=b"all"),),
-        )
+        request = self._member().sync(self.generation, {self.member_id: b"all"})
         synced = await self._ask_coordinator(GROUP, SYNC_GROUP, request, None)
         self._check("SyncGroup", int(synced.error_code))
         return True
 
     async def leave(self) -> None:
-        make = shapes(LEAVE_GROUP)
-        me = make.MemberIdentity(member_id=self.member_id)
-        request = make.LeaveGroupRequest(group_id=self.group, members=(me,))
-        await self._ask_coordinator(GROUP, LEAVE_GROUP, request, None)
+        await self._ask_coordinator(GROUP, LEAVE_GROUP, self._member().leave(), None)
 
 
 class Successor(ExactlyOnceWorker):
