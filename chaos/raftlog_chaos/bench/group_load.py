@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from raftlog.base.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress, UnknownMemberId
 from raftlog.testing.progress import Wait, patient, signs_of_descendants
 from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.raw_client import (
@@ -27,10 +28,10 @@ from raftlog_chaos.workloads.raw_client import (
 )
 
 NOT_NOW: Final = frozenset({14, 15, 16})
-ILLEGAL_GENERATION: Final = 22
-UNKNOWN_MEMBER_ID: Final = 25
-REBALANCE_IN_PROGRESS: Final = 27
-MEMBER_ID_REQUIRED: Final = 79
+ILLEGAL_GENERATION: Final = IllegalGeneration.code
+UNKNOWN_MEMBER_ID: Final = UnknownMemberId.code
+REBALANCE_IN_PROGRESS: Final = RebalanceInProgress.code
+MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 
 BACKOFF_S: Final = 0.05
 LOOK_S: Final = 10e-6

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from raftlog.base.errors import InvalidReplicationFactor, TopicAlreadyExists
 from raftlog.metadata.image import MetadataImage
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.workloads.raw_client import (
@@ -25,8 +26,8 @@ from raftlog_chaos.workloads.raw_client import (
 
 NONE: Final = 0
 UNKNOWN_TOPIC: Final = 3
-INVALID_REPLICATION_FACTOR: Final = 38
-TOPIC_ALREADY_EXISTS: Final = 36
+INVALID_REPLICATION_FACTOR: Final = InvalidReplicationFactor.code
+TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 """Kafka's error codes."""
 
 SETTING: Final = "retention.ms"

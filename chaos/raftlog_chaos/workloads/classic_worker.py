@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
+from raftlog.base.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.consumer_worker import JOINING, ConsumerWorker
 from raftlog_chaos.workloads.raw_client import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 
-ILLEGAL_GENERATION: Final = 22
-REBALANCE_IN_PROGRESS: Final = 27
-MEMBER_ID_REQUIRED: Final = 79
+ILLEGAL_GENERATION: Final = IllegalGeneration.code
+REBALANCE_IN_PROGRESS: Final = RebalanceInProgress.code
+MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 MUST_REJOIN: Final = frozenset({ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS})
 
 SESSION_MS: Final = 1_000

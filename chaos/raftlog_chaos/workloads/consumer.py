@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any, Final
 
+from raftlog.base.errors import OffsetNotAvailable
 from raftlog.records.batch import iter_records
 from raftlog.records.header import check_crc, iter_headers
 from raftlog_chaos.workloads.last_read import LastRead
@@ -15,7 +16,7 @@ from raftlog_chaos.workloads.raw_client import AWAY, LIST_OFFSETS, Client, shape
 
 FETCH: Final = 1
 BACKOFF_S: Final = 0.05
-OFFSET_NOT_AVAILABLE: Final = 78
+OFFSET_NOT_AVAILABLE: Final = OffsetNotAvailable.code
 LATEST: Final = -1
 NOT_NOW: Final = RETRIABLE | {OFFSET_NOT_AVAILABLE}
 

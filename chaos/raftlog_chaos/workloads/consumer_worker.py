@@ -11,16 +11,24 @@ import asyncio
 import random
 from typing import Any, Final
 
+from raftlog.base.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+)
 from raftlog_chaos.workloads.consumer_group_model import ConsumerGroupModel
 from raftlog_chaos.workloads.raw_client import CONSUMER_GROUP_HEARTBEAT, OFFSET_FETCH, Client, shapes
 from raftlog_chaos.workloads.worker import BACKOFF_S, NOT_NOW, Worker
 
-UNKNOWN_MEMBER_ID: Final = 25
-GROUP_ID_NOT_FOUND: Final = 69
-FENCED_INSTANCE_ID: Final = 82
-FENCED_MEMBER_EPOCH: Final = 110
-UNRELEASED_INSTANCE_ID: Final = 111
-STALE_MEMBER_EPOCH: Final = 113
+UNKNOWN_MEMBER_ID: Final = UnknownMemberId.code
+GROUP_ID_NOT_FOUND: Final = GroupIdNotFound.code
+FENCED_INSTANCE_ID: Final = FencedInstanceId.code
+FENCED_MEMBER_EPOCH: Final = FencedMemberEpoch.code
+UNRELEASED_INSTANCE_ID: Final = UnreleasedInstanceId.code
+STALE_MEMBER_EPOCH: Final = StaleMemberEpoch.code
 OVER: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID})
 
 TOO_LATE: Final = 0.5

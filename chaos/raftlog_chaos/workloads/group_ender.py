@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
+from raftlog.base.errors import GroupIdNotFound, MemberIdRequired, NonEmptyGroup
 from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.raw_client import (
@@ -44,9 +45,9 @@ ILLEGAL: Final = frozenset({22, 25})
 """The group knows nothing of this member or generation."""
 NO_TOPIC: Final = ({3}, {17})
 """UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION of one that was deleted a while ago."""
-NON_EMPTY_GROUP: Final = 68
-GROUP_ID_NOT_FOUND: Final = 69
-MEMBER_ID_REQUIRED: Final = 79
+NON_EMPTY_GROUP: Final = NonEmptyGroup.code
+GROUP_ID_NOT_FOUND: Final = GroupIdNotFound.code
+MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 
 
 class GroupEnder:

@@ -12,6 +12,13 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
+from raftlog.base.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
 from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.group_model import GroupModel
 from raftlog_chaos.workloads.raw_client import (
@@ -25,11 +32,11 @@ from raftlog_chaos.workloads.raw_client import (
 )
 from raftlog_chaos.workloads.worker import BACKOFF_S, NOT_NOW, Worker
 
-ILLEGAL_GENERATION: Final = 22
-UNKNOWN_MEMBER_ID: Final = 25
-REBALANCE_IN_PROGRESS: Final = 27
-MEMBER_ID_REQUIRED: Final = 79
-FENCED_INSTANCE_ID: Final = 82
+ILLEGAL_GENERATION: Final = IllegalGeneration.code
+UNKNOWN_MEMBER_ID: Final = UnknownMemberId.code
+REBALANCE_IN_PROGRESS: Final = RebalanceInProgress.code
+MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
+FENCED_INSTANCE_ID: Final = FencedInstanceId.code
 
 SESSION_MS: Final = 1_000
 REBALANCE_MS: Final = 2_000

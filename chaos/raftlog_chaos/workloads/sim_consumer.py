@@ -10,6 +10,7 @@ import asyncio
 import random
 from typing import Any, Final
 
+from raftlog.base.errors import OffsetOutOfRange
 from raftlog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
 from raftlog.records.batch import iter_records
@@ -20,7 +21,7 @@ from raftlog_chaos.workloads.raw_client import AWAY, LIST_OFFSETS, Client, RawCo
 
 FETCH_VERSION: Final = 13
 EARLIEST: Final = -2
-OFFSET_OUT_OF_RANGE: Final = 1
+OFFSET_OUT_OF_RANGE: Final = OffsetOutOfRange.code
 SIZES: Final = (3_000, 1 << 20)
 """Bytes asked for per partition, one or the other by chance."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
+from raftlog.base.errors import MemberIdRequired, UnknownMemberId
 from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.port import (
     HEARTBEAT_S,
@@ -34,8 +35,8 @@ from raftlog_chaos.workloads.raw_client import (
     shapes,
 )
 
-MEMBER_ID_REQUIRED: Final = 79
-UNKNOWN_MEMBER_ID: Final = 25
+MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
+UNKNOWN_MEMBER_ID: Final = UnknownMemberId.code
 NOT_COORDINATOR: Final = frozenset({14, 15, 16})
 PROTOCOL: Final = "range"
 

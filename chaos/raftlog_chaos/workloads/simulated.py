@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from raftlog.base.errors import TopicAlreadyExists
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.port import (
@@ -31,7 +32,7 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 1.5
 """After this a simulated client gives a connection up."""
 RETRY_S: Final = 0.1
-TOPIC_ALREADY_EXISTS: Final = 36
+TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 
 
 class SimPorts:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from raftlog.base.errors import TopicAlreadyExists
 from raftlog.testing.progress import patient
 from raftlog_chaos.workloads import stock_transactions as transactions
 from raftlog_chaos.workloads.port import (
@@ -87,7 +88,7 @@ PUMP_S: Final = 0.05
 CALL_S: Final = 40.0
 """A client that stays in a call for longer is left behind; all calls have limits of their own, far below it."""
 FLUSH_S: Final = 1.0
-TOPIC_ALREADY_EXISTS: Final = 36
+TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 PARTITION_END: Final = -191
 """librdkafka's own _PARTITION_EOF: what else there is is no record, or in no committed transaction."""
 POSITION_LOST: Final = -140

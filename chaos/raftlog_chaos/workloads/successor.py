@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from raftlog.base.errors import MemberIdRequired
 from raftlog_chaos.workloads.classic_requests import ClassicMember
 from raftlog_chaos.workloads.exactly_once import Attempt, ExactlyOnceWorker
 from raftlog_chaos.workloads.raw_client import JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
@@ -16,7 +17,7 @@ from raftlog_chaos.workloads.txn_client import GROUP, Refused, TransactionalProd
 
 PROTOCOL_TYPE: Final = "sim"
 PROTOCOL: Final = "the leader reads"
-MEMBER_ID_REQUIRED: Final = 79
+MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 
 SESSION_MS: Final = 1_500
 REBALANCE_MS: Final = 200
