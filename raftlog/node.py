@@ -27,7 +27,7 @@ from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.dispatch import dispatch, serve_own
-from raftlog.broker.handlers import warm_up
+from raftlog.broker.handlers import prepare_first_requests, warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.broker.links.probe import probe
@@ -43,7 +43,12 @@ from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
+__all__ = ["Node", "NodeFailed", "prepare_first_requests", "warm_up"]
+
 log = get_logger("node")
+
+WARM_UP_AFTER_S: Final = 1.0
+"""After a node is ready, others of its machine may still be starting."""
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
@@ -353,12 +358,14 @@ class BrokerRole:
         self._failed(f"this broker cannot take part: {self.lifecycle.fatal}")
 
     async def _warm_up(self) -> None:
-        """Fetch and import what clients will ask for; not before we take part: a thread's imports hold up the loop."""
+        """Fetch and import what clients will ask for; not before we take part: imports hold up the loop."""
         await self.lifecycle.unfenced.wait()
         assert self.context.producer_ids is not None, "the server provides it"
         await self.context.producer_ids.prepare()
         if self._env.threads:
-            await self._env.offload(warm_up)
+            await asyncio.sleep(WARM_UP_AFTER_S)
+            for _ in warm_up():
+                await self._env.turns.next()
 
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers."""

@@ -22,10 +22,10 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import account_of_bodies, max_bytes
-from raftlog.node import Node, NodeFailed
+from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
 
 if TYPE_CHECKING:
-    from raftlog.admin.server import AdminServer
+    from raftlog.admin.listener import AdminListener
     from raftlog.admin.view import FaultSwitch
 
 log = get_logger("node")
@@ -90,7 +90,7 @@ async def run(
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(_locked(folder))
         node = Node(config, env)
-        admin: AdminServer | None = None
+        admin: AdminListener | None = None
         limited = LimitedLog(log, loop.time)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
         why = await _first(node.failed, signals.get(), node.start())
@@ -115,13 +115,13 @@ async def run(
         log.info("node_stopped")
 
 
-async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | None:
+async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener | None:
     """Open the admin API, if it is to listen. Raises NodeFailed where an address that somebody chose can't be had."""
     config = node.config
     if config.admin_listener is None:
         return None
     from raftlog.admin.auth import TokensUnusable
-    from raftlog.admin.server import AdminServer, AdminUnavailable
+    from raftlog.admin.listener import AdminListener, AdminUnavailable
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
 
@@ -141,15 +141,15 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,
     )
-    server = AdminServer(view)
+    listener = AdminListener(view)
     try:
-        await server.start()
+        await listener.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:
         if "raftlog.admin.listener" in config.given or config.admin_tokens_file:
             raise NodeFailed(str(error)) from error
         log.warning("admin_listener_unavailable", reason=str(error), advice="set raftlog.admin.listener")
         return None
-    return server
+    return listener
 
 
 async def _first(failed: asyncio.Future[str], *works: Coroutine[Any, Any, Any]) -> Any:
@@ -311,4 +311,4 @@ def _calm_malloc() -> Callable[[], None]:
     return lambda: trim(0)
 
 
-__all__ = ["NodeFailed", "run"]
+__all__ = ["NodeFailed", "prepare_first_requests", "run", "warm_up"]

@@ -6,16 +6,13 @@ A failure over one of them costs that one only.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 from weakref import WeakSet
 
 from aiohttp import web
 
 from raftlog.admin.limits import Limits
-from raftlog.base.guard import Guard
-from raftlog.base.log import get_logger
-
-log = get_logger("admin")
+from raftlog.admin.listener import Cut, Refused
 
 
 class Connections:
@@ -42,12 +39,12 @@ class Connections:
         """Return the protocol of a new connection, for which the quietest goes where there is no room."""
         arriving = self._handshakes()
         if arriving >= self._limits.handshakes:
-            return _Refused()
+            return Refused()
         connections = list(self._server.connections)
         if len(connections) + arriving >= self._limits.connections:
             quiet = [each for each in connections if each not in self._busy and each.transport is not None]
             if not quiet:
-                return _Refused()
+                return Refused()
             now = _now()
             min(quiet, key=lambda each: self._quiet_since.get(each, now)).force_close()
         newcomer = _Arriving(self)
@@ -73,22 +70,7 @@ class Connections:
         for connection in connections:
             quiet_s = now - self._quiet_since[connection]
             if connection not in self._busy and quiet_s > self._limits.idle_s:
-                _Cut(connection.transport).run_guarded(connection.force_close)
-
-
-class _Cut(Guard):
-    """A connection's transport, if it still has one, to be cut where something fails over it."""
-
-    def __init__(self, transport: asyncio.BaseTransport | None) -> None:
-        self._transport = transport
-
-    def crash(self, what: str) -> None:
-        log.exception("admin_connection_crashed", what=what)
-        self.abort()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            cast(asyncio.Transport, self._transport).abort()
+                Cut(connection.transport).run_guarded(connection.force_close)
 
 
 class _Arriving(asyncio.Protocol):
@@ -99,19 +81,12 @@ class _Arriving(asyncio.Protocol):
         self.since = _now()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        _Cut(transport).run_guarded(self._hand_over, transport)
+        Cut(transport).run_guarded(self._hand_over, transport)
 
     def _hand_over(self, transport: asyncio.BaseTransport) -> None:
         handler = self._connections.arrived(self)
         transport.set_protocol(handler)
         handler.connection_made(transport)
-
-
-class _Refused(asyncio.Protocol):
-    """A connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        _Cut(transport).run_guarded(cast(asyncio.Transport, transport).abort)
 
 
 def _now() -> float:

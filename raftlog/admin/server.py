@@ -29,6 +29,7 @@ from raftlog.admin.errors import ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
 from raftlog.admin.kafka_client import Asker, BrokerUnreachable
 from raftlog.admin.limits import Limits
+from raftlog.admin.listener import AdminUnavailable, listen
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
@@ -38,7 +39,6 @@ from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import LimitedLog, get_logger
 
-BACKLOG: Final = 64
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
 """How long a question waits for a leader, a coordinator or a broker that is away."""
@@ -72,10 +72,6 @@ def _is_ours(record: logging.LogRecord) -> bool:
 aiohttps.addFilter(_is_ours)
 
 
-class AdminUnavailable(Exception):
-    """The admin listener cannot be opened; the message says which and why."""
-
-
 class AdminServer:
     """`start` once, `stop` once. `address` is where it listens, host and port."""
 
@@ -95,11 +91,9 @@ class AdminServer:
         self._sweeping: asyncio.Task[None] | None = None
         self.address = ("", 0)
 
-    async def start(self) -> None:
-        """Listen. Raises AdminUnavailable, TokensUnusable."""
+    async def start(self, listening: asyncio.Server | None = None) -> None:
+        """Listen, or serve what listens already and calls `accept`. Raises AdminUnavailable, TokensUnusable."""
         config = self._node.config
-        assert config.admin_listener is not None, "whoever starts this has looked"
-        host, port = config.admin_listener
         if config.admin_tokens_file:
             try:
                 text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
@@ -122,22 +116,13 @@ class AdminServer:
         )
         await self._runner.setup()
         try:
-            self._listening = await self._listen(host, port)
-        except OSError as error:
+            self._listening = await self._listen(self._runner, listening)
+        except AdminUnavailable:
             await self._runner.cleanup()
-            reason = error.strerror or str(error)
-            raise AdminUnavailable(
-                f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
-            ) from error
+            raise
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
-        log.info(
-            "admin_listener_started",
-            host=self.address[0],
-            port=self.address[1],
-            tokens=self._tokens is not None,
-        )
 
     async def stop(self) -> None:
         self._asker.close()
@@ -157,19 +142,24 @@ class AdminServer:
             limited.flush()
             audit.limited.flush()
 
-    async def _listen(self, host: str, port: int) -> asyncio.Server:
-        context = self._ssl()
-        assert self._runner is not None
-        assert isinstance(self._runner.server, web.Server)
-        self._connections = Connections(self._runner.server, self._limits, secure=context is not None)
-        return await asyncio.get_running_loop().create_server(
+    async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
+        config, context = self._node.config, self._ssl()
+        assert isinstance(runner.server, web.Server)
+        assert config.admin_listener is not None, "whoever starts this has looked"
+        self._connections = Connections(runner.server, self._limits, secure=context is not None)
+        if listening is not None:
+            return listening
+        return await listen(
             self._connections.accept,
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else self._limits.handshake_s,
-            backlog=BACKLOG,
+            config.admin_listener,
+            context=context,
+            handshake_s=None if context is None else self._limits.handshake_s,
         )
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+        assert self._connections is not None, "it was started"
+        return self._connections.accept()
 
     def _ssl(self) -> ssl.SSLContext | None:
         config = self._node.config

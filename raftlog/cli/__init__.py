@@ -11,6 +11,11 @@ _CAN_END_AT_ONCE = frozenset({"broker", "cluster", "config", "group", "partition
 
 def main() -> None:
     """Run `raftlog` with the process's arguments."""
+    if sys.argv[1:3] == ["server", "--fork-nodes"]:
+        from raftlog.cli.fork_server import main as fork_nodes
+
+        fork_nodes(sys.argv[3:])
+        return
     if sys.argv[1:2] == ["server"]:
         from raftlog.cli.server import main as serve
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Final
 from raftlog.base.faults import NodeFault
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
+from raftlog.testing.forked_process import ForkedProcess, fork_server, start_forked
 from raftlog.testing.hosts import Hosts
 from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.progress import patient, signs_of_process, wait_until
@@ -54,11 +55,12 @@ class NodeProcess:
         """The most file descriptors that the process may have; None: as many as this one."""
         self._settings = settings
         self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._faults: dict[str, NodeFault] | None = {} if faults else None
         self._line: socket.socket | None = None
         self._heard = b""
         self._asked = 0
+        fork_server(_environment())  # it imports while the rest is made ready
         directory.mkdir(parents=True, exist_ok=True)
         self.config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
@@ -90,20 +92,25 @@ class NodeProcess:
     def start(self) -> None:
         """Start the process; does not wait for it."""
         assert not self.running, f"node {self.node_id} is running"
-        limited = () if self.open_files is None else ("/bin/sh", "-c", LIMITED, str(self.open_files))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and files
-                [*limited, sys.executable, "-m", "raftlog", "server", *self._arguments()],
-                stdin=theirs.fileno(),
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
+            streams = [theirs.fileno(), log.fileno(), log.fileno()]
+            self._process = start_forked(
+                self._arguments(), streams=streams, environment=_environment(), open_files=self.open_files
+            ) or self._start_alone(streams)
         self._line, self._heard = ours, b""
         self.paused = False
+
+    def _start_alone(self, streams: Sequence[int]) -> subprocess.Popen[bytes]:
+        limited = () if self.open_files is None else ("/bin/sh", "-c", LIMITED, str(self.open_files))
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and files
+            [*limited, sys.executable, "-m", "raftlog", "server", *self._arguments()],
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            env=_environment(),
+            start_new_session=True,
+        )
 
     def _arguments(self) -> list[str]:
         arguments = ["--config", str(self.config_path), "--exit-with-stdin"]
@@ -155,15 +162,16 @@ class NodeProcess:
 
     def signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
-        if self.running:
-            os.kill(self.pid, number)
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def wait(self) -> int:
         """Wait for the process to end and return its exit code. Raises Stalled once it does nothing any more."""
         assert self._process is not None, f"node {self.node_id} was never started"
         signs = partial(signs_of_process, self.pid)
         wait_until(lambda: not self.running, f"node {self.node_id} ends", signs=signs)
-        code: int = self._process.returncode
+        code = self._process.returncode
+        assert code is not None, "it has ended"
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -180,3 +188,8 @@ class NodeProcess:
         if not self.log_path.exists():
             return ""
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without raftlog's settings, which are not meant for these nodes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}

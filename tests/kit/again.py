@@ -19,6 +19,7 @@ import pytest
 import pytest_timeout
 from _pytest.runner import runtestprotocol
 
+from raftlog.testing.forked_process import ForkedProcess, ForkServer
 from raftlog.testing.progress import patient
 
 FLAKY: Final = "flaky"
@@ -39,19 +40,27 @@ def _words(command: Any) -> Sequence[Any]:
 
 
 class Again:
-    """The plugin. It looks at the command of each process that is started, to note the tests that start nodes."""
+    """The plugin. It looks at the command of each process that is started, to note the tests that start nodes.
+
+    Nodes that are forked are noted, too.
+    """
 
     def __init__(self) -> None:
         self._started = 0
         self._with_nodes: set[Any] = set()
         """Definitions of fixtures."""
-        plain = subprocess.Popen.__init__
+        plain, fork = subprocess.Popen.__init__, ForkServer.start
 
         def noted(process: Any, args: Any, *others: Any, **options: Any) -> None:
             self._started += starts_nodes(args)
             plain(process, args, *others, **options)
 
+        def noted_fork(server: ForkServer, *how: Any) -> ForkedProcess:
+            self._started += 1
+            return fork(server, *how)
+
         subprocess.Popen.__init__ = noted  # type: ignore[method-assign, assignment]
+        ForkServer.start = noted_fork  # type: ignore[method-assign]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, object, object]:

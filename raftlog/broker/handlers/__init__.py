@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import Final
@@ -33,8 +34,16 @@ from raftlog.protocol.frames import PREFIX_BYTES
 from raftlog.protocol.message_builders import build_response, request_builders
 from raftlog.protocol.schema import message_type
 
-ALSO_LIKELY: Final = ((18, 3), (3, 12), (22, 4), (2, 7), (10, 2))
-"""Versions other than the newest that librdkafka begins with: ApiVersions, Metadata and so on."""
+FIRST_ASKED: Final = ((18, 4), (18, 3), (3, 13), (3, 12), (3, 1))
+"""APIs and versions that clients begin with: ApiVersions and Metadata, of the newest, of librdkafka and of whoever
+waits for a node to be ready."""
+
+LIKELY: Final = (0, 1, 2, 8, 9, 10, 11, 12, 13, 14, 19, 22, 24, 25, 26, 27, 28, 60, 68)
+"""APIs of programs that produce and consume, in groups and transactions. The others are imported by their first
+request: each takes a few milliseconds, and some 100 KB of memory."""
+
+ALSO_LIKELY: Final = ((22, 4), (2, 7), (10, 2))
+"""Versions other than the newest that librdkafka asks."""
 
 
 @cache
@@ -55,24 +64,37 @@ def served(*, of_controllers: bool = False) -> frozenset[int]:
     return frozenset(key for key in SERVED_KEYS if importlib.util.find_spec(_module_name(key)) is not None)
 
 
-def warm_up() -> None:
-    """Import the handlers, and the messages clients are likely to send, before the first client has to wait for that.
+def prepare_first_requests() -> None:
+    """Import what the first requests of clients need."""
+    for key, version in FIRST_ASKED:
+        for _ in _prepare(key, version):
+            pass
 
-    May run in another thread.
+
+def warm_up() -> Iterator[None]:
+    """Import the handlers, and the messages that clients are likely to send, before the first one waits for that.
+
+    In pieces of a few milliseconds each, so that requests may have their turns between.
     """
-    for key in sorted(served()):
-        find_handler(key)
-        _warm_codec(key, APIS[key].max_version)
-    for key, version in ALSO_LIKELY:
-        _warm_codec(key, version)
+    newest = ((key, APIS[key].max_version) for key in LIKELY)
+    for key, version in (*FIRST_ASKED, *newest, *ALSO_LIKELY):
+        yield from _prepare(key, version)
 
 
-def _warm_codec(api_key: int, version: int) -> None:
+def _prepare(api_key: int, version: int) -> Iterator[None]:
+    """Import the handler of an API, then its request, then its response, and make their codecs."""
+    find_handler(api_key)
+    yield
     make = request_builders(api_key, version)
     asked = getattr(make, message_type(api_key, version, "request").__name__)()
+    yield
     frame = memoryview(encode_request(RequestHeader(api_key, version, 0, None), asked))[PREFIX_BYTES:]
     decode_request(api_key, version, frame, decode_header(frame)[1])
-    encode_response(api_key, version, 0, build_response(api_key, version))
+    yield
+    answer = build_response(api_key, version)
+    yield
+    encode_response(api_key, version, 0, answer)
+    yield
 
 
 def _module_name(api_key: int) -> str:

@@ -1,0 +1,207 @@
+"""The admin API's port. The API itself, and aiohttp with it, is imported when the first client sends something.
+
+Importing takes a few tenths of a second and a quarter of a node's memory, and most nodes are never asked. A thread
+does it, so that it holds up nothing else, and what clients send meanwhile waits. With TLS or tokens the API is imported
+at once: there is more to refuse and to find faulty, and whoever sets them up means to use it. Must not know aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+from raftlog.admin.limits import Limits
+from raftlog.admin.view import NodeView
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
+
+BACKLOG: Final = 64
+
+log = get_logger("admin")
+
+
+class AdminUnavailable(Exception):
+    """The admin listener cannot be opened; the message says which and why."""
+
+
+class Api(Protocol):
+    """The API behind the port; see `raftlog.admin.server.AdminServer`."""
+
+    address: tuple[str, int]
+
+    async def start(self, listening: asyncio.Server | None = None, /) -> None:
+        """Open the port, or serve what has opened it. Raises AdminUnavailable, TokensUnusable."""
+
+    async def stop(self) -> None:
+        """End all requests."""
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+
+
+async def listen(
+    accept: Callable[[], asyncio.BaseProtocol],
+    address: tuple[str, int],
+    *,
+    context: ssl.SSLContext | None = None,
+    handshake_s: float | None = None,
+) -> asyncio.Server:
+    """Open the port. Raises AdminUnavailable."""
+    host, port = address
+    try:
+        return await asyncio.get_running_loop().create_server(
+            accept, host, port, ssl=context, ssl_handshake_timeout=handshake_s, backlog=BACKLOG
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise AdminUnavailable(
+            f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
+        ) from error
+
+
+class Cut(Guard):
+    """A connection's transport, if it still has one, to be cut where something fails over it."""
+
+    def __init__(self, transport: asyncio.BaseTransport | None) -> None:
+        self._transport = transport
+
+    def crash(self, what: str) -> None:
+        log.exception("admin_connection_crashed", what=what)
+        self.abort()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            cast(asyncio.Transport, self._transport).abort()
+
+
+class Refused(asyncio.Protocol):
+    """A connection for which there is no room."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Cut(transport).run_guarded(cast(asyncio.Transport, transport).abort)
+
+
+class AdminListener(Guard):
+    """`start` once, `stop` once. `server` is the API, as soon as it is there."""
+
+    def __init__(self, node: NodeView, limits: Limits | None = None) -> None:
+        self._node = node
+        self._limits = limits or Limits()
+        self._listening: asyncio.Server | None = None
+        self._importing: asyncio.Task[None] | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self.server: Api | None = None
+        self.early: set[Early] = set()
+        """Connections that the API does not have yet."""
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        """Listen. Raises AdminUnavailable, TokensUnusable."""
+        config = self._node.config
+        assert config.admin_listener is not None, "whoever starts this has looked"
+        if config.admin_tokens_file or config.admin_ssl_certificate:
+            await self._import(None)
+            assert self.server is not None
+            self.address = self.server.address
+        else:
+            self._listening = await listen(self._accept, config.admin_listener)
+            self.address = self._listening.sockets[0].getsockname()[:2]
+        log.info(
+            "admin_listener_started",
+            host=self.address[0],
+            port=self.address[1],
+            tokens=bool(config.admin_tokens_file),
+        )
+
+    async def stop(self) -> None:
+        for work in (self._importing, self._looking):
+            if work is not None:
+                work.cancel()
+        if self._listening is not None:
+            self._listening.close()
+        self.abort()
+        if self.server is not None:
+            await self.server.stop()
+
+    def crash(self, what: str) -> None:
+        """The API cannot be imported: its clients go, the node goes on."""
+        log.exception("admin_api_failed", what=what)
+        self.abort()
+
+    def abort(self) -> None:
+        for each in list(self.early):
+            Cut(each.transport).abort()
+
+    def open_api(self) -> None:
+        """Have the API imported, unless that has begun."""
+        if self._importing is None:
+            work = self._import(self._listening)
+            self._importing = asyncio.get_running_loop().create_task(self.guarded_task(work))
+
+    async def _import(self, listening: asyncio.Server | None) -> None:
+        module = await asyncio.to_thread(import_module, "raftlog.admin.server")
+        server: Api = module.AdminServer(self._node, self._limits)
+        await server.start(listening)
+        self.server = server
+        for each in list(self.early):
+            Cut(each.transport).run_guarded(each.hand_over, server.accept())
+        self.early.clear()
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection. Beyond the limits only the API can tell which one has to go."""
+        if self.server is not None:
+            return self.server.accept()
+        if len(self.early) >= self._limits.connections:
+            self.open_api()
+            return Refused()
+        if self._looking is None:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(self._limits.sweep_s, self.guarded(self._open_for_the_silent))
+        return Early(self)
+
+    def _open_for_the_silent(self) -> None:
+        """Have connections that say nothing cut in time, which the API does."""
+        self._looking = None
+        if self.early:
+            self.open_api()
+
+
+class Early(asyncio.Protocol):
+    """A connection that came before the API was there. Nothing is read from it beyond the first piece."""
+
+    def __init__(self, listener: AdminListener) -> None:
+        self._listener = listener
+        self._received = b""
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Cut(transport).run_guarded(self._begin, transport)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self._listener.early.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        Cut(self.transport).run_guarded(self._hold, data)
+
+    def _hold(self, data: bytes) -> None:
+        assert self.transport is not None, "it has been made"
+        self._received += data
+        self.transport.pause_reading()
+        self._listener.open_api()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.early.discard(self)
+
+    def hand_over(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let the API's protocol go on with this connection."""
+        transport = self.transport
+        assert transport is not None, "it has been made"
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if self._received and not transport.is_closing():
+            cast(asyncio.Protocol, transport.get_protocol()).data_received(self._received)
+            transport.resume_reading()

@@ -1,0 +1,166 @@
+"""A process that imports a node's modules once and forks nodes, for commands and tests that start several of them.
+
+Nothing here runs a loop or a thread, so each fork is a process like one that was started by itself. It has a session,
+files, arguments and an environment of its own, and ends by the same signals with the same exit codes.
+
+It is started as `raftlog server --fork-nodes FD`, where FD is one end of a socket pair. The process at the other end
+(`raftlog/testing/forked_process.py`) sends one JSON object a line and reads one line as the answer. `start` comes with
+three file descriptors, the node's standard streams. `wait` answers null while a node runs, then its exit code, once:
+
+    {"start": {"arguments": ["--config", "node.properties"], ...}}  →  {"pid": 7}, or {"error": "out of memory"}
+    {"wait": 7}  →  {"status": null}, or {"status": 0}
+
+A node that has ended stays a zombie until it is asked for, so its pid names no other process meanwhile. When the other
+end closes, this process ends, and leaves the nodes alone: they watch their own standard input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+MAX_LINE_BYTES: Final = 1 << 20
+"""A longer request is a fault of whoever sent it."""
+
+STREAMS: Final = 3
+
+IDLE_S: Final = 1.0
+"""So long after the last request what later nodes may need is imported, too."""
+
+
+class Start(NamedTuple):
+    """A node to be started: the arguments of `raftlog server`, and what a process inherits."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    directory: str
+    open_files: int | None
+    """Its hard limit of file descriptors; None: this process's."""
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the socket whose descriptor is the first argument; in a forked process, run the node."""
+    control = socket.socket(fileno=int(arguments[0]))
+    gc.disable()  # importing makes no garbage worth looking for
+    import_node()
+    import raftlog.process
+
+    gc.freeze()  # a collection in a fork would write to pages that all nodes share
+    found = serve(control, raftlog.process.warm_up())
+    if found is None:
+        return
+    start, streams = found
+    become_node(start, streams)
+    gc.enable()
+    show_command_line([sys.executable, "-m", "raftlog", "server", *start.arguments])
+    from raftlog.cli.server import main as run_node
+
+    run_node(start.arguments)
+
+
+def import_node() -> None:
+    """Import what every node uses until it is ready, and for its first client."""
+    import raftlog.cli.server
+    import raftlog.faults.node_faults
+    import raftlog.process
+
+    with suppress(ImportError):
+        import uvloop  # noqa: F401
+    raftlog.process.prepare_first_requests()
+
+
+def serve(control: socket.socket, idle_work: Iterator[None]) -> tuple[Start, list[int]] | None:
+    """Answer requests until the other end closes, then return None. While nobody asks, do pieces of `idle_work`.
+
+    In each forked process, return the node to be, and the descriptors of its standard streams.
+    """
+    while True:
+        wait_for_request(control, idle_work)
+        line, streams = read_request(control)
+        if not line:
+            return None
+        request = json.loads(line)
+        answer: dict[str, Any]
+        try:
+            if "wait" in request:
+                answer = {"status": wait_for(request["wait"])}
+            else:
+                answer = {"pid": os.fork()}
+        except OSError as error:
+            answer = {"error": str(error)}
+        if answer.get("pid") == 0:
+            control.close()
+            return Start(**request["start"]), streams
+        for stream in streams:
+            os.close(stream)
+        with suppress(BrokenPipeError):  # whoever asked has ended; the next read tells
+            control.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def wait_for_request(control: socket.socket, idle_work: Iterator[None]) -> None:
+    """Wait until there is something to read. `idle_work` begins once the nodes that were started have had time."""
+    pause_s: float | None = IDLE_S
+    while not select.select([control], [], [], pause_s)[0]:
+        for _ in idle_work:
+            pause_s = 0.0
+            break
+        else:
+            pause_s = None
+
+
+def read_request(control: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the next line with the descriptors that came with it; an empty line once the other end has closed.
+
+    Raises ValueError for a line that is too long.
+    """
+    line, streams = b"", []
+    while not line.endswith(b"\n"):
+        try:
+            received, descriptors, _, _ = socket.recv_fds(control, 65536, STREAMS)
+        except ConnectionError:
+            received, descriptors = b"", []
+        streams += descriptors
+        line += received
+        if not received:
+            return b"", streams
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"a request has {MAX_LINE_BYTES} bytes at most")
+    return line, streams
+
+
+def wait_for(pid: int) -> int | None:
+    """Return the exit code of a node that has ended (minus the signal's number if it was killed), None if it runs."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def become_node(start: Start, streams: list[int]) -> None:
+    """Give a forked process what `subprocess` would give a new one."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for stream in streams:
+        os.close(stream)
+    os.chdir(start.directory)
+    os.environ.clear()
+    os.environ.update(start.environment)
+    if start.open_files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (start.open_files, start.open_files))
+
+
+def show_command_line(words: list[str]) -> None:
+    """Have `ps` show a command in place of this process's own, cut to the room that its arguments had."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])
+    text = b"\0".join(map(os.fsencode, words))[: end - begin - 1]
+    ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)

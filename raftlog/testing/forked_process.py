@@ -1,0 +1,221 @@
+"""Node processes forked from one that has imported raftlog already: `start_forked` instead of `subprocess.Popen`.
+
+One fork server (`raftlog/cli/fork_server.py`) serves this whole process. Its forks inherit what it inherited, so it is
+used only for nodes that would inherit the same. All others, and all where it cannot run, are to be started without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+MAX_LINE_BYTES: Final = 1 << 20
+"""A longer request is not sent."""
+
+MODULE: Final = "raftlog"
+
+UNKNOWN_EXIT_CODE: Final = 255
+"""Of a node that ended when its fork server, which alone is told the exit code, was gone already."""
+
+ROOM_FOR_ARGUMENTS: Final = "-" * 400
+"""A word at the end of the fork server's command line, which its forks replace by their own."""
+
+OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "SSL_", "OPENSSL_")
+"""Beginnings of the environment variables that are read when an interpreter starts or a library is loaded."""
+
+CLOSE_S: Final = 5.0
+
+
+class ForkServerGone(Exception):
+    """The fork server does not answer, or says that it cannot fork."""
+
+
+class Inherited(NamedTuple):
+    """Everything that a new process inherits, except what each fork is given."""
+
+    interpreter: str
+    environment: dict[str, str]
+    niceness: int
+    cores: frozenset[int]
+    namespaces: tuple[str, ...]
+    kernel: tuple[str, ...]
+    """Its limits, its control group and its umask, as /proc has them."""
+
+
+def inherited(environment: Mapping[str, str]) -> Inherited | None:
+    """Return what a process with this environment would inherit from this thread; None without a /proc."""
+    own = Path("/proc/thread-self")
+    try:
+        status = (own / "status").read_text()
+        return Inherited(
+            sys.executable,
+            {name: value for name, value in environment.items() if name.startswith(OF_THE_START)},
+            os.getpriority(os.PRIO_PROCESS, 0),
+            frozenset(os.sched_getaffinity(0)),
+            tuple(os.readlink(own / "ns" / each) for each in ("net", "mnt")),
+            (
+                (own / "limits").read_text(),
+                (own / "cgroup").read_text(),
+                *(line for line in status.splitlines() if line.startswith(("Umask", "SigIgn"))),
+            ),
+        )
+    except OSError:
+        return None
+
+
+class ForkedProcess:
+    """A forked node, to be handled as a `subprocess.Popen`."""
+
+    def __init__(self, server: ForkServer, pid: int, descriptor: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._server = server
+        self._descriptor = descriptor
+        """A pidfd: readable once the process has ended, and never another's."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, minus the signal's number if it was killed; None while the process runs."""
+        with self._server.lock:
+            if self.returncode is None and select.select([self._descriptor], [], [], 0)[0]:
+                try:
+                    self.returncode = self._server.ask({"wait": self.pid})["status"]
+                except ForkServerGone:
+                    self.returncode = UNKNOWN_EXIT_CODE
+                os.close(self._descriptor)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._descriptor, signal.Signals(number))
+
+    def __del__(self) -> None:
+        if self.returncode is None:
+            os.close(self._descriptor)
+
+
+class ForkServer:
+    """The other end of a fork server, which is started with this object."""
+
+    def __init__(self, environment: Mapping[str, str], identity: Inherited) -> None:
+        self.identity = identity
+        self.lock = Lock()
+        """Of the socket: a question and its answer go together, whichever threads ask."""
+        self.has_answered = False
+        self.owner = os.getpid()
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            number = str(theirs.fileno())
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-m", MODULE, "server", "--fork-nodes", number, ROOM_FOR_ARGUMENTS],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def start(self, start: Mapping[str, Any], streams: Sequence[int]) -> ForkedProcess:
+        """Fork a node. Raises ForkServerGone."""
+        with self.lock:
+            answer = self.ask({"start": start}, streams)
+            return ForkedProcess(self, answer["pid"], os.pidfd_open(answer["pid"]))
+
+    def ask(self, request: Mapping[str, Any], streams: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the answer to a request. The caller holds the lock. Raises ForkServerGone."""
+        line = json.dumps(request).encode() + b"\n"
+        if len(line) > MAX_LINE_BYTES:
+            raise ForkServerGone("the request is too long")
+        answer = b""
+        try:
+            sent = socket.send_fds(self._control, [line], list(streams)) if streams else 0
+            self._control.sendall(line[sent:])
+            while not answer.endswith(b"\n"):
+                received = self._control.recv(4096)
+                if not received:
+                    raise ForkServerGone("it ended")
+                answer += received
+        except OSError as error:
+            raise ForkServerGone(str(error)) from error
+        self.has_answered = True
+        found: dict[str, Any] = json.loads(answer)
+        if "error" in found:
+            raise ForkServerGone(found["error"])
+        return found
+
+    def close(self) -> None:
+        """End the fork server; nodes go on."""
+        self._control.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:  # it is stopped, perhaps
+            self._process.kill()
+            self._process.wait()
+
+
+_lock = Lock()
+_server: ForkServer | None = None
+_is_unusable = not hasattr(os, "pidfd_open")
+
+
+def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
+    """Return the fork server for nodes with this environment, started if there is none; None: start it without one.
+
+    One that ended before its first answer is not started again.
+    """
+    global _server, _is_unusable  # noqa: PLW0603 - one for the process
+    identity = None if _is_unusable else inherited(environment)
+    if identity is None:
+        return None
+    with _lock:
+        if _server is not None and _server.owner != os.getpid():
+            _server = None  # this process is a fork itself
+        if _server is not None and not _server.runs:
+            atexit.unregister(_server.close)
+            _is_unusable = not _server.has_answered
+            _server.close()
+            _server = None
+        if _server is None and not _is_unusable:
+            _server = ForkServer(environment, identity)
+            atexit.register(_server.close)
+        return _server if _server is not None and _server.identity == identity else None
+
+
+def start_forked(
+    arguments: Sequence[str],
+    *,
+    streams: Sequence[int],
+    environment: Mapping[str, str],
+    open_files: int | None = None,
+) -> ForkedProcess | None:
+    """Start `raftlog server` with these arguments in a session of its own; None: it has to be started without a fork.
+
+    `streams`: the descriptors of its standard input, output and error.
+    """
+    server = fork_server(environment)
+    if server is None:
+        return None
+    start = {"arguments": list(arguments), "environment": dict(environment), "open_files": open_files}
+    try:
+        return server.start({**start, "directory": os.getcwd()}, streams)
+    except (ForkServerGone, OSError):
+        return None

@@ -1,0 +1,182 @@
+"""Claims about forked nodes: whoever starts one can't tell it from a process that was started by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.testing import forked_process
+from raftlog.testing.cluster import Cluster
+from raftlog.testing.forked_process import UNKNOWN_EXIT_CODE, ForkedProcess, ForkServer, inherited
+from tests.kit.waits import until
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+FAULTY = "node.id=none"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A node that is not started yet."""
+    one = Cluster(1)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def own_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
+    """A fork server that no other test uses."""
+    monkeypatch.setattr(forked_process, "_server", None)
+    server = forked_process.fork_server(os.environ)
+    assert server is not None
+    yield server
+    server.close()
+
+
+def process_of(cluster: Cluster) -> ForkedProcess:
+    found: Any = cluster.nodes[1]._process
+    assert isinstance(found, ForkedProcess), "it was not forked"
+    return found
+
+
+def open_files(process: Path) -> list[str]:
+    """Return what its descriptors are, but for those that it closes meanwhile."""
+    found = []
+    for each in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(each))
+    return found
+
+
+def test_a_forked_node_ends_with_the_exit_code_of_its_kind(cluster: Cluster) -> None:
+    """0 after SIGTERM, as `subprocess` counts; a second look finds the same."""
+    cluster.start()
+    process = process_of(cluster)
+    assert process.poll() is None
+    assert cluster.stop(1) == 0
+    assert process.poll() == 0
+
+
+def test_a_forked_node_that_is_killed_ends_with_its_signal(cluster: Cluster) -> None:
+    """-9 after kill -9, whoever sends it."""
+    cluster.start()
+    os.kill(cluster.nodes[1].pid, signal.SIGKILL)
+    assert cluster.nodes[1].wait() == -signal.SIGKILL
+
+
+def test_a_forked_node_that_cannot_start_says_why_in_its_log(cluster: Cluster) -> None:
+    """A faulty config: exit code 2, and the fault by its name."""
+    node = cluster.nodes[1]
+    node.config_path.write_text(f"{node.config_path.read_text()}{FAULTY}\n")
+    node.start()
+    assert process_of(cluster)
+    assert node.wait() == 2
+    assert "node.id" in node.log_tail()
+
+
+def test_a_forked_node_has_what_a_process_of_its_own_has(cluster: Cluster, monkeypatch: Any) -> None:
+    """A session, a command line, an environment, a working directory, and its three streams; nothing of the server."""
+    monkeypatch.setenv("CARRIED_OVER", "yes")
+    cluster.start()
+    node, own = cluster.nodes[1], Path(f"/proc/{cluster.nodes[1].pid}")
+    assert process_of(cluster)
+    assert os.getsid(node.pid) == node.pid
+    words = (own / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    assert words[:4] == [os.fsencode(sys.executable), b"-m", b"raftlog", b"server"]
+    assert os.fsencode(node.config_path) in words
+    assert os.readlink(own / "cwd") == os.getcwd()
+    assert os.readlink(own / "fd" / "1") == os.readlink(own / "fd" / "2") == str(node.log_path)
+    mine = os.readlink(own / "fd" / "0")
+    assert open_files(own).count(mine) == 1, "what the node was given was closed behind it"
+
+
+def test_an_environment_is_carried_over_to_a_fork(cluster: Cluster, tmp_path: Path) -> None:
+    """Settings from variables: RAFTLOG_NODE_ID, which the config of the file gives way to."""
+    log = tmp_path / "log"
+    arguments = ["--config", str(cluster.nodes[1].config_path), "--override", "no.such.setting=1"]
+    environment = {**os.environ, "RAFTLOG_NODE_ID": "nonsense"}
+    with log.open("wb") as out, open(os.devnull) as nothing:
+        process = forked_process.start_forked(
+            arguments, streams=[nothing.fileno(), out.fileno(), out.fileno()], environment=environment
+        )
+    assert process is not None
+    until(lambda: process.poll() is not None, "the node ends")
+    assert process.returncode == 2
+    assert "nonsense" in log.read_text()
+
+
+def test_forks_are_not_used_for_what_they_would_not_inherit() -> None:
+    """Variables that the interpreter reads, and niceness: such a node is started by itself."""
+    assert forked_process.fork_server(os.environ) is not None
+    assert forked_process.fork_server({**os.environ, "PYTHONHASHSEED": "1"}) is None
+    assert forked_process.fork_server({**os.environ, "ANYTHING": "else"}) is not None
+    plain = inherited(os.environ)
+    niced = subprocess.run(
+        ["nice", sys.executable, "-c", "import os\nfrom raftlog.testing.forked_process import inherited\n"
+         "print(inherited(os.environ).niceness)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert plain is not None and int(niced.stdout) > plain.niceness
+
+
+def test_nodes_outlive_their_fork_server(own_server: ForkServer, cluster: Cluster) -> None:
+    """kill -9 of it: the node goes on, is seen to run and to end, and only its exit code is lost."""
+    cluster.start()
+    process = process_of(cluster)
+    os.kill(own_server.pid, signal.SIGKILL)
+    until(lambda: not own_server.runs, "the fork server ends")
+    assert process.poll() is None
+    assert cluster.view(1).broker_ids == {1}
+    cluster.kill(1)
+    assert process.returncode == UNKNOWN_EXIT_CODE
+    assert cluster.running_ids() == frozenset()
+
+
+def test_a_fork_server_that_died_is_replaced(own_server: ForkServer, cluster: Cluster) -> None:
+    """The next node is forked again."""
+    cluster.start()
+    cluster.kill(1)
+    os.kill(own_server.pid, signal.SIGKILL)
+    until(lambda: not own_server.runs, "the fork server ends")
+    cluster.start()
+    server = process_of(cluster)._server
+    assert server is not own_server
+    cluster.close()
+    server.close()
+
+
+def test_a_fork_server_that_cannot_run_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An import that fails there: nodes are started by themselves, and no second server is tried."""
+    monkeypatch.setattr(forked_process, "_server", None)
+    monkeypatch.setattr(forked_process, "_is_unusable", False)
+    monkeypatch.setattr(forked_process, "MODULE", "raftlog.no_such_module")
+    with Cluster(1) as cluster:
+        assert isinstance(cluster.nodes[1]._process, subprocess.Popen)
+        assert cluster.view(1).broker_ids == {1}
+    until(lambda: forked_process.fork_server(os.environ) is None, "the server is given up")
+    assert forked_process._is_unusable
+
+
+def test_two_clusters_share_a_fork_server_that_ends_with_its_starter() -> None:
+    """A program that ends without closing anything leaves no process behind."""
+    code = """
+from raftlog.testing.cluster import Cluster
+from raftlog.testing import forked_process
+one, other = Cluster(1), Cluster(1)
+one.start(); other.start()
+parents = {open(f"/proc/{each.nodes[1].pid}/stat").read().rpartition(")")[2].split()[1] for each in (one, other)}
+assert parents == {str(forked_process._server.pid)}, parents
+print(forked_process._server.pid, one.nodes[1].pid, other.nodes[1].pid)
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in printed.split()), "all are gone")
