@@ -119,11 +119,12 @@ docs: $(DOCS)
 wheel: $(STAMP)
 	PYTHON=$(abspath $(BIN))/python bash deploy/ci/wheel-check.sh
 
-# An editable install: only a change of pyproject.toml makes it again.
+# An editable install: only a change of pyproject.toml makes it again. pip compiles what it copies, which is not us.
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "raftlog needs Python 3.11 or newer"; exit 1; }
 	test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m compileall -q raftlog chaos pyspark_raftlog
 	@touch $(STAMP)
 
 # PySpark is half a gigabyte: only the targets that need it install it.

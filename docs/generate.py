@@ -21,7 +21,8 @@ from raftlog.base.config import GroupConfig, NodeConfig, Setting, TopicConfig, s
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_setting import INT_MAX, LONG_MAX
 from raftlog.cli import exits
-from raftlog.cli.app import COMMANDS
+from raftlog.cli.commands import COMMANDS
+from raftlog.cli.tree import load
 
 REFERENCE = Path(__file__).parent / "pages" / "reference"
 HELP_COLUMNS = 100
@@ -99,7 +100,7 @@ def commands() -> Lines:
             section = entry.section
             yield f"## {section}"
             yield ""
-        yield from _command(f"raftlog {name}", entry.load(name), depth=3)
+        yield from _command(f"raftlog {name}", load(entry, name), depth=3)
     yield "## Exit codes"
     yield ""
     yield from table(("code", "meaning"), ((str(number), meaning) for number, meaning in exits.TABLE))

@@ -77,6 +77,7 @@ async def run(
 
     `faults`: what its admin API may do to `env`; for tests only.
     """
+    gc.enable()
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):

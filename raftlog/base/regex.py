@@ -2,15 +2,13 @@
 
 Linear is not little: an expression may take thousands of steps for each character, and there may be a hundred thousand
 names. So `check_regex` bounds the one, and whoever looks at many names counts `steps` and takes turns. A name matches
-as a whole.
+as a whole. RE2 is imported with the first expression: it keeps two megabytes, and few clusters have expressions.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any, Final
-
-import re2
 
 from raftlog.base.errors import InvalidRegularExpression
 
@@ -35,6 +33,8 @@ MOST_REMEMBERED: Final = 100
 
 def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> None:
     """Raises InvalidRegularExpression."""
+    import re2
+
     if len(regex) > LONGEST:
         raise InvalidRegularExpression(f"an expression has at most {LONGEST} characters")
     try:
@@ -52,6 +52,8 @@ def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> No
 @lru_cache(maxsize=MOST_REMEMBERED)
 def compiled(regex: str) -> Any:
     """Return an expression that `check_regex` let pass, ready to match."""
+    import re2
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_BYTES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 import sys
 
@@ -17,9 +19,12 @@ def main() -> None:
         fork_nodes(sys.argv[3:])
         return
     if sys.argv[1:2] == ["server"]:
+        gc.disable()  # looking for garbage among what is imported is a tenth of a node's start; `process` enables it
         from raftlog.cli.server import main as serve
 
         serve(sys.argv[2:])
+        return
+    if sys.argv[1:] in (["--help"], ["-h"]) and _prints_help():
         return
     if (
         sys.argv[1:2]
@@ -30,3 +35,28 @@ def main() -> None:
     from raftlog.cli.app import app
 
     app(prog_name="raftlog")
+
+
+def _prints_help() -> bool:
+    """Print the page of commands; return False where typer has to break its lines."""
+    from raftlog.cli.commands import HELP_COLUMNS, root_help
+
+    if _columns() < HELP_COLUMNS:
+        return False
+    try:
+        print(*root_help(), sep="\n", flush=True)
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    return True
+
+
+def _columns() -> int:
+    """Return the width of the terminal as `shutil` finds it, without importing that; 80 where there is none."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80

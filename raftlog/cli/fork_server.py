@@ -50,7 +50,7 @@ class Start(NamedTuple):
 def main(arguments: list[str]) -> None:
     """Serve the socket whose descriptor is the first argument; in a forked process, run the node."""
     control = socket.socket(fileno=int(arguments[0]))
-    gc.disable()  # importing makes no garbage worth looking for
+    gc.disable()  # as for a node that starts by itself
     import_node()
     import raftlog.process
 
@@ -60,7 +60,6 @@ def main(arguments: list[str]) -> None:
         return
     start, streams = found
     become_node(start, streams)
-    gc.enable()
     show_command_line([sys.executable, "-m", "raftlog", "server", *start.arguments])
     from raftlog.cli.server import main as run_node
 

@@ -11,41 +11,30 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from raftlog.cli import exits
+from raftlog.cli.commands import Entry
 from raftlog.cli.printable import printable
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """It is of the click that typer brings along, under a private name."""
 
 
-class Entry(NamedTuple):
-    """A command at the root. `target` is "module:name" of a typer app, or of a function that returns its exit code.
-
-    The function's parameters are annotated for typer, or it has one: a dataclass whose fields are.
-    """
-
-    section: str
-    target: str
-    help: str
-
-    def load(self, name: str) -> Any:
-        """Import the command."""
-        module, _, attribute = self.target.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
-        if not isinstance(found, typer.Typer):
-            found = _as_app(found, name)
-        found.rich_markup_mode = (
-            None  # help is plain text everywhere: the same in a pipe, and rich is not loaded
-        )
-        is_group = len(found.registered_commands) > 1 or found.registered_callback is not None
-        command = typer.main.get_group(found) if is_group else typer.main.get_command(found)
-        command.name = name
-        return command
+def load(entry: Entry, name: str) -> Any:
+    """Import the command."""
+    module, _, attribute = entry.target.partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        found = _as_app(found, name)
+    found.rich_markup_mode = None  # help is plain text everywhere: the same in a pipe, and rich is not loaded
+    is_group = len(found.registered_commands) > 1 or found.registered_callback is not None
+    command = typer.main.get_group(found) if is_group else typer.main.get_command(found)
+    command.name = name
+    return command
 
 
 def _as_app(function: Any, name: str) -> typer.Typer:
@@ -87,7 +76,7 @@ class Tree(TyperGroup):
         """Put the real command in the place of its stand-in."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and name in self.entries:
-            command = self.entries[name].load(name)
+            command = load(self.entries[name], name)
         return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

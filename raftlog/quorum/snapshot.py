@@ -10,8 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from raftlog.base.crc import crc32c
 from raftlog.base.disk import Disk
 from raftlog.metadata.snapshot import MAX_IMAGE_BYTES
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal, Entry

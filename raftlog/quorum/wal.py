@@ -13,8 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from raftlog.base.crc import crc32c
 from raftlog.base.disk import Disk, File
 
 Entry = tuple[bytes, int, int]

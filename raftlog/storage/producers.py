@@ -20,8 +20,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import ClassVar, Final, NamedTuple
 
-from crc32c import crc32c
-
+from raftlog.base.crc import crc32c
 from raftlog.base.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,

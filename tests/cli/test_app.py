@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -164,3 +165,34 @@ def test_the_version_has_a_form_for_machines():
     found = json.loads(run("version", "--json"))
     assert run("version") == f"raftlog {found['raftlog']}\n"
     assert {"python", "platform"} <= set(found) and "confluent-kafka" in found["libraries"]
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_page_of_commands_is_typers_own(option: str) -> None:
+    """`raftlog --help` is printed without typer, and says what typer says."""
+    code = f"import sys; sys.argv = ['raftlog', {option!r}]; from raftlog.cli.app import app; app(prog_name='raftlog')"
+    environment = {**os.environ, "COLUMNS": "80"}
+    typers, ours = (
+        subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, check=True, env=environment
+        ).stdout
+        for words in (["-c", code], ["-m", "raftlog", option])
+    )
+    assert ours == typers
+
+
+def test_the_page_of_commands_needs_no_typer() -> None:
+    """Importing it takes three times as long as the rest. A narrow terminal gets typer's lines."""
+    code = """
+import sys
+sys.argv = ["raftlog", "--help"]
+from raftlog.cli import main
+main()
+assert not {"typer", "dataclasses", "inspect", "asyncio"} & set(sys.modules), sys.modules
+"""
+    wide, narrow = (
+        waits.run([sys.executable, "-c", code], text=True, env={**os.environ, "COLUMNS": columns})
+        for columns in ("200", "60")
+    )
+    assert wide.returncode == 0, wide.stderr
+    assert "Exit codes" in narrow.stdout and max(map(len, narrow.stdout.splitlines())) <= 60

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from raftlog.cli import exits
-from raftlog.cli.app import COMMANDS
 from raftlog.cli.cluster_command import COMPLETION_S
+from raftlog.cli.commands import COMMANDS
 from raftlog.cli.target import TIMEOUT_S
 from tests.cli.live import CommandLine, invoke
 from tests.kit.waits import run

@@ -12,7 +12,8 @@ import typer
 
 from raftlog.base.config import load_config
 from raftlog.base.config_files import parse_toml
-from raftlog.cli.app import COMMANDS
+from raftlog.cli.commands import COMMANDS
+from raftlog.cli.tree import load
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import read_history
 from tests.docs.pages import Block, blocks_of
@@ -56,7 +57,7 @@ def faults_of(words: list[str]) -> list[str]:
         return []
     if name not in COMMANDS:
         return [name]
-    command = COMMANDS[name].load(name)
+    command = load(COMMANDS[name], name)
     while rest and rest[0] in getattr(command, "commands", {}):
         command = command.commands[rest.pop(0)]
     if getattr(command, "commands", None) and rest and not rest[0].startswith("-"):

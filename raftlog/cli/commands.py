@@ -1,0 +1,108 @@
+"""The commands at the root of the tree: names and one line of help each, and the page that lists them.
+
+Knows no typer, which takes three times as long to import as `raftlog --help` takes to print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Final, NamedTuple
+
+from raftlog.cli import exits
+
+ABOUT: Final = "A Kafka-wire-compatible replicated log cluster, with failover you can prove."
+
+OPTIONS: Final = """\
+  --version             Print the version.
+  --install-completion  Install completion for the current shell.
+  --show-completion     Show completion for the current shell, to copy it or
+                        customize the installation.
+  -h, --help            Show this message and exit."""
+"""As typer prints them, which a test compares."""
+
+HELP_COLUMNS: Final = 80
+"""Of a terminal on which no line of the page has to be broken."""
+
+
+class Entry(NamedTuple):
+    """A command at the root. `target` is "module:name" of a typer app, or of a function that returns its exit code.
+
+    The function's parameters are annotated for typer, or it has one: a dataclass whose fields are.
+    """
+
+    section: str
+    target: str
+    help: str
+
+
+_TRY, _RUN, _LOOK, _DATA, _PROVE = (
+    "To try it",
+    "To run it",
+    "To look after a cluster",
+    "To move records",
+    "To prove it",
+)
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
+    "demo": Entry(_TRY, "raftlog.cli.demo:run", "Stream a file, kill nodes, prove nothing was lost."),
+    "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
+    "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
+    "config": Entry(
+        _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
+    ),
+    "cluster": Entry(_LOOK, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),
+    "topic": Entry(
+        _LOOK, "raftlog.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."
+    ),
+    "partition": Entry(
+        _LOOK, "raftlog.cli.partition:partition", "List and describe partitions; offsets, elections, moves."
+    ),
+    "broker": Entry(
+        _LOOK, "raftlog.cli.broker:broker", "List and describe brokers, their settings and disks."
+    ),
+    "quorum": Entry(
+        _LOOK, "raftlog.cli.quorum:quorum", "Show the metadata quorum and how far its voters are."
+    ),
+    "group": Entry(
+        _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
+    ),
+    "transactions": Entry(
+        _LOOK,
+        "raftlog.cli.transactions:transactions",
+        "List and describe transactions; find and end those that hang.",
+    ),
+    "produce": Entry(
+        _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
+    ),
+    "consume": Entry(_DATA, "raftlog.cli.consume:consume", "Print records; kcat -C's and -G's flags."),
+    "sim": Entry(_PROVE, "raftlog.cli.sim:run", "Run whole clusters in virtual time through faults."),
+    "chaos": Entry(_PROVE, "raftlog.cli.chaos:run", "Hurt a real cluster and judge what clients saw."),
+    "attack": Entry(_PROVE, "raftlog.cli.attack:run", "Attack a cluster as strangers could, and judge it."),
+    "fuzz": Entry(
+        _PROVE, "raftlog.cli.fuzz:run", "Send frames of chance to nodes, and see what comes of it."
+    ),
+    "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
+    "bench": Entry(_PROVE, "raftlog.cli.bench:run", "Measure a cluster on this machine."),
+    "version": Entry(_RUN, "raftlog.cli.version:version", "Print the version."),
+}
+
+
+if find_spec("raftlog.cli.pipeline") is not None:
+    COMMANDS["pipeline"] = Entry(
+        _DATA, "raftlog.cli.pipeline:pipeline", "Run PySpark jobs: archive, aggregate, mirror, audit."
+    )
+
+
+def root_help() -> Iterator[str]:
+    """Yield the lines of `raftlog --help`, as typer prints them where they fit."""
+    yield from ("Usage: raftlog [OPTIONS] COMMAND [ARGS]...", "", f"  {ABOUT}", "", "Options:", OPTIONS)
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for name, entry in COMMANDS.items():
+        sections.setdefault(entry.section, []).append((name, entry.help))
+    sections["Exit codes"] = [(str(code), meaning) for code, meaning in exits.TABLE]
+    for section, rows in sections.items():
+        width = max(len(name) for name, _ in rows)
+        yield from ("", f"{section}:")
+        yield from (f"  {name.ljust(width)}  {text}" for name, text in rows)
