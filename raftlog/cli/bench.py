@@ -22,9 +22,9 @@ import typer
 from raftlog.cli import bench_groups, exits
 from raftlog.cli.bench_figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
-from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
 from raftlog.testing.progress import patient
-from raftlog_chaos.bench import measure
+from raftlog_chaos.bench import measure, start
 from raftlog_chaos.bench.failover import AIMS, FAILOVER_FAULTS, FailoverRun, Outcome, Round
 from raftlog_chaos.runs.landmarks import LANDMARKS, count_events
 
@@ -39,7 +39,7 @@ THROUGHPUT_AIMS: Final = {100: 70.0, 1_000: 250.0}
 LATENCY_RATE: Final = 1_000
 LATENCY_S: Final = 10.0
 SETTLE_S: Final = 3.0
-IDLE_S: Final = 5.0
+IDLE_S: Final = 10.0
 CREATE_TIMEOUT_S: Final = 60.0
 
 
@@ -94,32 +94,48 @@ def run(options: BenchOptions) -> int:
 
 
 def _start(options: BenchOptions) -> Iterator[Figure]:
-    """Yield time to ready from the command to a cluster in which every node sees all, and the cost of idling."""
-    seconds = []
-    for left in reversed(range(max(1, options.rounds))):
-        with closing(Cluster(NODES)) as cluster:
-            seconds.append(cluster.start())
-            if not left:
-                imports = list(
-                    _imports(statistics.mean(measure.cpu_seconds([pid]) for pid in _pids(cluster)))
-                )
-                idle = _idle(cluster, "start")
-    spread = f"median of {len(seconds)}, worst {max(seconds):.2f} s"
-    yield Figure("start", "ready", statistics.median(seconds), "s", 1.5, note=spread)
-    yield from imports
-    yield from idle
+    """Yield times to ready, of clusters in which every node sees all, and what a node costs that does nothing."""
+    rounds = range(max(1, options.rounds))
+    for name, nodes, forked, aim in (
+        ("three nodes ready", NODES, True, 0.5),
+        ("one node ready", 1, False, 0.4),
+        ("three nodes ready, not forked", NODES, False, None),
+    ):
+        yield _median(name, [start.ready_seconds(nodes, forked=forked) for _ in rounds], aim)
+    yield _median("raftlog --help", [start.help_seconds() for _ in rounds], 0.1)
+    with closing(Alone(1)) as cluster:
+        cluster.start()
+        yield from _imports(measure.cpu_seconds(_pids(cluster)))
+        yield from _idle(cluster, "start", "one node, ", cpu_aim=0.5, rss_aim=45.0)
+    with closing(AdminCluster(NODES)) as cluster:
+        cluster.start()
+        yield from _idle(cluster, "start", "three forked nodes, ", cpu_aim=0.5, rss_aim=45.0)
+
+
+class Alone(AdminCluster):
+    """Nodes with their HTTP APIs, as `raftlog server` starts them."""
+
+    forked = False
+
+
+def _median(name: str, seconds: Sequence[float], aim: float | None) -> Figure:
+    note = f"median of {len(seconds)}, worst {max(seconds):.2f} s"
+    return Figure("start", name, statistics.median(seconds), "s", aim, note=note)
 
 
 def _imports(start_cpu_s: float) -> Iterator[Figure]:
     """Yield what a node's imports cost, from byte code and from source, and how much of its start that is."""
-    loaded_s, compiled_s = measure.import_seconds(compiled=True), measure.import_seconds(compiled=False)
+    loaded_s, compiled_s = start.import_seconds(compiled=True), start.import_seconds(compiled=False)
     rest_s = max(0.0, start_cpu_s - loaded_s)
     for name, own_s in (("imports", loaded_s), ("imports without byte code", compiled_s)):
         share = 100 * own_s / (own_s + rest_s)
         yield Figure("start", name, own_s, "s", note=f"{share:.0f} % of a node's CPU time until it is ready")
 
 
-def _idle(cluster: Cluster, part: str, *, cpu_aim: float = 2.0, rss_aim: float | None = 70.0) -> list[Figure]:
+def _idle(
+    cluster: Cluster, part: str, prefix: str = "", *, cpu_aim: float = 2.0, rss_aim: float | None = 70.0
+) -> list[Figure]:
+    """Return the memory and CPU time of nodes that do nothing."""
     time.sleep(SETTLE_S)
     pids = _pids(cluster)
     used = [measure.cpu_seconds([pid]) for pid in pids]
@@ -131,8 +147,8 @@ def _idle(cluster: Cluster, part: str, *, cpu_aim: float = 2.0, rss_aim: float |
     ]
     rss = [measure.resident_bytes(pid) / 1e6 for pid in pids]
     return [
-        Figure(part, "idle RSS per node", max(rss), "MB", rss_aim, note="the largest"),
-        Figure(part, "idle CPU per node", max(busy), "%", cpu_aim, note="the busiest"),
+        Figure(part, f"{prefix}idle RSS per node", max(rss), "MB", rss_aim, note="the largest"),
+        Figure(part, f"{prefix}idle CPU per node", max(busy), "%", cpu_aim, note="the busiest"),
     ]
 
 

@@ -24,8 +24,9 @@ from raftlog.faults import harm
 from raftlog.faults.node_faults import faults_of
 from raftlog.faults.power_cut import Loss, at_risk, cut_power
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.testing.forked_process import fork_server
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
-from raftlog.testing.node_process import NodeProcess
+from raftlog.testing.node_process import NodeProcess, environment_of_nodes
 from raftlog.testing.probe import ClusterView, PartitionView, find_controller, view_cluster, view_topic
 from raftlog.testing.progress import Stalled, patient, wait_until
 
@@ -47,6 +48,9 @@ class Cluster:
     admin = False
     """Whether each node has its HTTP API, at `admin_url`; see AdminCluster."""
 
+    forked = True
+    """Whether nodes are forked from one process that has imported raftlog, which takes them less time."""
+
     def __init__(
         self,
         nodes: int = 3,
@@ -57,6 +61,8 @@ class Cluster:
         directory: Path | None = None,
         faults: bool = False,
     ) -> None:
+        if self.forked:
+            fork_server(environment_of_nodes())  # it imports while the rest is made ready
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="raftlog-")) if directory is None else directory
         self._chance = random.Random()
@@ -76,6 +82,7 @@ class Cluster:
             self.nodes[node_id] = NodeProcess(
                 node_id, folder, settings=merged, port=port, hosts=self._hosts, faults=faults
             )
+            self.nodes[node_id].forked = self.forked
         atexit.register(self.close)
 
     def open_hosts(self, nodes: int) -> Hosts:

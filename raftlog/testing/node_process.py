@@ -20,7 +20,7 @@ from typing import Final
 from raftlog.base.faults import NodeFault
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
-from raftlog.testing.forked_process import ForkedProcess, fork_server, start_forked
+from raftlog.testing.forked_process import ForkedProcess, start_forked
 from raftlog.testing.hosts import Hosts
 from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.progress import patient, signs_of_process, wait_until
@@ -53,6 +53,8 @@ class NodeProcess:
         self.paused = False
         self.open_files: int | None = None
         """The most file descriptors that the process may have; None: as many as this one."""
+        self.forked = True
+        """Whether the process is forked from one that has imported raftlog, where that is possible."""
         self._settings = settings
         self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
@@ -60,7 +62,6 @@ class NodeProcess:
         self._line: socket.socket | None = None
         self._heard = b""
         self._asked = 0
-        fork_server(_environment())  # it imports while the rest is made ready
         directory.mkdir(parents=True, exist_ok=True)
         self.config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
@@ -95,11 +96,14 @@ class NodeProcess:
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             streams = [theirs.fileno(), log.fileno(), log.fileno()]
-            self._process = start_forked(
-                self._arguments(), streams=streams, environment=_environment(), open_files=self.open_files
-            ) or self._start_alone(streams)
+            self._process = (self.forked and self._fork(streams)) or self._start_alone(streams)
         self._line, self._heard = ours, b""
         self.paused = False
+
+    def _fork(self, streams: Sequence[int]) -> ForkedProcess | None:
+        return start_forked(
+            self._arguments(), streams=streams, environment=environment_of_nodes(), open_files=self.open_files
+        )
 
     def _start_alone(self, streams: Sequence[int]) -> subprocess.Popen[bytes]:
         limited = () if self.open_files is None else ("/bin/sh", "-c", LIMITED, str(self.open_files))
@@ -108,7 +112,7 @@ class NodeProcess:
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],
-            env=_environment(),
+            env=environment_of_nodes(),
             start_new_session=True,
         )
 
@@ -190,6 +194,6 @@ class NodeProcess:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
 
-def _environment() -> dict[str, str]:
+def environment_of_nodes() -> dict[str, str]:
     """Return this process's environment without raftlog's settings, which are not meant for these nodes."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}

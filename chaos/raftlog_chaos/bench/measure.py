@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +18,6 @@ from typing import Any
 from raftlog_chaos.bench.rdkafka import BatchProducer
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-
-_IMPORT = "import time, uvloop, raftlog.cli.server, raftlog.process; print(time.process_time())"
 
 PRODUCER_CONFIG = {
     "acks": "all",
@@ -79,21 +75,6 @@ def cpu_seconds(pids: Sequence[int]) -> float:
             fields = file.read().rsplit(")", 1)[1].split()
         total += int(fields[11]) + int(fields[12])
     return total / CLOCK_TICKS
-
-
-def import_seconds(*, compiled: bool, rounds: int = 3) -> float:
-    """Return the least CPU time in which a process loads a node's modules, from byte code or all from source.
-
-    Byte code is kept in an empty folder, where the first round writes it; under PYTHONDONTWRITEBYTECODE none does.
-    """
-    with tempfile.TemporaryDirectory(prefix="raftlog-bench-") as empty:
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": empty, "PYTHONDONTWRITEBYTECODE": "1"}
-        if compiled:
-            del environment["PYTHONDONTWRITEBYTECODE"]
-        return min(
-            float(subprocess.check_output([sys.executable, "-c", _IMPORT], env=environment))  # noqa: S603
-            for _ in range(rounds)
-        )
 
 
 def resident_bytes(pid: int) -> int:
