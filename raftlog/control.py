@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import Env, ThreadOffload, raise_failure
+from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
@@ -328,7 +328,7 @@ class ControlPlane:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline, self._tick)
+        self._timer = self._loop.call_at(timer_time(deadline), self._tick)
 
     def _tick(self) -> None:
         assert self.controller is not None

@@ -15,6 +15,8 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
+from raftlog.base.kernel_syncs import KernelSyncs, SyncCallback
+
 Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
@@ -41,6 +43,12 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Make contents and size durable (fdatasync). May be called from another thread than the writer's."""
+
+    def submit_sync(self, done: SyncCallback) -> bool:
+        """Begin a sync that goes on beside the loop, and ends with a call of `done` on it, never within this call.
+
+        Return False if the file system or the system has none: then nothing was begun, and `sync` is to be called.
+        """
 
     def close(self) -> None: ...
 
@@ -79,11 +87,12 @@ class Disk(Protocol):
 class RealFile:
     """A `File` on the operating system."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_kernel_syncs", "path")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, kernel_syncs: KernelSyncs) -> None:
         self.path = path
         self._fd = fd
+        self._kernel_syncs = kernel_syncs
 
     def pread(self, size: int, position: int) -> bytes:
         return os.pread(self._fd, size, position)
@@ -123,6 +132,9 @@ class RealFile:
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
+    def submit_sync(self, done: SyncCallback) -> bool:
+        return self._kernel_syncs.submit(self._fd, self.path, done)
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -130,9 +142,12 @@ class RealFile:
 class RealDisk:
     """The `Disk` of the operating system."""
 
+    def __init__(self) -> None:
+        self.kernel_syncs = KernelSyncs()
+
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        return RealFile(path, os.open(path, flags, 0o644), self.kernel_syncs)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from math import ceil
 from queue import SimpleQueue
 from random import Random, SystemRandom
 from threading import Thread
@@ -47,6 +48,12 @@ def _wall_clock_ms() -> int:
 
 def _loop_time() -> float:
     return asyncio.get_running_loop().time()
+
+
+def timer_time(at: float) -> float:
+    """Return the time, loop seconds, for which to set a timer that must not come before `at`: the next whole
+    millisecond, since uvloop rounds to the nearest. A callback that came early would set it again, and spin."""
+    return ceil(at * 1000 - 1e-6) / 1000  # 1e-6: a whole millisecond is none too little in binary
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]

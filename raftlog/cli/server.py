@@ -33,6 +33,9 @@ from raftlog.cli import exits
 if TYPE_CHECKING:
     from raftlog.faults.node_faults import NodeFaults
 
+MAX_BROKERS = 64
+"""Brokers of one `raftlog server`; a core carries one."""
+
 DESCRIPTION = (
     "Run one node. Settings: default < file < RAFTLOG_* environment < --override; see raftlog config. "
     "Without any, a node is alone: clients on port 9092, its controller on 9093, data in ./raftlog-data."
@@ -52,6 +55,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--override", action="append", default=[], metavar="NAME=VALUE", help="one setting; may be repeated"
     )
+    arguments.add_argument(
+        "--brokers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run N brokers on this machine, a process each, at ports 10 apart; clients need the first one's address",
+    )
     arguments.add_argument("--exit-with-stdin", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument(
         "--enable-faults",
@@ -65,7 +75,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> None:
     """Run a node; exits with 2 on a faulty config, 1 when the node cannot start or go on."""
     arguments = parser().parse_args(argv)
+    _judge_brokers(arguments)
     config = read_config(arguments.config, arguments.override)
+    if arguments.brokers > 1:
+        from raftlog.cli import supervisor
+
+        supervisor.main(config, arguments.config, arguments.override, arguments.brokers)
     configure_log(level=config.log_level, format=config.log_format, node_id=config.node_id)
     log = get_logger("server")
     log.info("server_started", version=__version__, config=str(arguments.config or "none"))
@@ -89,6 +104,16 @@ def main(argv: Sequence[str]) -> None:
     except Exception:
         log.exception("node_failed")
         sys.exit(exits.FAILED)
+
+
+def _judge_brokers(arguments: argparse.Namespace) -> None:
+    """Exit with 2 for a number of brokers that is none, or with options of a single node."""
+    if not 1 <= arguments.brokers <= MAX_BROKERS:
+        parser().error(f"--brokers must be 1 to {MAX_BROKERS}, not {arguments.brokers}")
+    if arguments.brokers > 1 and (arguments.enable_faults or arguments.exit_with_stdin):
+        parser().error(
+            "--brokers does not go with --enable-faults or --exit-with-stdin, which are for one node"
+        )
 
 
 def _loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,7 +1,7 @@
 """Brokers come and go: registration, heartbeat, fencing, controlled shutdown, unregistering (KIP-631).
 
 Each changes how the brokers stand, and settles in the same batch every partition that this concerns. Batches are
-bounded: a decision that needs more replies MORE, and is decided again.
+bounded: a decision that needs more replies DECIDE_AGAIN, and is decided again.
 """
 
 from __future__ import annotations

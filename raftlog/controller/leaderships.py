@@ -2,7 +2,7 @@
 
 A drain is a record: it must outlive the controller that decided it, and the broker's own restart, which is what most
 drains are for. It is a wish, not a law: what nobody else can lead the broker goes on leading, and
-hands over as soon as somebody can (`settling`).
+hands over as soon as somebody can (`leader_and_isr`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Soft state of one rebalance: who belongs to the group while it gathers, and whose JoinGroup waits for the others.
 
+`classic_group` begins a rebalance and completes it.
 Nothing of it is recorded: a coordinator that fails over goes on from the last generation, and the members, told
 nothing, come again.
 """

@@ -19,6 +19,7 @@ from threading import RLock
 from typing import Final
 
 from raftlog.base.disk import Buffer, Disk, RealDisk, RealFile
+from raftlog.base.kernel_syncs import SyncCallback
 from raftlog.faults.unsynced import (
     JOURNAL,
     Changed,
@@ -52,7 +53,7 @@ class ForgetfulFile(RealFile):
     __slots__ = ("_disk", "_inode")
 
     def __init__(self, path: str, fd: int, disk: ForgetfulDisk) -> None:
-        super().__init__(path, fd)
+        super().__init__(path, fd, disk.kernel_syncs)
         self._disk = disk
         self._inode = os.fstat(fd).st_ino
 
@@ -80,6 +81,15 @@ class ForgetfulFile(RealFile):
         super().sync()
         self._disk.note(Synced(self._inode, epoch))
 
+    def submit_sync(self, done: SyncCallback) -> bool:
+        epoch = self.begin_sync()
+
+        def note(error: OSError | None) -> None:
+            self._disk.note(Synced(self._inode, epoch, failed=error is not None))
+            done(error)
+
+        return super().submit_sync(note)
+
     def fail_sync(self) -> None:
         """Let what is unsynced count as clean though it never gets to the device, as after a failed fsync."""
         self._disk.note(Synced(self._inode, self.begin_sync(), failed=True))
@@ -96,6 +106,7 @@ class ForgetfulDisk(RealDisk):
     """The operating system's disk. Changes below `folders`, which must exist, are written down, others are not."""
 
     def __init__(self, folders: Sequence[str]) -> None:
+        super().__init__()
         self.folders = tuple(folder.rstrip("/") for folder in folders)
         self.lock = RLock()
         """Held while something changes and is written down; never during a sync of the device."""

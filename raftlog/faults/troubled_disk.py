@@ -12,6 +12,7 @@ from threading import Event
 from typing import NamedTuple
 
 from raftlog.base.disk import Buffer
+from raftlog.base.kernel_syncs import SyncCallback
 from raftlog.faults.forgetful_disk import ForgetfulDisk, ForgetfulFile, replace_file
 
 
@@ -69,6 +70,10 @@ class TroubledFile:
             self._file.fail_sync()
             raise
         self._file.sync()
+
+    def submit_sync(self, done: SyncCallback) -> bool:
+        # a sync that is slow or fails does so in a thread, which can wait
+        return self._disk.trouble == WELL and self._file.submit_sync(done)
 
     def close(self) -> None:
         self._file.close()

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from raftlog.base.env import Env
+from raftlog.base.env import Env, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.base.log import get_logger
 from raftlog.quorum.core import RaftCore
@@ -400,7 +400,7 @@ class Driver:
                 return
             self._timer.cancel()
         self._timer_at = target
-        self._timer = self._loop.call_at(target, self._wake)
+        self._timer = self._loop.call_at(timer_time(target), self._wake)
 
     def _wanted_at(self) -> float | None:
         if self._stands():

@@ -1,5 +1,7 @@
 """The in-sync replicas as their leader sees them: agreed on, or agreed on plus one change that is under way (KIP-497).
 
+These are values only. `leader_role` decides which follower is out of sync, and which is back in.
+
 Until the controller has answered, nobody knows whether a change happened. So the high watermark is computed over
 `maximal`: every replica that is in the ISR under either answer.
 """

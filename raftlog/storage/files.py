@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from errno import ENOENT
 
 from raftlog.base.disk import Buffer, Disk, File
+from raftlog.base.kernel_syncs import SyncCallback
 
 
 class _Lease:
@@ -85,6 +86,10 @@ class PooledFile:
         if not self._closed:
             lease = self._opened()
             lease.file.sync()
+
+    def submit_sync(self, done: SyncCallback) -> bool:
+        # the kernel holds the file until the sync has ended, whatever becomes of the descriptor
+        return not self._closed and self._opened().file.submit_sync(done)
 
     def close(self) -> None:
         self._closed = True

@@ -177,7 +177,7 @@ class ProducerState:
     def set_max_idle_producers(self, most: int) -> int:
         """Remember so many producers without an open transaction from now on; returns how many were forgotten.
 
-        PRODUCERS_KEPT is all that replicas agree on: less is for brokers whose partitions have too many together.
+        MAX_IDLE_PRODUCERS is all that replicas agree on: less is for brokers whose partitions have too many together.
         """
         self._most = most
         gone = list(islice(self._idle, max(len(self._idle) - most, 0)))

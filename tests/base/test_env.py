@@ -8,8 +8,12 @@ import random
 import threading
 
 import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from raftlog.base.env import SERVES_A_BROKER, Env, ThreadOffload, TurnQueue
+from raftlog.base.env import SERVES_A_BROKER, Env, ThreadOffload, TurnQueue, timer_time
+from tests.kit.examples import examples
 from tests.kit.waits import PATIENCE_S
 
 
@@ -98,3 +102,35 @@ def test_what_must_not_be_guessed_comes_from_the_operating_system() -> None:
     """624 numbers of `random.Random` are enough to predict all that follow: ids of other members and sessions."""
     assert isinstance(Env().unguessable, random.SystemRandom)
     assert not isinstance(Env().random, random.SystemRandom)
+
+
+def test_a_timer_of_a_fraction_of_a_millisecond_does_not_come_early() -> None:
+    """uvloop rounds to the nearest: a callback that looks at the clock would set its timer again, hundreds of times."""
+
+    async def wake_ups(at_fraction: float) -> int:
+        loop = asyncio.get_running_loop()
+        due, count = loop.create_future(), 0
+        at = loop.time() + at_fraction
+
+        def wake() -> None:
+            nonlocal count
+            count += 1
+            if loop.time() < at:
+                loop.call_at(timer_time(at), wake)
+            else:
+                due.set_result(None)
+
+        loop.call_at(timer_time(at), wake)
+        await due
+        return count
+
+    loop = uvloop.new_event_loop()
+    assert [loop.run_until_complete(wake_ups(at)) for at in (0.0, 0.0052, 0.0057, 0.006)] == [1, 1, 1, 1]
+    loop.close()
+
+
+@settings(max_examples=examples(200))
+@given(st.floats(0, 1e9))
+def test_a_timer_is_never_set_for_more_than_a_millisecond_later(at: float) -> None:
+    """It comes at the time asked for or in the next millisecond."""
+    assert -1e-6 <= timer_time(at) - at < 0.001 + 1e-6

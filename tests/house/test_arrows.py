@@ -52,7 +52,7 @@ version.
 """
 
 CORE = frozenset({"base", "records", "storage", "metadata", "controller", "replication", "coordinator"})
-PORTS = frozenset({"raftlog/base/disk.py", "raftlog/base/env.py", "raftlog/base/log.py"})
+PORTS = frozenset({f"raftlog/base/{port}.py" for port in ("disk", "env", "kernel_syncs", "log")})
 """The places where base touches the world, so that nobody else in the core has to."""
 WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})
 

@@ -52,7 +52,7 @@ OURS = {
     "raftlog/broker/replicas/fetcher.py: self._hold_back": "reads our own quota",
     "raftlog/broker/replicas/fetcher.py: self._resume_paused": "notes which of our partitions to ask for",
     "raftlog/broker/replicas/fetcher.py: self._signal": "sets a future",
-    "raftlog/broker/replicas/flusher.py: ended": "our own disk; who waits for the commit runs under guards of its own",
+    "raftlog/broker/replicas/flusher.py: self._share_ended": "our own disk; those who wait have guards of their own",
     "raftlog/broker/replicas/flusher.py: self._turn": "as above",
     "raftlog/broker/handlers/write_txn_markers.py: waiter.answered": "sets a future",
     "raftlog/broker/replicas/log_directories.py: _note_removal": "our own folders",

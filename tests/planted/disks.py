@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker.replicas import flusher
+from raftlog.broker.replicas.flusher import Flusher
 from raftlog.quorum import wal
 from raftlog.replication import leader_role
 from raftlog.storage import (
@@ -62,8 +62,19 @@ def take_damage_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
 
 def ignore_failed_syncs(patch: pytest.MonkeyPatch) -> None:
     """A sync that failed counts as done."""
-    run = flusher._run
-    patch.setattr(flusher, "_run", lambda tickets, now: (run(tickets, now)[0], None))
+    ended = Flusher._sync_ended
+    patch.setattr(Flusher, "_sync_ended", lambda self, error: ended(self, None))
+
+
+def count_refused_syncs(patch: pytest.MonkeyPatch) -> None:
+    """A log counts as synced though the kernel refused to: no thread does it instead."""
+    submit = Flusher._submit
+
+    def submit_some(flusher: Flusher, ticket: FlushTicket) -> bool:
+        taken = submit(flusher, ticket)
+        return taken or not (ticket.directories or ticket.paths)
+
+    patch.setattr(Flusher, "_submit", submit_some)
 
 
 def sync_no_folders(patch: pytest.MonkeyPatch) -> None:
@@ -154,6 +165,7 @@ PLANTS = [
     Plant("served-rot-not-checked", "H19 rot in the page cache", refused, never_check_what_is_served),
     Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
+    Plant("refused-sync-counts", "H3 ack without fsync", blackouts, count_refused_syncs),
     Plant("folders-not-synced", "H3 name not durable", blackouts, sync_no_folders),
     Plant("recovery-point-too-far", "H19 recovery point", blackouts, put_the_recovery_point_at_the_end),
     Plant("clean-marker-stays", "H19 clean shutdown", clean_stop, leave_the_clean_marker),

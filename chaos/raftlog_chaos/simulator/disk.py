@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from raftlog.base.disk import Buffer
+from raftlog.base.kernel_syncs import SyncCallback
 from raftlog_chaos.simulator.medium import Folder, Inode, used_bytes
 
 
@@ -124,6 +125,13 @@ class SimFile:
         if not self._disk.lies_about(self.path):
             self._inode.sync()
 
+    def submit_sync(self, done: SyncCallback) -> bool:
+        held = SimFile(
+            self._disk, self.path, self._inode
+        )  # the kernel goes on though the file is closed meanwhile
+        held._generation = self._generation
+        return self._disk.submit_sync(held.sync, done)
+
     def close(self) -> None:
         self._generation = -1
 
@@ -131,6 +139,10 @@ class SimFile:
         if self._generation != self._disk.generation:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         self._disk.check(operation, self.path)
+
+
+def _no_kernel_syncs(sync: Callable[[], None], done: SyncCallback) -> bool:
+    return False
 
 
 CHANGES = frozenset({"write", "sync", "name"})
@@ -171,6 +183,8 @@ class SimDisk:
         """The failures of operations because the disk was told to be in trouble: "write failed", "no room", …"""
         self.on_sync: Callable[[], None] | None = None
         """Called by every sync: a slow disk spends time there."""
+        self.submit_sync: Callable[[Callable[[], None], SyncCallback], bool] = _no_kernel_syncs
+        """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)

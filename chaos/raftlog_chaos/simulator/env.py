@@ -6,12 +6,16 @@ import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from raftlog.base.env import Env
+from raftlog.base.kernel_syncs import SyncCallback
 from raftlog_chaos.simulator.hosts import Host, Process
 
 T = TypeVar("T")
+
+REFUSED_RATE: Final = 0.05
+"""Of syncs that the kernel does not take, as when too many are under way."""
 
 
 class SimOffload:
@@ -44,16 +48,40 @@ class SimOffload:
         self._loop.call_at(done_at + self._loop.take_spent(), answer)
 
 
+class SimKernelSyncs:
+    """Syncs beside the loop, by `SimOffload`; by chance the kernel takes one no more."""
+
+    def __init__(self, host: Host, offload: SimOffload) -> None:
+        self._random = host.loop.stream(f"kernel syncs/{host.name}/{host.process.number}")
+        self._offload = offload
+
+    def submit(self, sync: Callable[[], None], done: SyncCallback) -> bool:
+        """Begin a sync, or return False, as `File.submit_sync` does."""
+        if self._random.random() < REFUSED_RATE:
+            return False
+        self._offload(sync).add_done_callback(partial(self._ended, done))
+        return True
+
+    @staticmethod
+    def _ended(done: SyncCallback, future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        if error is not None and not isinstance(error, OSError):
+            raise error
+        done(error)
+
+
 class SimEnv(Env):
     """The ports of one life of a host. Make a new one after every crash."""
 
     def __init__(self, host: Host) -> None:
+        offload = SimOffload(host)
+        host.disk.submit_sync = SimKernelSyncs(host, offload).submit
         super().__init__(
             disk=host.disk,
             wall_clock_ms=host.wall_clock_ms,
             random=host.random(),
             unguessable=host.loop.stream(f"ids/{host.name}/{host.process.number}"),
-            offload=SimOffload(host),
+            offload=offload,
             on_bug=partial(_fail_simulation, host, host.process),
             threads=False,
         )

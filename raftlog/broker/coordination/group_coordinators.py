@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
+from raftlog.base.env import timer_time
 from raftlog.base.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -211,7 +212,7 @@ class GroupCoordinators:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = asyncio.get_running_loop().call_at(at, self._tick)
+        self._timer = asyncio.get_running_loop().call_at(timer_time(at), self._tick)
 
     def _hasten(self, coordinator: GroupCoordinator) -> None:
         """Wake up for a deadline that a request has just set, if that is before the next tick."""

@@ -4,12 +4,10 @@ One flusher per log directory. A round begins soon after something became dirty,
 a busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
 same time. A follower's, which others wait for, need not wait.
 
-While recent rounds were far below a millisecond they run on the loop (a thread would cost more than the sync).
-Otherwise they run on a few threads, whose end reaches the loop as one call. Threads measure their wait for the
-interpreter as well, so after a while a round is tried on the loop again. A disk that turns slow holds the loop for
-one sync.
+The kernel syncs files beside the loop (`base/kernel_syncs.py`). A few threads sync the rest: the folders of a new log,
+and everything where the system refuses asynchronous syncs.
 
-Ordering law: `partition.note_flushed` is called after the sync returned, never before. A failed sync is never repeated
+Ordering law: `partition.note_flushed` is called after the sync ended, never before. A failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline.
 """
 
@@ -30,18 +28,6 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.flush import FlushTicket
 
-ON_LOOP_BELOW = 0.00025
-"""Seconds of the average round up to which rounds stay on the loop."""
-WEIGHT = 0.2
-"""Of the newest round in the average."""
-MAX_COUNTED_S = 0.0005
-"""Seconds that one slow round counts at most: a single hiccup of a fast disk is not worth a change."""
-STALLED_FROM = 0.01
-"""Seconds of one round that are no hiccup."""
-ON_LOOP_AT_MOST = 0.002
-"""Seconds after which the rest of a round leaves the loop."""
-OFF_LOOP_FACTOR = 50
-"""A slow round keeps the next ones off the loop for so many times as long, so trying again costs it 2 % at most."""
 TURNS_FOR_OTHERS = 2
 """Loop iterations until a leader's round: in the first, followers' fetches are answered; at its end, that is sent."""
 THREADS = 4
@@ -66,10 +52,10 @@ class Flusher:
         self._round_waiters: list[asyncio.Future[None]] = []
         self._next_waiters: list[asyncio.Future[None]] = []
         self._after_round: list[Callable[[], None]] = []
-        self._average = 0.0
+        self._round: Tickets = []
+        self._error: OSError | None = None
         # an event loop's own time may stand still within one callback; a simulation has no other
         self._time = time.perf_counter if env.threads else loop.time
-        self._off_loop_until = 0.0
         self._offline = False
         self.rounds = 0
         self.syncs = 0
@@ -125,11 +111,10 @@ class Flusher:
         return future
 
     def flush_now(self) -> asyncio.Future[None] | None:
-        """Like `flushed`, but a fast disk's round runs in this very call: then all is durable, and None."""
-        if self._dirty and not self._running and self._is_fast():
+        """Like `flushed`, but the round begins within this call if none is under way."""
+        if self._dirty and not self._running:
             self._run_round()
-            if self._running:
-                return self._round_end()
+            return self._round_end()
         self._turns_left = min(self._turns_left, 1)
         return self.flushed()
 
@@ -156,58 +141,38 @@ class Flusher:
         self.rounds += 1
         self.syncs += len(tickets)
         self._began_at = self._time()
-        if not tickets:
-            self._complete(tickets, None)
-        # A directory's sync is never known to be fast: it may write out the journal of the whole file system.
-        elif self._is_fast() and not any(ticket.directories for _, ticket in tickets):
-            self._run_on_loop(tickets)
-        else:
-            self._run_in_threads(tickets, tickets)
-
-    def _is_fast(self) -> bool:
-        return self._time() >= self._off_loop_until
-
-    def _run_on_loop(self, tickets: Tickets) -> None:
-        started_at = now = self._time()
-        error, done = None, 0
-        while error is None and done < len(tickets) and now - started_at < ON_LOOP_AT_MOST:
-            _, error = _run([tickets[done][1]], self._time)
-            done += 1
-            now = self._time()
-        self._judge(now - started_at, now)
-        if error is None and done < len(tickets):
-            self._run_in_threads(tickets, tickets[done:])
-        else:
-            self._complete(tickets, error)
-
-    def _judge(self, seconds: float, now: float) -> None:
-        """Decide where the next rounds run."""
-        counted = seconds if seconds >= STALLED_FROM else min(seconds, MAX_COUNTED_S)
-        self._average += (counted - self._average) * WEIGHT
-        if self._average >= ON_LOOP_BELOW:
-            self._average = ON_LOOP_BELOW  # one fast round is enough to stay
-            self._off_loop_until = now + OFF_LOOP_FACTOR * seconds
-
-    def _run_in_threads(self, tickets: Tickets, rest: Tickets) -> None:
-        """Sync `rest`, which ends the round of all `tickets`."""
-        shares = [share for start in range(THREADS) if (share := [each[1] for each in rest[start::THREADS]])]
-        self._running = len(shares)
-        errors: list[OSError] = []
-
-        def ended(future: asyncio.Future[Outcome]) -> None:
-            seconds, error = (0.0, _cancelled()) if future.cancelled() else future.result()
-            if seconds >= STALLED_FROM:
-                self._off_loop_until = self._time() + OFF_LOOP_FACTOR * seconds
-            if error is not None:
-                errors.append(error)
-            self._running -= 1
-            if not self._running:
-                self._complete(tickets, errors[0] if errors else None)
-
+        self._round = tickets
+        rest = [ticket for _, ticket in tickets if not self._submit(ticket)]
+        shares = [share for start in range(THREADS) if (share := rest[start::THREADS])]
+        self._running += len(shares)
         for share in shares:
-            self._env.offload(partial(_run, share, self._time)).add_done_callback(ended)
+            self._env.offload(partial(_run, share)).add_done_callback(self._share_ended)
+        if not self._running:
+            self._complete()
 
-    def _complete(self, tickets: Tickets, error: OSError | None) -> None:
+    def _submit(self, ticket: FlushTicket) -> bool:
+        """Have the kernel sync a ticket's files; return whether it took all of them."""
+        # A folder is synced after the files in it, and may write out the journal of the whole file system.
+        if ticket.directories or ticket.paths:
+            return False
+        for file in ticket.files:
+            if not file.submit_sync(self._sync_ended):
+                return False  # a thread syncs the whole ticket; the round ends after both
+            self._running += 1
+        return True
+
+    def _share_ended(self, future: asyncio.Future[OSError | None]) -> None:
+        self._sync_ended(_cancelled() if future.cancelled() else future.result())
+
+    def _sync_ended(self, error: OSError | None) -> None:
+        self._error = self._error or error
+        self._running -= 1
+        if not self._running:
+            self._complete()
+
+    def _complete(self) -> None:
+        tickets, self._round = self._round, []
+        error, self._error = self._error, None
         # One failed sync takes the whole directory offline: nobody can tell which pages the kernel dropped, and another
         # sync would succeed without writing them.
         if error is not None:
@@ -235,20 +200,15 @@ class Flusher:
         waiters.clear()
 
 
-Outcome = tuple[float, OSError | None]
-"""Seconds that a share of a round took, and what the disk said against it."""
-
-
-def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
-    started_at = now()
+def _run(tickets: list[FlushTicket]) -> OSError | None:
     try:
         sync_all(tickets)
     except OSError as error:
-        return now() - started_at, error
+        return error
     except Exception as error:  # our own fault: nobody may be left to wait for a round that never ends
         log.exception("sync_crashed")
-        return now() - started_at, OSError(f"the sync failed: {error!r}")
-    return now() - started_at, None
+        return OSError(f"the sync failed: {error!r}")
+    return None
 
 
 def _cancelled() -> OSError:

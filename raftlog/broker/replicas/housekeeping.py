@@ -33,7 +33,7 @@ EXPIRE_INTERVAL = 600.0
 PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
-"""Of raftlog.producer.ids.max, where each partition may remember PRODUCERS_KEPT again."""
+"""Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
 CLOCK_INTERVAL = 10.0
 """Seconds between two looks at the clocks, so that a jump is told soon."""
 TURN = 0.002

@@ -522,7 +522,7 @@ class Replicas:
     # -- disks --------------------------------------------------------------------------------------------------
 
     def flush(self) -> asyncio.Future[Any] | None:
-        """Make all that is dirty durable: at once if the disks are fast (None then), else the future of that."""
+        """Make all that is dirty durable; return the future of that, or None if nothing is dirty."""
         waiting = [
             future for volume in self.logs.online if (future := volume.flusher.flush_now()) is not None
         ]

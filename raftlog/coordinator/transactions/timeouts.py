@@ -1,4 +1,7 @@
-"""Soft state: when the time of each open transaction is up; a new coordinator starts it anew. `*_at`: loop seconds."""
+"""Soft state: when the time of each open transaction is up; a new coordinator starts it anew. `*_at`: loop seconds.
+
+`TransactionCoordinator.tick` takes out those that are due, and `decisions.decide_timeout` aborts them.
+"""
 
 from __future__ import annotations
 

@@ -5,19 +5,35 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from raftlog.base.env import Env, ThreadOffload
+from raftlog.base.kernel_syncs import SyncCallback
 from raftlog.broker.replicas.flusher import Flusher
 from tests.kit.waits import PATIENCE_S
 
 
-class FakeTicket:
+class FakeFile:
+    """A file whose syncs the kernel takes, if `kernel` of its log is set, and ends when the test says."""
+
     def __init__(self, log: FakeLog) -> None:
         self.log = log
+
+    def submit_sync(self, done: SyncCallback) -> bool:
+        if self.log.kernel is None or len(self.log.kernel) >= self.log.kernel_room:
+            return False
+        self.log.kernel.append(done)
+        return True
+
+
+class FakeTicket:
+    paths = ()
+
+    def __init__(self, log: FakeLog) -> None:
+        self.log = log
+        self.files = [FakeFile(log) for _ in range(log.files)]
         self.directories = log.new_directories
         self.end_offset = log.log_end_offset
 
@@ -39,6 +55,10 @@ class FakeLog:
         self.ran_in: list[threading.Thread] = []
         self.synced_directories: list[str] = []
         self.sync: Callable[[], None] = lambda: None
+        self.files = 1
+        self.kernel: list[SyncCallback] | None = None
+        """Syncs that the kernel has under way; None: it takes none."""
+        self.kernel_room = 1000
 
     def begin_flush(self) -> FakeTicket | None:
         return FakeTicket(self) if self.flushed_end_offset < self.log_end_offset else None
@@ -64,17 +84,6 @@ def new_flusher() -> Any:
     return Flusher(Env(offload=ThreadOffload(2)), asyncio.get_running_loop())
 
 
-class FakeClock:
-    """Time passes only while something syncs."""
-
-    def __init__(self, flusher: Any) -> None:
-        self.now = 1.0
-        flusher._time = lambda: self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def dirty(flusher: Any, partition: FakePartition, records: int = 1) -> None:
     partition.log.log_end_offset += records
     flusher.mark(partition)
@@ -95,62 +104,48 @@ async def test_what_became_dirty_in_one_loop_iteration_is_one_round() -> None:
 async def test_a_leaders_round_lets_its_followers_be_sent_to_first() -> None:
     """Their fetches are answered in one turn of the loop and sent at its end; a sync before would hold them up."""
     flusher, partition = new_flusher(), FakePartition()
+    partition.log.kernel = kernel = []
     dirty(flusher, partition)
     await asyncio.sleep(0)
-    assert partition.noted == []
+    assert kernel == []
     await asyncio.sleep(0)
-    assert partition.noted == [1]
+    assert len(kernel) == 1
 
 
-async def test_rounds_leave_the_loop_after_slow_ones_and_are_tried_there_again() -> None:
-    """performance.md 4: on the loop while recent ones were fast, in threads otherwise."""
-    flusher, partition = new_flusher(), FakePartition()
-    clock = FakeClock(flusher)
-
-    async def sync(seconds: float) -> bool:
-        partition.log.sync = partial(clock.advance, seconds)
-        dirty(flusher, partition)
-        await flusher.drain()
-        return partition.log.ran_in[-1] is threading.main_thread()
-
-    assert await sync(0.0)
-    assert await sync(0.02)  # stays away for a second
-    assert not await sync(0.0)
-    clock.advance(1.01)
-    assert await sync(0.0)
-    assert await sync(0.02)
-    assert not await sync(1.0)  # a thread found it slow as well: fifty seconds
-    clock.advance(49.0)
-    assert not await sync(0.0)
-    clock.advance(1.01)
-    assert await sync(0.0)
-
-
-async def test_one_hiccup_keeps_no_round_off_the_loop() -> None:
-    """A fast disk takes a few milliseconds now and then."""
-    flusher, partition = new_flusher(), FakePartition()
-    clock = FakeClock(flusher)
-    for seconds in (0.0001, 0.0001, 0.004, 0.0001):
-        partition.log.sync = partial(clock.advance, seconds)
-        dirty(flusher, partition)
-        await flusher.drain()
-    assert {*partition.log.ran_in} == {threading.main_thread()}
-
-
-async def test_a_slow_sync_sends_the_rest_of_its_round_off_the_loop() -> None:
-    """A disk that turns slow holds the loop for one sync, not for one of each partition."""
-    flusher, partitions = new_flusher(), [FakePartition() for _ in range(5)]
-    clock = FakeClock(flusher)
+async def test_a_round_ends_when_the_kernel_has_synced_all_its_files() -> None:
+    """No offset counts before; a rolled segment makes two files of one log."""
+    flusher, partitions = new_flusher(), [FakePartition(), FakePartition()]
+    kernel: list[SyncCallback] = []
     for partition in partitions:
-        partition.log.sync = partial(clock.advance, 0.005)
+        partition.log.kernel, partition.log.files = kernel, 2
         dirty(flusher, partition)
     ended = flusher.flush_now()
-    assert ended is not None
-    assert [len(partition.noted) for partition in partitions] == [0] * 5
+    assert len(kernel) == 4
+    for done in kernel[:3]:
+        done(None)
+    assert [partition.noted for partition in partitions] == [[], []]
+    kernel[3](None)
     await ended
-    ran_on_loop = [partition.log.ran_in[0] is threading.main_thread() for partition in partitions]
-    assert ran_on_loop == [True, False, False, False, False]
-    assert [partition.noted for partition in partitions] == [[1]] * 5
+    assert [partition.noted for partition in partitions] == [[1], [1]]
+    assert not any(partition.log.ran_in for partition in partitions)
+
+
+async def test_a_log_that_the_kernel_does_not_take_whole_is_synced_in_a_thread() -> None:
+    """The round ends after both: a thread's sync proves nothing about what the kernel has under way."""
+    flusher, partition = new_flusher(), FakePartition()
+    partition.log.kernel, partition.log.files = (taken := []), 2
+    partition.log.kernel_room = 1
+    synced = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    partition.log.sync = lambda: loop.call_soon_threadsafe(synced.set) and None
+    dirty(flusher, partition)
+    ended = flusher.flush_now()
+    async with asyncio.timeout(PATIENCE_S):
+        await synced.wait()
+        assert partition.noted == []
+        taken[0](None)
+        await ended
+    assert partition.noted == [1]
 
 
 async def test_new_folders_are_synced_off_the_loop() -> None:
@@ -165,32 +160,36 @@ async def test_new_folders_are_synced_off_the_loop() -> None:
 async def test_who_waits_for_a_log_that_is_let_go_is_not_left_waiting() -> None:
     """A replica may be removed between the append and the round."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._off_loop_until = float("inf")
     dirty(flusher, partition)
-    waiting = flusher.flush_now()
+    waiting = flusher.flushed()
     flusher.release(partition, lambda: None)
     await waiting
     assert partition.noted == []
 
 
-async def test_a_fast_disk_is_synced_within_the_call() -> None:
-    """A follower's next fetch need not wait for another loop iteration."""
+async def test_a_followers_round_begins_within_the_call() -> None:
+    """Its next fetch, which others wait for, need not wait for another loop iteration."""
     flusher, partition = new_flusher(), FakePartition()
-    dirty(flusher, partition)
+    partition.log.kernel = []
     assert flusher.flush_now() is None
-    assert partition.noted == [1]
-    flusher._off_loop_until = float("inf")
     dirty(flusher, partition)
     waiting = flusher.flush_now()
-    assert partition.noted == [1]
+    assert len(partition.log.kernel) == 1
+    dirty(flusher, partition)
+    after = flusher.flush_now()
+    assert len(partition.log.kernel) == 1, "one round at a time"
+    partition.log.kernel[0](None)
     await waiting
+    assert partition.noted == [1]
+    await asyncio.sleep(0)
+    partition.log.kernel[1](None)
+    await after
     assert partition.noted == [1, 2]
 
 
 async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
     """A sync that began before the append proves nothing about it."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._off_loop_until = float("inf")
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
@@ -206,12 +205,10 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
     assert partition.noted == [1, 2]
 
 
-@pytest.mark.parametrize("off_loop_until", [0.0, float("inf")], ids=["on the loop", "in threads"])
 @pytest.mark.parametrize("error", [OSError(5, "EIO"), AssertionError("our own fault")], ids=["disk", "bug"])
-async def test_a_failed_sync_is_never_repeated(error: Exception, off_loop_until: float) -> None:
+async def test_a_failed_sync_is_never_repeated(error: Exception) -> None:
     """H17: the kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._off_loop_until = off_loop_until
     failures: list[OSError] = []
     flusher.failed = failures.append
 
@@ -231,10 +228,28 @@ async def test_a_failed_sync_is_never_repeated(error: Exception, off_loop_until:
     assert len(partition.log.ran_in) == 1
 
 
+async def test_one_failed_sync_of_the_kernel_takes_the_directory_offline() -> None:
+    """Once, when the round has ended: whatever the others of the round said."""
+    flusher, partitions = new_flusher(), [FakePartition() for _ in range(3)]
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+    kernel: list[SyncCallback] = []
+    for partition in partitions:
+        partition.log.kernel = kernel
+        dirty(flusher, partition)
+    waiting = flusher.flush_now()
+    first = OSError(5, "EIO")
+    for done, error in zip(kernel, (None, first, OSError(5, "again")), strict=True):
+        assert failures == []
+        done(error)
+    await waiting
+    assert failures == [first]
+    assert [partition.noted for partition in partitions] == [[], [], []]
+
+
 async def test_a_removed_partition_is_let_go_only_between_rounds() -> None:
     """Its files must not be renamed under a sync."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._off_loop_until = float("inf")
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
