@@ -16,10 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from raftlog.base.compiled import load_compiled
+
 try:
-    from caio import linux_aio
+    linux_aio = load_compiled("caio", "linux_aio")
 except ImportError:
-    linux_aio = None  # type: ignore[assignment]  # not on Linux: no sync is taken
+    linux_aio = None  # not on Linux: no sync is taken
 
 SyncCallback = Callable[[OSError | None], None]
 """Called when a sync has ended, with what the disk said against it."""

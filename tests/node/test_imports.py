@@ -1,0 +1,98 @@
+"""A budget of imports: what a node loads before it is ready is most of the time and memory that a start takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from raftlog.testing.ports import HeldPorts
+from tests.kit.waits import run
+
+FOREIGN = frozenset(
+    {
+        "caio",  # its compiled module only
+        "cython_runtime",  # of uvloop
+        "kio",
+        "msgspec",
+        "pysyncobj",
+        "structlog",
+        "typing_extensions",  # of msgspec
+        "uvloop",
+    }
+)
+"""Packages from elsewhere that a node imports before it is ready. This list may only shrink."""
+
+MOST_MODULES = 548
+"""Modules of all packages, the standard library's too. This number may only shrink."""
+
+NODE = """
+import json, os, signal, sys
+sys.argv = ["raftlog", "server", *json.loads(sys.argv[1])]
+from raftlog import process
+
+async def run(config, **options):
+    def tell(node):
+        print(json.dumps(sorted(sys.modules)), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    await plain(config, **options, ready=tell)
+
+plain, process.run = process.run, run
+from raftlog.cli import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The modules of a node that has just become ready."""
+    held = HeldPorts(1)
+    (port,) = held.ports
+    settings = {
+        "log.dirs": str(tmp_path_factory.mktemp("data")),
+        "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        "raftlog.admin.listener": "127.0.0.1:0",
+        "node.id": "1",
+    }
+    arguments = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
+    ran = run([sys.executable, "-c", NODE, json.dumps(arguments)], text=True)
+    held.release()
+    assert ran.stdout, ran.stderr
+    found: list[str] = json.loads(ran.stdout)
+    return found
+
+
+def test_a_node_imports_few_packages_before_it_is_ready(modules: list[str]) -> None:
+    """Neither aiohttp nor RE2, nor typer, rich and Hypothesis: each comes with its first use, or never."""
+    ours = {"raftlog", "raftlog_chaos", "__main__"}
+    known = set(sys.stdlib_module_names) | ours
+    foreign = {name.partition(".")[0] for name in modules} - known
+    assert {name for name in foreign if not name.startswith("_")} <= FOREIGN
+
+
+def test_a_node_imports_few_modules_before_it_is_ready(modules: list[str]) -> None:
+    """Each takes a third of a millisecond, and some forty KB."""
+    assert len(modules) <= MOST_MODULES
+
+
+def test_a_node_imports_no_handlers_before_it_is_ready(modules: list[str]) -> None:
+    """Requests do, or the slices of `warm_up`: only what the connection itself knows is there."""
+    handlers = {name for name in modules if name.startswith("raftlog.broker.handlers.")}
+    schemas = {name for name in modules if name.startswith("kio.schema.") and name.endswith(".request")}
+    assert handlers <= {
+        "raftlog.broker.handlers.api_versions",
+        "raftlog.broker.handlers.fetch",
+        "raftlog.broker.handlers.fetch_cold_read",
+        "raftlog.broker.handlers.fetch_response",
+        "raftlog.broker.handlers.produce",
+    }, handlers
+    assert len(schemas) <= 2, schemas
+
+
+def test_email_and_importlib_metadata_are_not_needed(modules: list[str]) -> None:
+    """crc32c and caio look up their own versions with them; `raftlog.base.compiled` does without."""
+    assert not {"email", "importlib.metadata", "crc32c", "caio", "multiprocessing", "zipfile"} & set(modules)
