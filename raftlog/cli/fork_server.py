@@ -33,7 +33,7 @@ MAX_LINE_BYTES: Final = 1 << 20
 
 STREAMS: Final = 3
 
-IDLE_S: Final = 1.0
+IDLE_S: Final = 3.0
 """So long after the last request what later nodes may need is imported, too."""
 
 
