@@ -2,11 +2,16 @@
 
 Each way is set against Spark's own generators, and against Spark's own Kafka connector on the same cluster where its
 jars are on this machine (`raftlog pipeline jars`). All ways take turns, round by round; what is told is the median.
+`--only read columns count stream` measures these ways of both connectors and nothing else.
+
+The time on a clock means little where others work on the same machine; so the processor time of Spark and the nodes is
+told as well. Where all cores are busy, as with `local[2]` on two cores, the rates are in inverse ratio to it.
 """
 
 from __future__ import annotations
 
 import argparse
+import operator
 import os
 import shutil
 import statistics
@@ -14,9 +19,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psutil
 
 from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
 from raftlog.pipeline.jobs.jars import JarsMissingError, find_jars
@@ -32,6 +40,7 @@ ROWS = 5_000_000
 WARM_ROWS = 50_000
 """The load that each way is tried with before anything is measured."""
 ROWS_PER_TRIGGER = 500_000
+LABELS = ("write", "read", "columns", "count", "stream", "archive")
 KAFKA = "kafka"
 """The name that Spark knows its own connector by."""
 
@@ -63,6 +72,29 @@ class Way:
     name: str
     go: Callable[[Turn], object]
     beside: tuple[str, ...] = ()
+    label: str = ""
+    """The word of `--only` that chooses it."""
+
+
+class Pace(NamedTuple):
+    """How many rows move in a second of the clock, and in a second of one core."""
+
+    per_second: float
+    per_cpu_second: float
+
+    def __str__(self) -> str:
+        return f"{self.per_second:,.0f} rows/s, {self.per_cpu_second:,.0f} rows/s of CPU"
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and all below it: Spark's JVM, Python's workers, the nodes."""
+    own = psutil.Process()
+    total = 0.0
+    for each in (own, *own.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 class Generated:
@@ -107,15 +139,16 @@ class Logged:
 
     def ways(self, other: str) -> Iterator[Way]:
         """Yield what it does, each beside a generator and beside the same by another connector ("": there is none)."""
-        for name, go, generated in (
-            ("range → {}", self.write, ["range → noop"]),
-            ("{} → noop", self._read, ["range → noop"]),
-            ("{} → count", self._count, ["range → noop"]),
-            ("{} stream → noop", self._stream, ["rate → noop"]),
-            ("{} archive", self._archive, ["range → Parquet", "rate → Parquet"]),
+        for label, name, go, generated in (
+            ("write", "range → {}", self.write, ["range → noop"]),
+            ("read", "{} → noop", self._read, ["range → noop"]),
+            ("columns", "{} key, value → noop", self._read_columns, ["range → noop"]),
+            ("count", "{} → count", self._count, ["range → noop"]),
+            ("stream", "{} stream → noop", self._stream, ["rate → noop"]),
+            ("archive", "{} archive", self._archive, ["range → Parquet", "rate → Parquet"]),
         ):
             beside = (*generated, name.format(other)) if other else tuple(generated)
-            yield Way(name.format(self.connector), go, beside)
+            yield Way(name.format(self.connector), go, beside, label)
 
     def write(self, turn: Turn) -> None:
         rows = numbered(self._spark.range(turn.rows), "id")
@@ -123,6 +156,9 @@ class Logged:
 
     def _read(self, turn: Turn) -> None:
         to_noop(self._table(turn))
+
+    def _read_columns(self, turn: Turn) -> None:
+        to_noop(self._table(turn).select("key", "value"))
 
     def _count(self, turn: Turn) -> None:
         self._table(turn).groupBy("partition").count().collect()
@@ -187,16 +223,17 @@ class Rounds:
         self._filler.write(turn)
         return turn.empty
 
-    def time(self, way: Way, rows: int, filled: str) -> float:
-        """Return how many rows a way moved in a second."""
+    def time(self, way: Way, rows: int, filled: str) -> Pace:
+        """Return how fast a way moved the rows."""
         turn = self._turn(rows, filled)
-        began = time.perf_counter()
+        began, cpu_before = time.perf_counter(), cpu_seconds()
         way.go(turn)
-        rate = rows / (time.perf_counter() - began)
-        print(f"  {way.name:22} {rows:,} rows, {rate:,.0f} rows/s", file=sys.stderr, flush=True)
+        elapsed_s, cpu_s = time.perf_counter() - began, cpu_seconds() - cpu_before
+        pace = Pace(rows / elapsed_s, rows / cpu_s)
+        print(f"  {way.name:28} {rows:,} rows, {pace}", file=sys.stderr, flush=True)
         shutil.rmtree(turn.folder, ignore_errors=True)
         self._topics.delete(turn.empty)
-        return rate
+        return pace
 
     def _turn(self, rows: int, filled: str) -> Turn:
         self._turns += 1
@@ -217,23 +254,26 @@ def main() -> None:
         ways = [*Generated(spark).ways(), *raftlog.ways(KAFKA if jars else "")]
         if jars:
             ways += Logged(spark, cluster.bootstrap_servers, KAFKA).ways("")
+        if arguments.only:
+            ways = [way for way in ways if way.label in arguments.only]
         rounds = Rounds(Topics(cluster.bootstrap_servers), Path(folder), raftlog)
         warm = rounds.filled(WARM_ROWS)
         for way in ways:
             rounds.time(way, WARM_ROWS, warm)
         filled = rounds.filled(arguments.rows)
-        rates: dict[str, list[float]] = {way.name: [] for way in ways}
+        paces: dict[str, list[Pace]] = {way.name: [] for way in ways}
         for _ in range(arguments.repeat):
             for way in ways:
-                rates[way.name].append(rounds.time(way, arguments.rows, filled))
+                paces[way.name].append(rounds.time(way, arguments.rows, filled))
         spark.stop()
-    tell(ways, {name: statistics.median(each) for name, each in rates.items()})
+    tell(ways, paces)
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.pipeline.bench", description=__doc__)
     parser.add_argument("rows", type=int, nargs="?", default=ROWS)
     parser.add_argument("--repeat", type=int, default=1, help="rounds; the median counts")
+    parser.add_argument("--only", nargs="+", choices=LABELS, default=[], help="measure these ways only")
     arguments = parser.parse_args()
     if arguments.rows < 1 or arguments.rows % min(arguments.rows, ROWS_PER_TRIGGER):
         parser.error(f"rows: up to {ROWS_PER_TRIGGER:,}, or a multiple of it, as Spark makes them in batches")
@@ -268,11 +308,21 @@ def session(jars: list[Path]) -> SparkSession:
     return spark
 
 
-def tell(ways: list[Way], rates: dict[str, float]) -> None:
-    """Print how many rows a second each way moves, and how much of the ways beside it that is."""
+def tell(ways: list[Way], paces: dict[str, list[Pace]]) -> None:
+    """Print how fast each way is, and how many times as fast as the ways beside it: the medians over the rounds."""
     for way in ways:
-        shares = "".join(f"   {rates[way.name] / rates[name]:.2f} of {name}" for name in way.beside)
-        print(f"{way.name:22} {rates[way.name]:12,.0f} rows/s{shares}")
+        own = paces[way.name]
+        print(f"{way.name:28} {middle(own)}")
+        for name in way.beside:
+            if name in paces:
+                ratio = middle(
+                    [Pace(*map(operator.truediv, *pair)) for pair in zip(own, paces[name], strict=True)]
+                )
+                print(f"{'':28} {ratio.per_second:.2f}, by CPU time {ratio.per_cpu_second:.2f} of {name}")
+
+
+def middle(paces: list[Pace]) -> Pace:
+    return Pace(*map(statistics.median, zip(*paces, strict=True)))
 
 
 if __name__ == "__main__":
