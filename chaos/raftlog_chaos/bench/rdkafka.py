@@ -15,6 +15,8 @@ from typing import Any
 PRODUCER = 0
 PARTITION_UNASSIGNED = -1
 MSG_F_COPY = 0x2
+PURGE_F_QUEUE = 0x1
+PURGE_F_INFLIGHT = 0x2
 ERROR_TEXT_BYTES = 512
 
 
@@ -102,6 +104,10 @@ class BatchProducer:
         """Wait for all records; returns how many are still outstanding when time runs out."""
         self._library.rd_kafka_flush(self._handle, int(timeout_s * 1000))
         return self.outstanding()
+
+    def purge(self) -> None:
+        """Give up on all records that are not acknowledged yet; they count as failed."""
+        self._library.rd_kafka_purge(self._handle, PURGE_F_QUEUE | PURGE_F_INFLIGHT)
 
     def close(self) -> None:
         self._library.rd_kafka_topic_destroy(self._topic)

@@ -1,0 +1,273 @@
+"""The client of all systems that speak Kafka's protocol: librdkafka, as confluent-kafka brings it.
+
+Throughput goes through its C interface (`BatchProducer`), so that Python handles thousands of records in one call.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from raftlog_chaos.bench.measure import LATENCY_CONFIG, PRODUCER_CONFIG
+from raftlog_chaos.bench.rdkafka import BatchProducer
+from raftlog_chaos.compare.clients.speech import Clock, main, paced
+from raftlog_chaos.compare.loads import Answer, Load
+
+QUEUE_BYTES: Final = 64 << 20
+"""A producer's queue, so that little is left to be sent when the measured time is over."""
+ARRAY_BYTES: Final = 4 << 20
+FLUSH_S: Final = 10.0
+CONSUMED_AT_ONCE: Final = 5_000
+CONNECT_S: Final = 15.0
+
+
+def _config(load: Load, **more: Any) -> dict[str, Any]:
+    return {"bootstrap.servers": ",".join(load.servers), "log_level": 0, **more}
+
+
+def _producer_config(load: Load) -> dict[str, str]:
+    given = {
+        **PRODUCER_CONFIG,
+        "acks": load.acks,
+        "compression.codec": load.codec,
+        "queue.buffering.max.kbytes": str(QUEUE_BYTES >> 10),
+    }
+    return {name: str(value) for name, value in _config(load, **given).items()}
+
+
+class _Stream:
+    """Produces as fast as the cluster takes it. `acknowledged` is exact only up to what waits in the queue."""
+
+    def __init__(self, load: Load) -> None:
+        self.producer = BatchProducer(_producer_config(load), load.topic)
+        count = max(50, min(5_000, ARRAY_BYTES // load.record_bytes))
+        payloads = [
+            os.urandom(load.record_bytes // 2 + 1).hex().encode()[: load.record_bytes] for _ in range(count)
+        ]
+        self._messages = self.producer.prepare(payloads)
+        self.sent = 0
+
+    @property
+    def acknowledged(self) -> int:
+        return self.sent - self.producer.outstanding() - self.producer.failed
+
+    def run(self, seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            taken = self.producer.produce(self._messages)
+            self.sent += taken
+            if taken < len(self._messages):
+                self.producer.poll(5)
+
+    def close(self) -> int:
+        """End without waiting for what is on its way; returns how many records failed before."""
+        failed = self.producer.failed
+        self.producer.purge()
+        self.producer.flush(FLUSH_S)
+        self.producer.close()
+        return failed
+
+
+def produce(load: Load) -> Answer:
+    """Produce as fast as possible."""
+    clock, stream = Clock(), _Stream(load)
+    stream.run(load.warmup_s)
+    clock.begin()
+    before = stream.acknowledged
+    stream.run(load.seconds)
+    records = stream.acknowledged - before
+    clock.end()
+    return clock.answer(records, failed=stream.close())
+
+
+def _consumer(load: Load, offset: Callable[[tuple[int, int]], int]) -> tuple[Any, int]:
+    """Return a consumer of all partitions from `offset((first, end))` on, and how many records there are now."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        _config(
+            load,
+            **{
+                "group.id": "compare",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+                "fetch.min.bytes": 1,
+                "queued.max.messages.kbytes": QUEUE_BYTES >> 10,
+                "queued.min.messages": 1_000_000,
+            },
+        )
+    )
+    bounds = [
+        consumer.get_watermark_offsets(TopicPartition(load.topic, each), CONNECT_S)
+        for each in range(load.partitions)
+    ]
+    consumer.assign([TopicPartition(load.topic, each, offset(bound)) for each, bound in enumerate(bounds)])
+    return consumer, sum(end - offset((first, end)) for first, end in bounds)
+
+
+def _drain(consumer: Any, most: int, until: Callable[[], bool]) -> int:
+    seen = 0
+    while seen < most and not until():
+        seen += sum(each.error() is None for each in consumer.consume(CONSUMED_AT_ONCE, 0.1))
+    return seen
+
+
+def consume(load: Load) -> Answer:
+    """Read what the topic has from its beginning."""
+    clock = Clock()
+    consumer, there = _consumer(load, lambda bound: bound[0])
+    clock.begin()
+    deadline = time.perf_counter() + load.seconds
+    seen = _drain(consumer, there, lambda: time.perf_counter() > deadline)
+    clock.end()
+    consumer.close()
+    return clock.answer(seen, consumed=seen)
+
+
+def both(load: Load) -> Answer:
+    """Produce as fast as possible, and consume meanwhile what is produced."""
+    clock, stream, ended = Clock(), _Stream(load), threading.Event()
+    seen = 0
+    measured = False
+    consumer, _ = _consumer(load, lambda bound: bound[1])
+
+    def read() -> None:
+        nonlocal seen
+        while not ended.is_set():
+            count = sum(each.error() is None for each in consumer.consume(CONSUMED_AT_ONCE, 0.1))
+            seen += count if measured else 0
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    stream.run(load.warmup_s)
+    clock.begin()
+    measured, before = True, stream.acknowledged
+    stream.run(load.seconds)
+    records, consumed = stream.acknowledged - before, seen
+    clock.end()
+    ended.set()
+    reader.join()
+    consumer.close()
+    return clock.answer(records, failed=stream.close(), consumed=consumed)
+
+
+class _Acks:
+    """A producer of one record at a time, and how long each took. A thread waits for acknowledgements."""
+
+    def __init__(self, load: Load) -> None:
+        from confluent_kafka import Producer
+
+        self._producer = Producer(_config(load, **LATENCY_CONFIG, acks=load.acks))
+        self._topic = load.topic
+        self._payload = b"x" * load.record_bytes
+        self.took_s: list[float] = []
+        self.failed = 0
+        self.measured = False
+        self._ended = threading.Event()
+        self._poller = threading.Thread(target=self._poll)
+        self._poller.start()
+
+    def _poll(self) -> None:
+        while not self._ended.is_set():
+            self._producer.poll(0.1)
+
+    def send(self) -> None:
+        sent_at, measured = time.perf_counter(), self.measured
+
+        def delivered(error: Any, _message: object) -> None:
+            if error is not None:
+                self.failed += 1
+            elif measured:
+                self.took_s.append(time.perf_counter() - sent_at)
+
+        self._producer.produce(self._topic, self._payload, on_delivery=delivered)
+
+    def send_stamped(self) -> None:
+        """Send a record that says when it was sent, or nothing of use before the measured time."""
+        stamp = repr(time.perf_counter()) if self.measured else ""
+        self._producer.produce(self._topic, stamp.encode().ljust(len(self._payload)))
+
+    def close(self) -> None:
+        """End, once all records are acknowledged or FLUSH_S is over."""
+        self._ended.set()
+        self._poller.join()
+        self._producer.flush(FLUSH_S)
+
+
+def ack(load: Load) -> Answer:
+    """Produce at a steady rate and time each acknowledgement."""
+    clock, acks = Clock(), _Acks(load)
+    paced(acks.send, rate=load.rate, seconds=max(load.warmup_s, 0.2))
+    clock.begin()
+    acks.measured = True
+    paced(acks.send, rate=load.rate, seconds=load.seconds)
+    clock.end()
+    acks.close()
+    return clock.answer(len(acks.took_s), failed=acks.failed, took_s=acks.took_s)
+
+
+def arrival(load: Load) -> Answer:
+    """Produce at a steady rate and time each record's arrival at a waiting consumer."""
+    clock, acks = Clock(), _Acks(load)
+    consumer, _ = _consumer(load, lambda bound: bound[1])
+    expected = int(load.rate * load.seconds)
+    took_s: list[float] = []
+    deadline = time.perf_counter() + load.warmup_s + load.seconds + FLUSH_S
+
+    def read() -> None:
+        while len(took_s) < expected and time.perf_counter() < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None and (stamp := message.value().strip()):
+                took_s.append(time.perf_counter() - float(stamp))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    paced(acks.send_stamped, rate=load.rate, seconds=max(load.warmup_s, 0.2))
+    clock.begin()
+    acks.measured = True
+    paced(acks.send_stamped, rate=load.rate, seconds=load.seconds)
+    clock.end()
+    deadline = time.perf_counter() + FLUSH_S
+    reader.join()
+    acks.close()
+    consumer.close()
+    return clock.answer(len(took_s), took_s=took_s)
+
+
+def producers(load: Load) -> Answer:
+    """Let many producers send in turn, at a steady rate over all of them."""
+    clock, all_acks = Clock(), [_Acks(load) for _ in range(load.clients)]
+    turn = iter(range(1 << 62))
+
+    def send() -> None:
+        all_acks[next(turn) % load.clients].send()
+
+    paced(send, rate=load.rate, seconds=max(load.warmup_s, load.clients / load.rate))
+    clock.begin()
+    for each in all_acks:
+        each.measured = True
+    paced(send, rate=load.rate, seconds=load.seconds)
+    clock.end()
+    closers = [threading.Thread(target=each.close) for each in all_acks]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join()
+    took_s = [took for each in all_acks for took in each.took_s]
+    return clock.answer(len(took_s), failed=sum(each.failed for each in all_acks), took_s=took_s)
+
+
+if __name__ == "__main__":
+    main(
+        {
+            "produce": produce,
+            "consume": consume,
+            "both": both,
+            "ack": ack,
+            "arrival": arrival,
+            "producers": producers,
+        }
+    )

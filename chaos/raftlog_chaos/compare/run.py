@@ -1,0 +1,141 @@
+"""A comparison from its first round to its last: systems in turn, parts one after the other, and a limit of time.
+
+Every second round goes through the systems in the opposite order, so that a machine that gets slower or faster favours
+none. A system that is missing, dies, refuses or is too slow ends its part with a note, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from raftlog_chaos.compare.figures import Comparison
+from raftlog_chaos.compare.loads import LoadFailed, TooSlow
+from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
+from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System
+
+TROUBLES = (Failed, Missing, Refused, TooSlow, LoadFailed, OSError)
+
+
+class Plan(NamedTuple):
+    """The systems and parts of a run. `limit_s`: no part begins later than that."""
+
+    systems: Sequence[type[System]]
+    parts: Sequence[Part]
+    scale: Scale
+    rounds: int
+    limit_s: float
+    folder: Path
+
+
+class Run:
+    """Carries out a plan. `comparison` is filled as it goes, and can be shown whenever it is interrupted."""
+
+    def __init__(self, plan: Plan, comparison: Comparison, say: Callable[[str], None]) -> None:
+        self.comparison = comparison
+        self._plan = plan
+        self._say = say
+        self._began_at = time.monotonic()
+        self._round = 0
+        self._gone: set[str] = set()
+
+    def run(self) -> None:
+        """Run all rounds, or as many as there is time for."""
+        for number in range(self._plan.rounds):
+            self._round = self.comparison.rounds = number + 1
+            systems = self._plan.systems if number % 2 == 0 else list(reversed(self._plan.systems))
+            for system in systems:
+                parts = [part for part in self._plan.parts if not (part.once and number)]
+                self._take(system, parts)
+            self.comparison.seconds = time.monotonic() - self._began_at
+
+    def _take(self, system: type[System], parts: Sequence[Part]) -> None:
+        """Take one system through its parts, those that want clusters of their own last."""
+        if system.key in self._gone or self._is_over(system, "this round"):
+            return
+        together = [part for part in parts if not part.alone]
+        try:
+            system.version()
+            if together:
+                self._together(system, together)
+        except Missing as error:
+            self._gone.add(system.key)
+            self.comparison.note(system.key, "", f"missing: {error}")
+            return
+        except TROUBLES as error:
+            self._fail(system, "", error)
+        for part in parts:
+            if part.alone and not self._is_over(system, part.name):
+                self._say(f"round {self._round}: {system.title}: {part.name}")
+                with self._folder(system) as folder:
+                    self._measure(part, self._bench(system(folder, 0), part, ready_s=0.0))
+
+    def _together(self, system: type[System], parts: Sequence[Part]) -> None:
+        """Run parts on one cluster, which is started again after a part that ended in trouble."""
+        waiting = list(parts)
+        while waiting:
+            self._say(f"round {self._round}: {system.title}: start")
+            with self._open(system, 3) as (cluster, ready_s):
+                while waiting:
+                    part = waiting.pop(0)
+                    if self._is_over(system, part.name):
+                        return
+                    self._say(f"round {self._round}: {system.title}: {part.name}")
+                    if not self._measure(part, self._bench(cluster, part, ready_s=ready_s)):
+                        break
+
+    def _bench(self, cluster: System, part: Part, *, ready_s: float) -> Bench:
+        system = type(cluster)
+        return Bench(
+            system=cluster,
+            scale=self._plan.scale,
+            ready_s=ready_s,
+            note=lambda why: self.comparison.note(system.key, part.name, why),
+            open=lambda nodes: self._open(system, nodes),
+        )
+
+    def _measure(self, part: Part, bench: Bench) -> bool:
+        """Take a part's samples; returns whether the system is still as it should be."""
+        try:
+            for sample in part.measure(bench):
+                self.comparison.add(part.name, bench.system.key, self._round, sample)
+        except Refused as error:
+            bench.note(str(error))
+        except TROUBLES as error:
+            self._fail(type(bench.system), part.name, error)
+            return False
+        return True
+
+    def _fail(self, system: type[System], part: str, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+        self._say(f"round {self._round}: {system.title}: {why}")
+        self.comparison.note(system.key, part, f"round {self._round}: {why}")
+
+    def _is_over(self, system: type[System], what: str) -> bool:
+        if time.monotonic() - self._began_at < self._plan.limit_s:
+            return False
+        self.comparison.note(system.key, what, f"round {self._round}: no time was left")
+        return True
+
+    @contextmanager
+    def _open(self, system: type[System], nodes: int) -> Iterator[tuple[System, float]]:
+        """Start a cluster in a folder of its own; both end with the `with`."""
+        with self._folder(system) as folder:
+            cluster = system(folder, nodes)
+            try:
+                yield cluster, cluster.start()
+            finally:
+                cluster.close()
+
+    @contextmanager
+    def _folder(self, system: type[System]) -> Iterator[Path]:
+        folder = self._plan.folder / f"{system.key}-{time.monotonic_ns()}"
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
