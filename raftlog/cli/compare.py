@@ -129,8 +129,8 @@ def _show(comparison: Comparison, options: CompareOptions) -> None:
         for part, figures in comparison.by_part():
             print(f"\n{PARTS[part].title}")
             print_table(table.heads(comparison), list(table.rows(comparison, figures)), left=[0])
-    for note in comparison.notes:
-        _say(f"not measured: {table.note_line(comparison, note)}")
+    for line in table.note_lines(comparison):
+        _say(f"not measured: {line}")
     _say(f"all figures with their samples: {options.out / 'compare.json'}")
 
 

@@ -93,8 +93,17 @@ class Comparison(msgspec.Struct):
         figure = self.find(part, sample.name)
         if figure is None:
             figure = Figure(part, sample.name, sample.unit, sample.better, {})
-            self.figures.append(figure)
+            self.figures.insert(self._place(part, system, round_number), figure)
         figure.samples.setdefault(system, {})[round_number] = sample.value
+
+    def _place(self, part: str, system: str, round_number: int) -> int:
+        """Return where a new row belongs: behind the one that this system filled just before, else at the end."""
+        filled = [
+            at
+            for at, each in enumerate(self.figures)
+            if each.part == part and round_number in each.samples.get(system, {})
+        ]
+        return filled[-1] + 1 if filled else len(self.figures)
 
     def find(self, part: str, name: str) -> Figure | None:
         """Return the row of that name, or None."""

@@ -23,9 +23,10 @@ Kind = Literal["produce", "consume", "both", "ack", "arrival", "producers", "con
 
 OVERTIME_S: Final = 30.0
 """A client that takes so much longer than its load is ended: the system is too slow for it, or hangs."""
-SECTOR_FLUSHES: Final = 18
+FLUSH_COLUMN: Final = 18
 """The column of /proc/diskstats that counts flush requests, from zero."""
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class TooSlow(Exception):
@@ -50,6 +51,8 @@ class Load(msgspec.Struct, kw_only=True):
     seconds: float = 2.0
     warmup_s: float = 0.5
     clients: int = 1
+    hello: str = ""
+    """The first bytes of an idle connection, in hexadecimal digits."""
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -64,17 +67,25 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 class Usage(NamedTuple):
-    """CPU seconds of some processes so far, and the flushes of the disk that holds a folder (None: not counted)."""
+    """CPU seconds of some processes so far and their memory, and the flushes of a folder's disk (None: not counted)."""
 
     user_s: float
     system_s: float
     flushes: int | None
+    resident_bytes: int
+
+    @property
+    def cpu_s(self) -> float:
+        return self.user_s + self.system_s
 
     def since(self, before: Usage) -> Usage:
         """Return what was used from then on. A process that ended in between counts as nothing."""
         flushes = None if self.flushes is None or before.flushes is None else self.flushes - before.flushes
         return Usage(
-            max(0.0, self.user_s - before.user_s), max(0.0, self.system_s - before.system_s), flushes
+            max(0.0, self.user_s - before.user_s),
+            max(0.0, self.system_s - before.system_s),
+            flushes,
+            self.resident_bytes - before.resident_bytes,
         )
 
 
@@ -100,14 +111,15 @@ class Measured(NamedTuple):
 
 def usage_of(pids: Sequence[int], folder: Path) -> Usage:
     """Return what these processes have used so far; one that is gone counts as nothing."""
-    user = system = 0
+    user = system = resident = 0
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
         user, system = user + int(fields[11]), system + int(fields[12])
-    return Usage(user / CLOCK_TICKS, system / CLOCK_TICKS, _flushes(folder))
+        resident += int(fields[21]) * PAGE_BYTES
+    return Usage(user / CLOCK_TICKS, system / CLOCK_TICKS, _flushes(folder), resident)
 
 
 def _flushes(folder: Path) -> int | None:
@@ -119,7 +131,7 @@ def _flushes(folder: Path) -> int | None:
     wanted = [str(os.major(device)), str(os.minor(device))]
     rows = [line.split() for line in lines]
     return next(
-        (int(row[SECTOR_FLUSHES]) for row in rows if row[:2] == wanted and len(row) > SECTOR_FLUSHES), None
+        (int(row[FLUSH_COLUMN]) for row in rows if row[:2] == wanted and len(row) > FLUSH_COLUMN), None
     )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from raftlog_chaos.compare.figures import Comparison
-from raftlog_chaos.compare.loads import LoadFailed, TooSlow
+from raftlog_chaos.compare.loads import Load, LoadFailed, TooSlow
 from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
 from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System
 
@@ -49,7 +49,7 @@ class Run:
             self._round = self.comparison.rounds = number + 1
             systems = self._plan.systems if number % 2 == 0 else list(reversed(self._plan.systems))
             for system in systems:
-                parts = [part for part in self._plan.parts if not (part.once and number)]
+                parts = [part for part in self._plan.parts if not (part.once and (number or system.variant))]
                 self._take(system, parts)
             self.comparison.seconds = time.monotonic() - self._began_at
 
@@ -71,8 +71,8 @@ class Run:
         for part in parts:
             if part.alone and not self._is_over(system, part.name):
                 self._say(f"round {self._round}: {system.title}: {part.name}")
-                with self._folder(system) as folder:
-                    self._measure(part, self._bench(system(folder, 0), part, ready_s=0.0))
+                with self._folder(system) as folder, closing(system(folder)) as idle:
+                    self._measure(part, self._bench(idle, part, ready_s=0.0))
 
     def _together(self, system: type[System], parts: Sequence[Part]) -> None:
         """Run parts on one cluster, which is started again after a part that ended in trouble."""
@@ -80,10 +80,14 @@ class Run:
         while waiting:
             self._say(f"round {self._round}: {system.title}: start")
             with self._open(system, 3) as (cluster, ready_s):
+                warm = False
                 while waiting:
                     part = waiting.pop(0)
                     if self._is_over(system, part.name):
                         return
+                    if not (part.cold or warm):
+                        _warm_up(cluster)
+                        warm = True
                     self._say(f"round {self._round}: {system.title}: {part.name}")
                     if not self._measure(part, self._bench(cluster, part, ready_s=ready_s)):
                         break
@@ -139,3 +143,9 @@ class Run:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _warm_up(cluster: System) -> None:
+    """Load a system for a while, so that what it compiles or grows at first is not measured."""
+    if cluster.warm_up_s:
+        cluster.run(Load(kind="produce", topic="produce-6", seconds=cluster.warm_up_s))

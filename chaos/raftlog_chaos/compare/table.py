@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from raftlog_chaos.compare.figures import SUBJECT, Comparison, Figure, Note
+from raftlog_chaos.compare.figures import SUBJECT, Comparison, Figure
 
 NOTHING: Final = "-"
 """The cell of what was not measured."""
@@ -30,7 +30,7 @@ def _cell(figure: Figure, system: str) -> str:
     ratio = figure.ratio(system)
     if ratio is None:
         other = figure.median(system)
-        return NOTHING if other is None else f"({said(other)} {figure.unit})"
+        return NOTHING if other is None else f"({_with_unit(other, figure.unit)})"
     return f"{said(ratio)}x{_between(figure.ratios(system))}"
 
 
@@ -38,7 +38,11 @@ def _own(figure: Figure) -> str:
     own = figure.median(SUBJECT)
     if own is None:
         return NOTHING
-    return f"{said(own)} {figure.unit}{_between(list(figure.samples[SUBJECT].values()))}"
+    return f"{_with_unit(own, figure.unit)}{_between(list(figure.samples[SUBJECT].values()))}"
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{said(value)} {unit}".rstrip()
 
 
 def _between(values: Sequence[float]) -> str:
@@ -53,10 +57,14 @@ def said(value: float) -> str:
     return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
-def note_line(comparison: Comparison, note: Note) -> str:
-    """Return a note as a line."""
-    title = next((each.title for each in comparison.systems if each.key == note.system), note.system)
-    return f"{title}{f', {note.part}' if note.part else ''}: {note.why}"
+def note_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each system and reason, with the parts that it concerns."""
+    titles = {each.key: each.title for each in comparison.systems}
+    gathered: dict[tuple[str, str], list[str]] = {}
+    for note in comparison.notes:
+        gathered.setdefault((note.system, note.why), []).append(note.part)
+    for (system, why), parts in gathered.items():
+        yield ", ".join([titles.get(system, system), *filter(None, parts)]) + f": {why}"
 
 
 def as_markdown(comparison: Comparison) -> Iterator[str]:

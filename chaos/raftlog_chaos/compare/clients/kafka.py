@@ -19,6 +19,8 @@ from raftlog_chaos.compare.loads import Answer, Load
 QUEUE_BYTES: Final = 64 << 20
 """A producer's queue, so that little is left to be sent when the measured time is over."""
 ARRAY_BYTES: Final = 4 << 20
+COMPRESSED_BATCH_BYTES: Final = 256 << 10
+"""Of a compressed batch: a large one takes a client so long that few are done in the measured time."""
 FLUSH_S: Final = 10.0
 CONSUMED_AT_ONCE: Final = 5_000
 CONNECT_S: Final = 15.0
@@ -35,6 +37,10 @@ def _producer_config(load: Load) -> dict[str, str]:
         "compression.codec": load.codec,
         "queue.buffering.max.kbytes": str(QUEUE_BYTES >> 10),
     }
+    if load.codec != "none":
+        given |= {"batch.size": str(COMPRESSED_BATCH_BYTES)}
+    if load.codec == "gzip":
+        given |= {"compression.level": "1"}
     return {name: str(value) for name, value in _config(load, **given).items()}
 
 
@@ -160,7 +166,7 @@ class _Acks:
     def __init__(self, load: Load) -> None:
         from confluent_kafka import Producer
 
-        self._producer = Producer(_config(load, **LATENCY_CONFIG, acks=load.acks))
+        self._producer = Producer(_config(load, **{**LATENCY_CONFIG, "acks": load.acks}))
         self._topic = load.topic
         self._payload = b"x" * load.record_bytes
         self.took_s: list[float] = []

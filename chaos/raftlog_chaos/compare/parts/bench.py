@@ -36,7 +36,8 @@ Measure = Callable[[Bench], Iterator[Sample]]
 class Part(NamedTuple):
     """A part: its name on the command line, what it shows, and how.
 
-    `once`: in the first round only. `alone`: it starts clusters of its own, and no other one runs beside them.
+    `once`: in the first round only, and not for a system that is another one with a different setting. `alone`: it
+    starts clusters of its own, and no other one runs beside them.
     """
 
     name: str
@@ -46,3 +47,5 @@ class Part(NamedTuple):
     alone: bool = False
     short: bool = False
     """Whether it is part of the short run."""
+    cold: bool = False
+    """Whether it looks at a system that has just started; all others look at one that has warmed up."""

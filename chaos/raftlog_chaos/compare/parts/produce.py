@@ -67,7 +67,10 @@ def _run(bench: Bench, variant: Variant) -> Measured | None:
     )
     try:
         measured = bench.system.run(load)
-    except (Refused, LoadFailed) as error:
+    except Refused as error:
+        bench.note(str(error))
+        return None
+    except LoadFailed as error:
         bench.note(f"{variant.name}: {error}")
         return None
     if measured.answer.failed or not measured.answer.records:

@@ -1,4 +1,4 @@
-"""Apache Kafka: three KRaft nodes that are broker and controller, with 1 GB of heap each, as its own scripts start them.
+"""Apache Kafka: three KRaft nodes, broker and controller each, with 1 GB of heap, as its own scripts start them.
 
 Maven fetches the jars once; `pom.xml` beside this folder names the version.
 """
@@ -74,6 +74,7 @@ class Kafka(KafkaWire):
 
     key = "kafka"
     title = "Apache Kafka"
+    warm_up_s = 8.0
     settings: Mapping[str, str] = {}
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
@@ -199,4 +200,5 @@ class KafkaFlush(Kafka):
 
     key = "kafka-flush"
     title = "Kafka, flush 1"
+    variant = True
     settings = {"log.flush.interval.messages": "1"}

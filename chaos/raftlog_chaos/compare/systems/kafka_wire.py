@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,12 @@ class KafkaWire(System):
 
     kinds = frozenset({"produce", "consume", "both", "ack", "arrival", "producers", "connections"})
     compresses = True
+    hello = bytes.fromhex("0000000a0012000000000001ffff")
+    """ApiVersions, version 0."""
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        super().__init__(folder, nodes)
+        self._partitions: dict[str, int] = {}
 
     @property
     @abstractmethod
@@ -47,13 +54,19 @@ class KafkaWire(System):
         """Create it, and wait until all replicas of all partitions are in sync."""
         self.ask_for_topic(name, partitions)
 
-        def in_sync() -> bool:
-            found = self.partitions(name)
-            return len(found) == partitions and all(
-                each.leader >= 0 and len(each.isr) == self.replicas for each in found.values()
-            )
+        self._partitions[name] = partitions
+        wait_for(
+            lambda: self.is_whole(name),
+            f"all replicas of {partitions:,} partitions are in sync",
+            timeout_s=CREATE_S,
+        )
 
-        wait_for(in_sync, f"all replicas of {partitions:,} partitions are in sync", timeout_s=CREATE_S)
+    def is_whole(self, topic: str) -> bool:
+        """Whether all replicas of all partitions are in sync."""
+        found = self.partitions(topic)
+        return len(found) == self._partitions[topic] and all(
+            each.leader >= 0 and len(each.isr) == self.replicas for each in found.values()
+        )
 
     def ask_for_topic(self, name: str, partitions: int, *, timeout_s: float = CREATE_S) -> None:
         """Have it created. Raises Refused or Failed."""

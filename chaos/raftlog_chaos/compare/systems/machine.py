@@ -26,6 +26,8 @@ class Machine(System):
     key = "machine"
     title = "the machine (C)"
     kinds = frozenset({"produce", "consume", "ack"})
+    warm_up_s = 0.0
+    restarts = False
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)

@@ -67,4 +67,5 @@ class RaftlogOs(Raftlog):
 
     key = "raftlog-os"
     title = "raftlog, flush os"
+    variant = True
     policy = "os"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -14,6 +16,7 @@ import msgspec
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.loads import Kind, Load, Measured, run_client
 
+LEAST_PAUSE_S: Final = 0.01
 READY_S: Final = 90.0
 """A system that is not ready after that time has failed to start."""
 
@@ -39,6 +42,16 @@ class System(ABC):
     """The loads that its client knows."""
     acks: ClassVar[frozenset[str]] = frozenset({"0", "1", "all"})
     compresses: ClassVar[bool] = False
+    warm_up_s: ClassVar[float] = 1.0
+    """So long it is loaded before it is measured."""
+    variant: ClassVar[bool] = False
+    """Whether it is another system with one setting changed, so that some parts would only say the same again."""
+    reads_disk: ClassVar[bool] = True
+    """Whether it reads records that consumers ask for from its disk."""
+    restarts: ClassVar[bool] = True
+    """Whether its nodes can be started again on their old files."""
+    hello: ClassVar[bytes] = b""
+    """The first bytes of a connection, which the server answers."""
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         self.folder = folder
@@ -87,12 +100,18 @@ class System(ABC):
         if load.topic not in self._topics:
             self.create_topic(load.topic, load.partitions)
             self._topics.add(load.topic)
-        load = msgspec.structs.replace(load, servers=list(self.servers()))
-        return run_client(self.client(load), load, pids=self.pids(), folder=self.folder)
+        load = msgspec.structs.replace(load, servers=list(self.servers()), hello=self.hello.hex())
+        return run_client(self._command(load), load, pids=self.pids(), folder=self.folder)
+
+    def _command(self, load: Load) -> Sequence[str]:
+        if load.kind == "connections":
+            text = msgspec.json.encode(load).decode()
+            return [sys.executable, "-m", "raftlog_chaos.compare.clients.connections", text]
+        return self.client(load)
 
     def _refuse(self, load: Load) -> None:
         if load.kind not in self.kinds:
-            raise Refused("its client here has no such load")
+            raise Refused(f"its client here has no load {load.kind!r}")
         if load.acks not in self.acks:
             raise Refused(f"it has nothing like acks={load.acks}")
         if load.codec != "none" and not self.compresses:
@@ -103,6 +122,16 @@ class System(ABC):
         return ()
 
     # --- harm
+
+    def kill_all(self) -> None:
+        """Kill -9 all nodes at once."""
+        for pid in self.pids():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not self.pids(), "all nodes are gone")
+
+    def is_whole(self, topic: str) -> bool:
+        """Whether all replicas of a topic are in sync; a system that cannot tell is whole once it is ready."""
+        return True
 
     def kill(self, node: int) -> None:
         """Kill -9 a node. Nodes count from 1."""
@@ -121,16 +150,17 @@ class System(ABC):
         raise Refused("its nodes are not started again here")
 
 
-def wait_for(holds: object, what: str, *, timeout_s: float = READY_S) -> float:
+def wait_for(holds: Callable[[], object], what: str, *, timeout_s: float = READY_S) -> float:
     """Look until `holds()`; returns the seconds that took. Raises Failed."""
-    assert callable(holds)
     began = time.monotonic()
     deadline = began + patient(timeout_s)
-    while not holds():
-        if time.monotonic() > deadline:
+    while True:
+        looked_at = time.monotonic()
+        if holds():
+            return time.monotonic() - began
+        if looked_at > deadline:
             raise Failed(f"{what}: not within {timeout_s:.0f} s")
-        time.sleep(0.01)
-    return time.monotonic() - began
+        time.sleep(min(1.0, max(LEAST_PAUSE_S, time.monotonic() - looked_at)))
 
 
 def drop_from_memory(folder: Path) -> None:
