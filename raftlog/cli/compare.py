@@ -23,7 +23,7 @@ from raftlog.cli import exits
 from raftlog.cli.chaos_screen import print_table
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.librdkafka import confluent_kafka
-from raftlog_chaos.compare import table
+from raftlog_chaos.compare import page, table
 from raftlog_chaos.compare.figures import SUBJECT, Comparison, Described
 from raftlog_chaos.compare.parts.bench import Scale
 from raftlog_chaos.compare.registry import PARTS, SYSTEMS
@@ -122,6 +122,8 @@ def _show(comparison: Comparison, options: CompareOptions) -> None:
     """Print the table and the notes, and keep everything in files."""
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "compare.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison)))
+    page_path = options.out / "compare.html"
+    page_path.write_text(page.render(comparison, {name: part.title for name, part in PARTS.items()}))
     if options.markdown:
         print(*table.as_markdown(comparison), sep="\n")
     else:
@@ -131,7 +133,7 @@ def _show(comparison: Comparison, options: CompareOptions) -> None:
             print_table(table.heads(comparison), list(table.rows(comparison, figures)), left=[0])
     for line in table.note_lines(comparison):
         _say(f"not measured: {line}")
-    _say(f"all figures with their samples: {options.out / 'compare.json'}")
+    _say(f"the page: {page_path}; all samples: {options.out / 'compare.json'}")
 
 
 def _say(line: str) -> None:

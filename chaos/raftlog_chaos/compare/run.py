@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog_chaos.compare.figures import Comparison
 from raftlog_chaos.compare.loads import Load, LoadFailed, TooSlow
 from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
 from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System
 
-TROUBLES = (Failed, Missing, Refused, TooSlow, LoadFailed, OSError)
+WARM_UP_RATE: Final = 1_000
+TROUBLES: Final = (Failed, Missing, Refused, TooSlow, LoadFailed, OSError)
 
 
 class Plan(NamedTuple):
@@ -146,6 +147,12 @@ class Run:
 
 
 def _warm_up(cluster: System) -> None:
-    """Load a system for a while, so that what it compiles or grows at first is not measured."""
+    """Load a system for a while, so that what it compiles or grows at first is not measured.
+
+    Large requests take other ways through a system than small ones.
+    """
     if cluster.warm_up_s:
         cluster.run(Load(kind="produce", topic="produce-6", seconds=cluster.warm_up_s))
+        cluster.run(
+            Load(kind="ack", topic="latency", record_bytes=100, rate=WARM_UP_RATE, seconds=cluster.warm_up_s)
+        )

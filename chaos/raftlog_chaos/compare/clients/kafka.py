@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from raftlog_chaos.bench.measure import LATENCY_CONFIG, PRODUCER_CONFIG
-from raftlog_chaos.bench.rdkafka import BatchProducer
+from raftlog_chaos.bench.rdkafka import OFFSET_BEGINNING, OFFSET_END, BatchProducer, CountingConsumer
 from raftlog_chaos.compare.clients.speech import Clock, main, paced
 from raftlog_chaos.compare.loads import Answer, Load
 
@@ -22,7 +21,6 @@ ARRAY_BYTES: Final = 4 << 20
 COMPRESSED_BATCH_BYTES: Final = 256 << 10
 """Of a compressed batch: a large one takes a client so long that few are done in the measured time."""
 FLUSH_S: Final = 10.0
-CONSUMED_AT_ONCE: Final = 5_000
 CONNECT_S: Final = 15.0
 
 
@@ -60,6 +58,11 @@ class _Stream:
     def acknowledged(self) -> int:
         return self.sent - self.producer.outstanding() - self.producer.failed
 
+    def connect(self) -> None:
+        """Send the first records and wait for them, so that a slow start takes nothing from the measured time."""
+        self.sent += self.producer.produce(self._messages)
+        self.producer.flush(CONNECT_S)
+
     def run(self, seconds: float) -> None:
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
@@ -80,6 +83,7 @@ class _Stream:
 def produce(load: Load) -> Answer:
     """Produce as fast as possible."""
     clock, stream = Clock(), _Stream(load)
+    stream.connect()
     stream.run(load.warmup_s)
     clock.begin()
     before = stream.acknowledged
@@ -89,45 +93,44 @@ def produce(load: Load) -> Answer:
     return clock.answer(records, failed=stream.close())
 
 
-def _consumer(load: Load, offset: Callable[[tuple[int, int]], int]) -> tuple[Any, int]:
-    """Return a consumer of all partitions from `offset((first, end))` on, and how many records there are now."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        _config(
-            load,
-            **{
-                "group.id": "compare",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 100,
-                "fetch.min.bytes": 1,
-                "queued.max.messages.kbytes": QUEUE_BYTES >> 10,
-                "queued.min.messages": 1_000_000,
-            },
-        )
-    )
-    bounds = [
-        consumer.get_watermark_offsets(TopicPartition(load.topic, each), CONNECT_S)
-        for each in range(load.partitions)
-    ]
-    consumer.assign([TopicPartition(load.topic, each, offset(bound)) for each, bound in enumerate(bounds)])
-    return consumer, sum(end - offset((first, end)) for first, end in bounds)
+CONSUMER_CONFIG: Final = {
+    "group.id": "compare",
+    "enable.auto.commit": "false",
+    "fetch.wait.max.ms": "100",
+    "fetch.min.bytes": "1",
+    "queued.max.messages.kbytes": str(QUEUE_BYTES >> 10),
+    "queued.min.messages": "1000000",
+}
 
 
-def _drain(consumer: Any, most: int, until: Callable[[], bool]) -> int:
-    seen = 0
-    while seen < most and not until():
-        seen += sum(each.error() is None for each in consumer.consume(CONSUMED_AT_ONCE, 0.1))
-    return seen
+def _counting(load: Load, offset: int) -> CountingConsumer:
+    config = {name: str(value) for name, value in _config(load, **CONSUMER_CONFIG).items()}
+    return CountingConsumer(config, load.topic, load.partitions, offset)
+
+
+def _bounds(consumer: Any, load: Load) -> list[tuple[int, int]]:
+    """Return the first and the end offset of each partition."""
+    from confluent_kafka import TopicPartition
+
+    every = (TopicPartition(load.topic, each) for each in range(load.partitions))
+    return [consumer.get_watermark_offsets(each, CONNECT_S) for each in every]
 
 
 def consume(load: Load) -> Answer:
     """Read what the topic has from its beginning."""
+    from confluent_kafka import Consumer
+
+    asker = Consumer(_config(load, **CONSUMER_CONFIG))
+    there = sum(end - first for first, end in _bounds(asker, load))
+    asker.close()
     clock = Clock()
-    consumer, there = _consumer(load, lambda bound: bound[0])
+    consumer = _counting(load, OFFSET_BEGINNING)
+    seen = 0
+    there -= consumer.count(int(CONNECT_S * 1000))  # the first answer tells that all connections are open
     clock.begin()
     deadline = time.perf_counter() + load.seconds
-    seen = _drain(consumer, there, lambda: time.perf_counter() > deadline)
+    while seen < there and time.perf_counter() < deadline:
+        seen += consumer.count(100)
     clock.end()
     consumer.close()
     return clock.answer(seen, consumed=seen)
@@ -137,27 +140,26 @@ def both(load: Load) -> Answer:
     """Produce as fast as possible, and consume meanwhile what is produced."""
     clock, stream, ended = Clock(), _Stream(load), threading.Event()
     seen = 0
-    measured = False
-    consumer, _ = _consumer(load, lambda bound: bound[1])
+    consumer = _counting(load, OFFSET_END)
 
     def read() -> None:
         nonlocal seen
         while not ended.is_set():
-            count = sum(each.error() is None for each in consumer.consume(CONSUMED_AT_ONCE, 0.1))
-            seen += count if measured else 0
+            seen += consumer.count(100)
 
     reader = threading.Thread(target=read)
     reader.start()
+    stream.connect()
     stream.run(load.warmup_s)
     clock.begin()
-    measured, before = True, stream.acknowledged
+    acknowledged, consumed = stream.acknowledged, seen
     stream.run(load.seconds)
-    records, consumed = stream.acknowledged - before, seen
+    acknowledged, consumed = stream.acknowledged - acknowledged, seen - consumed
     clock.end()
     ended.set()
     reader.join()
     consumer.close()
-    return clock.answer(records, failed=stream.close(), consumed=consumed)
+    return clock.answer(acknowledged, failed=stream.close(), consumed=consumed)
 
 
 class _Acks:
@@ -168,12 +170,19 @@ class _Acks:
 
         self._producer = Producer(_config(load, **{**LATENCY_CONFIG, "acks": load.acks}))
         self._topic = load.topic
+        self._partitions = load.partitions
         self._payload = b"x" * load.record_bytes
         self.took_s: list[float] = []
         self.failed = 0
         self.measured = False
         self._ended = threading.Event()
         self._poller = threading.Thread(target=self._poll)
+
+    def connect(self) -> None:
+        """Send a first record to each partition, and wait for them, so that all connections are open."""
+        for partition in range(self._partitions):
+            self._producer.produce(self._topic, b"", partition=partition)
+        self._producer.flush(CONNECT_S)
         self._poller.start()
 
     def _poll(self) -> None:
@@ -206,6 +215,7 @@ class _Acks:
 def ack(load: Load) -> Answer:
     """Produce at a steady rate and time each acknowledgement."""
     clock, acks = Clock(), _Acks(load)
+    acks.connect()
     paced(acks.send, rate=load.rate, seconds=max(load.warmup_s, 0.2))
     clock.begin()
     acks.measured = True
@@ -215,10 +225,20 @@ def ack(load: Load) -> Answer:
     return clock.answer(len(acks.took_s), failed=acks.failed, took_s=acks.took_s)
 
 
+def _assigned(load: Load) -> Any:
+    """Return a consumer that waits at the end of all partitions."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(_config(load, **CONSUMER_CONFIG))
+    bounds = _bounds(consumer, load)
+    consumer.assign([TopicPartition(load.topic, each, end) for each, (_, end) in enumerate(bounds)])
+    return consumer
+
+
 def arrival(load: Load) -> Answer:
     """Produce at a steady rate and time each record's arrival at a waiting consumer."""
     clock, acks = Clock(), _Acks(load)
-    consumer, _ = _consumer(load, lambda bound: bound[1])
+    consumer = _assigned(load)
     expected = int(load.rate * load.seconds)
     took_s: list[float] = []
     deadline = time.perf_counter() + load.warmup_s + load.seconds + FLUSH_S
@@ -231,6 +251,7 @@ def arrival(load: Load) -> Answer:
 
     reader = threading.Thread(target=read)
     reader.start()
+    acks.connect()
     paced(acks.send_stamped, rate=load.rate, seconds=max(load.warmup_s, 0.2))
     clock.begin()
     acks.measured = True
@@ -246,6 +267,8 @@ def arrival(load: Load) -> Answer:
 def producers(load: Load) -> Answer:
     """Let many producers send in turn, at a steady rate over all of them."""
     clock, all_acks = Clock(), [_Acks(load) for _ in range(load.clients)]
+    for each in all_acks:
+        each.connect()
     turn = iter(range(1 << 62))
 
     def send() -> None:

@@ -111,8 +111,8 @@ def _push_from(receiver: NatsConnection, load: Load, policy: str) -> int:
 def consume(load: Load) -> Answer:
     """Have the streams pushed from their beginning."""
     clock, connection = Clock(), NatsConnection(load.servers[0])
-    clock.begin()
     held = _push_from(connection, load, "all")
+    clock.begin()
     deadline, seen, rest = time.perf_counter() + load.seconds, 0, b""
     while seen < held and time.perf_counter() < deadline:
         if select.select([connection.socket], [], [], 0.1)[0]:
