@@ -57,6 +57,7 @@ def run(options: CompareOptions) -> int:
     systems = _chosen(options.systems, SYSTEMS, "system")
     if options.short:
         parts = [each for each in parts if PARTS[each].short]
+        systems = [each for each in systems if options.systems or not SYSTEMS[each].variant]
     confluent_kafka()
     comparison = _begin(systems, options)
     with tempfile.TemporaryDirectory(prefix="raftlog-compare-") as folder:

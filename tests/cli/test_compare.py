@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from raftlog.cli import exits
 from raftlog.cli.compare import CompareOptions, run
+from raftlog.testing.progress import descendants_of
+from tests.kit.waits import ended
 
 
 @pytest.mark.parametrize(("option", "told"), [("only", "produce"), ("systems", "kafka-flush")])
@@ -43,3 +49,30 @@ def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys
         assert all(value > 0 for each in figures[name]["samples"].values() for value in each.values()), name
     assert "vs the machine (C)" in printed.out
     assert "svg" in (tmp_path / "compare.html").read_text()
+
+
+@pytest.mark.clients
+@pytest.mark.slow
+def test_sigterm_ends_all_processes_and_keeps_the_files(tmp_path):
+    """Nodes and clients end with the run, and the folder says what was measured up to then."""
+    command = [sys.executable, "-m", "raftlog", "compare", "--systems", "raftlog", "--only", "ready,produce"]
+    process = subprocess.Popen(
+        [*command, "--seconds", "600", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b": produce" in line:
+                break
+        started = [each.pid for each in descendants_of(process.pid)]
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == exits.INTERRUPTED
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(started) >= 3
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    figures = json.loads((tmp_path / "compare.json").read_text())["figures"]
+    assert "three nodes ready" in [each["name"] for each in figures]

@@ -15,6 +15,7 @@ from raftlog_chaos.runs.picture import RIGHT, WIDTH, Canvas
 
 LABELS: Final = 330
 """Width of the column of names in a picture of ratios."""
+RATIOS_RIGHT: Final = RIGHT - 16
 ROW: Final = 22
 CHART_HEIGHT: Final = 250
 CHART_LEFT: Final = 90
@@ -43,8 +44,8 @@ class Chart(NamedTuple):
 
 def ratios(comparison: Comparison, figures: Sequence[Figure]) -> str:
     """Return a picture of all figures that have ratios, or nothing if none has."""
-    shown = [each for each in figures if any(each.ratios(other.key) for other in comparison.systems)]
     others = [(at, each) for at, each in enumerate(comparison.systems) if each.key != SUBJECT]
+    shown = [each for each in figures if any(each.ratios(other.key) for _, other in others)]
     found = [value for each in shown for _, other in others for value in each.ratios(other.key)]
     if not found:
         return ""
@@ -64,7 +65,7 @@ def ratios(comparison: Comparison, figures: Sequence[Figure]) -> str:
 
 def _ratio_x(value: float, low: int, high: int) -> float:
     share = (math.log10(min(max(value, 1 / FURTHEST), FURTHEST)) - low) / (high - low)
-    return LABELS + (RIGHT - LABELS) * min(max(share, 0.0), 1.0)
+    return LABELS + (RATIOS_RIGHT - LABELS) * min(max(share, 0.0), 1.0)
 
 
 def _key(canvas: Canvas, systems: Sequence[tuple[int, Described]]) -> None:
@@ -174,10 +175,10 @@ def _draw_chart(canvas: Canvas, chart: Chart, *, left: float, right: float) -> N
     def y_of(value: float) -> float:
         return bottom - (bottom - top) * (math.log10(value) - low) / (high - low)
 
-    canvas.text(left, canvas.y + 10, chart.title, "caption")
+    canvas.text(left, canvas.y + 10, f"{chart.title}, {chart.unit}", "caption")
     for power in range(low, high + 1):
         canvas.line(left, y_of(10.0**power), to_x=right, to_y=y_of(10.0**power), kind="grid")
-        canvas.text(left - 8, y_of(10.0**power) + 4, f"{10.0**power:g} {chart.unit}")
+        canvas.text(left - 8, y_of(10.0**power) + 4, f"{10.0**power:,g}")
     for x in xs:
         canvas.text(x_of(x), bottom + 16, f"{x:,.0f}", "axis")
     canvas.text(right, bottom + 32, chart.across)

@@ -73,7 +73,11 @@ def test_a_row_without_a_ratio_is_not_drawn():
     """A picture of no ratios is no picture."""
     lonely = Figure("produce", "1 KB", "MB/s", "more", {"raftlog": {1: 1.0}})
     assert ratios(comparison(), [lonely]) == ""
-    assert ratios(comparison(), comparison().figures).count("dot") == 3
+    drawn = ratios(
+        comparison(), [*comparison().figures, Figure("produce", "10 KB", "MB/s", "more", lonely.samples)]
+    )
+    assert drawn.count("dot") == 3
+    assert "10 KB" not in drawn
 
 
 def test_a_better_raftlog_is_drawn_right_of_the_line_of_equals():
