@@ -1,7 +1,8 @@
 """A comparison from its first round to its last: systems in turn, parts one after the other, and a limit of time.
 
 Every second round goes through the systems in the opposite order, so that a machine that gets slower or faster favours
-none. A system that is missing, dies, refuses or is too slow ends its part with a note, and the run goes on.
+none. Parts that run once come after the rounds, so that they take no round's time. A system that is missing, dies,
+refuses or is too slow ends its part with a note, and the run goes on.
 """
 
 from __future__ import annotations
@@ -42,21 +43,33 @@ class Run:
         self._say = say
         self._began_at = time.monotonic()
         self._round = 0
+        self._when = ""
         self._gone: set[str] = set()
 
     def run(self) -> None:
-        """Run all rounds, or as many as there is time for."""
+        """Run all rounds, or as many as there is time for, and then what runs once."""
+        try:
+            self._rounds()
+        finally:
+            self.comparison.seconds = time.monotonic() - self._began_at
+
+    def _rounds(self) -> None:
+        often = [part for part in self._plan.parts if not part.once]
         for number in range(self._plan.rounds):
             self._round = self.comparison.rounds = number + 1
-            systems = self._plan.systems if number % 2 == 0 else list(reversed(self._plan.systems))
-            for system in systems:
-                parts = [part for part in self._plan.parts if not (part.once and (number or system.variant))]
-                self._take(system, parts)
-            self.comparison.seconds = time.monotonic() - self._began_at
+            self._when = f"round {self._round}"
+            for system in self._plan.systems if number % 2 == 0 else reversed(self._plan.systems):
+                self._take(system, often)
+        self._when = "after the rounds"
+        for system in self._plan.systems:
+            if not system.variant:
+                self._take(system, [part for part in self._plan.parts if part.once])
 
     def _take(self, system: type[System], parts: Sequence[Part]) -> None:
         """Take one system through its parts, those that want clusters of their own last."""
-        if system.key in self._gone or self._is_over(system, "this round"):
+        if not parts or system.key in self._gone:
+            return
+        if self._is_over(system, ", ".join(part.name for part in parts)):
             return
         together = [part for part in parts if not part.alone]
         try:
@@ -71,7 +84,7 @@ class Run:
             self._fail(system, "", error)
         for part in parts:
             if part.alone and not self._is_over(system, part.name):
-                self._say(f"round {self._round}: {system.title}: {part.name}")
+                self._say(f"{self._when}: {system.title}: {part.name}")
                 with self._folder(system) as folder, closing(system(folder)) as idle:
                     self._measure(part, self._bench(idle, part, ready_s=0.0))
 
@@ -79,7 +92,7 @@ class Run:
         """Run parts on one cluster, which is started again after a part that ended in trouble."""
         waiting = list(parts)
         while waiting:
-            self._say(f"round {self._round}: {system.title}: start")
+            self._say(f"{self._when}: {system.title}: start")
             with self._open(system, 3) as (cluster, ready_s):
                 warm = False
                 while waiting:
@@ -89,7 +102,7 @@ class Run:
                     if not (part.cold or warm):
                         _warm_up(cluster)
                         warm = True
-                    self._say(f"round {self._round}: {system.title}: {part.name}")
+                    self._say(f"{self._when}: {system.title}: {part.name}")
                     if not self._measure(part, self._bench(cluster, part, ready_s=ready_s)):
                         break
 
@@ -117,13 +130,13 @@ class Run:
 
     def _fail(self, system: type[System], part: str, error: Exception) -> None:
         why = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
-        self._say(f"round {self._round}: {system.title}: {why}")
-        self.comparison.note(system.key, part, f"round {self._round}: {why}")
+        self._say(f"{self._when}: {system.title}: {why}")
+        self.comparison.note(system.key, part, f"{self._when}: {why}")
 
     def _is_over(self, system: type[System], what: str) -> bool:
         if time.monotonic() - self._began_at < self._plan.limit_s:
             return False
-        self.comparison.note(system.key, what, f"round {self._round}: no time was left")
+        self.comparison.note(system.key, what, f"{self._when}: no time was left")
         return True
 
     @contextmanager

@@ -174,11 +174,13 @@ def test_a_part_that_starts_clusters_itself_has_the_machine_alone(tmp_path):
     assert Healthy.log[2:4] == ["raftlog start", "raftlog close"]
 
 
-def test_a_part_for_the_first_round_runs_once_and_for_no_variant(tmp_path):
+def test_a_part_that_runs_once_comes_after_the_rounds_and_for_no_variant(tmp_path):
     """It would only say the same again."""
 
     class Variant(Peer):
         variant = True
 
-    found = run(tmp_path, [Healthy, Variant], [Part("ready", "", measure, once=True)], rounds=3)
-    assert found.figures[0].samples == {"raftlog": {1: 0.5}}
+    parts = [Part("growth", "", measure, once=True), Part("ready", "", measure)]
+    found = run(tmp_path, [Healthy, Variant], parts, rounds=3)
+    assert [each.part for each in found.figures] == ["ready", "growth"]
+    assert found.find("growth", "ready").samples == {"raftlog": {3: 0.5}}

@@ -15,11 +15,13 @@ from raftlog_chaos.bench.rdkafka import OFFSET_BEGINNING, OFFSET_END, BatchProdu
 from raftlog_chaos.compare.clients.speech import Clock, main, paced
 from raftlog_chaos.compare.loads import Answer, Load
 
-QUEUE_BYTES: Final = 64 << 20
+QUEUE_BYTES: Final = 32 << 20
 """A producer's queue, so that little is left to be sent when the measured time is over."""
 ARRAY_BYTES: Final = 4 << 20
 COMPRESSED_BATCH_BYTES: Final = 256 << 10
 """Of a compressed batch: a large one takes a client so long that few are done in the measured time."""
+SETTLE_S: Final = 5.0
+SETTLE_STEP_S: Final = 0.1
 FLUSH_S: Final = 10.0
 CONNECT_S: Final = 15.0
 
@@ -48,6 +50,7 @@ class _Stream:
     def __init__(self, load: Load) -> None:
         self.producer = BatchProducer(_producer_config(load), load.topic)
         count = max(50, min(5_000, ARRAY_BYTES // load.record_bytes))
+        self._queued_records = QUEUE_BYTES // load.record_bytes
         payloads = [
             os.urandom(load.record_bytes // 2 + 1).hex().encode()[: load.record_bytes] for _ in range(count)
         ]
@@ -58,10 +61,17 @@ class _Stream:
     def acknowledged(self) -> int:
         return self.sent - self.producer.outstanding() - self.producer.failed
 
-    def connect(self) -> None:
-        """Send the first records and wait for them, so that a slow start takes nothing from the measured time."""
+    def warm_up(self, seconds: float) -> None:
+        """Connect, and run until acknowledgements come as steadily as records leave.
+
+        A queue's worth of acknowledged records says so. A slow system would seem to stand still otherwise.
+        """
         self.sent += self.producer.produce(self._messages)
         self.producer.flush(CONNECT_S)
+        self.run(seconds)
+        until = time.perf_counter() + SETTLE_S
+        while self.acknowledged < self._queued_records and time.perf_counter() < until:
+            self.run(SETTLE_STEP_S)
 
     def run(self, seconds: float) -> None:
         until = time.perf_counter() + seconds
@@ -83,8 +93,7 @@ class _Stream:
 def produce(load: Load) -> Answer:
     """Produce as fast as possible."""
     clock, stream = Clock(), _Stream(load)
-    stream.connect()
-    stream.run(load.warmup_s)
+    stream.warm_up(load.warmup_s)
     clock.begin()
     before = stream.acknowledged
     stream.run(load.seconds)
@@ -149,8 +158,7 @@ def both(load: Load) -> Answer:
 
     reader = threading.Thread(target=read)
     reader.start()
-    stream.connect()
-    stream.run(load.warmup_s)
+    stream.warm_up(load.warmup_s)
     clock.begin()
     acknowledged, consumed = stream.acknowledged, seen
     stream.run(load.seconds)

@@ -36,7 +36,7 @@ Measure = Callable[[Bench], Iterator[Sample]]
 class Part(NamedTuple):
     """A part: its name on the command line, what it shows, and how.
 
-    `once`: in the first round only, and not for a system that is another one with a different setting. `alone`: it
+    `once`: after the rounds, and not for a system that is another one with a different setting. `alone`: it
     starts clusters of its own, and no other one runs beside them.
     """
 
