@@ -79,7 +79,7 @@ def run(options: CompareOptions) -> int:
                 Run(plan, comparison, _say).run()
         except KeyboardInterrupt:
             code = exits.INTERRUPTED
-    _show(comparison, options)
+        _show(comparison, options)
     if not any(SUBJECT in each.samples for each in comparison.figures):
         return code or exits.FAILED
     return code

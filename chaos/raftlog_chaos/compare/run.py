@@ -153,10 +153,17 @@ class Run:
     def _folder(self, system: type[System]) -> Iterator[Path]:
         folder = self._plan.folder / f"{system.key}-{time.monotonic_ns()}"
         folder.mkdir(parents=True)
+        interrupted = False
         try:
             yield folder
+        except KeyboardInterrupt:
+            interrupted = (
+                True  # whoever waits wants the table first: thousands of partitions take minutes to remove
+            )
+            raise
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if not interrupted:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _warm_up(cluster: System) -> None:
