@@ -13,7 +13,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
-	interop-java interop-spark api compose-test test-spark pipeline-demo bench slow nightly docs wheel clean
+	interop-java interop-spark api compose-test test-spark pipeline-demo bench compare slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -101,6 +101,11 @@ test-spark: $(SPARK)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)
+
+# raftlog beside Apache Kafka, NATS JetStream, Redis Streams and a C program of the same bytes, in less than half an hour.
+# What isn't installed is told as missing. COMPARE="--only produce,latency --systems raftlog,kafka" runs some of it.
+compare: $(STAMP)
+	$(BIN)/raftlog compare $(COMPARE)
 
 # The demo and a sample of the tests on a machine that is slow: beside two loops on one core, and on a tenth of a core.
 slow: $(STAMP)

@@ -50,6 +50,7 @@ PARTS = (
     Part("pipeline-demo", needs=("java",)),
     Part("compose-test", needs=("docker",)),
     Part("bench"),
+    Part("compare", variables=("COMPARE=--short",)),
 )
 
 

@@ -85,6 +85,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
     "bench": Entry(_PROVE, "raftlog.cli.bench:run", "Measure a cluster on this machine."),
+    "compare": Entry(
+        _PROVE, "raftlog.cli.compare:run", "Measure raftlog beside Kafka, NATS, Redis and the machine."
+    ),
     "version": Entry(_RUN, "raftlog.cli.version:version", "Print the version."),
 }
 

@@ -1,4 +1,4 @@
-"""A producer on librdkafka's own C interface, for load that Python's per-record cost would hide.
+"""A producer and a consumer on librdkafka's own C interface, for load that Python's per-record cost would hide.
 
 confluent-kafka's wheel carries librdkafka; its `rd_kafka_produce_batch` takes thousands of records in one call. Errors
 come back through one callback (`delivery.report.only.error`), success is an empty queue.
@@ -13,8 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PRODUCER = 0
+CONSUMER = 1
+OFFSET_BEGINNING = -2
+OFFSET_END = -1
 PARTITION_UNASSIGNED = -1
 MSG_F_COPY = 0x2
+PURGE_F_QUEUE = 0x1
+PURGE_F_INFLIGHT = 0x2
 ERROR_TEXT_BYTES = 512
 
 
@@ -46,9 +51,27 @@ def load_library() -> Any:
     if not found:
         raise ImportError("confluent-kafka's wheel carries no librdkafka here")
     library = ctypes.CDLL(found[0])
-    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new"):
+    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_topic_new", "rd_kafka_queue_new"):
         getattr(library, name).restype = ctypes.c_void_p
     return library
+
+
+def _configured(library: Any, config: Mapping[str, str]) -> ctypes.c_void_p:
+    """Return a configuration. Raises ValueError for a setting that librdkafka refuses."""
+    conf = ctypes.c_void_p(library.rd_kafka_conf_new())
+    error = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
+    for key, value in config.items():
+        if library.rd_kafka_conf_set(conf, key.encode(), value.encode(), error, ERROR_TEXT_BYTES):
+            raise ValueError(f"{key}={value}: {error.value.decode()}")
+    return conf
+
+
+def _opened(library: Any, kind: int, conf: ctypes.c_void_p) -> ctypes.c_void_p:
+    error = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
+    handle = library.rd_kafka_new(kind, conf, error, ERROR_TEXT_BYTES)
+    if not handle:
+        raise ValueError(error.value.decode())
+    return ctypes.c_void_p(handle)
 
 
 class BatchProducer:
@@ -58,16 +81,9 @@ class BatchProducer:
         self._library = load_library()
         self.failed = 0
         self._on_delivery = DELIVERY(self._count_failure)
-        conf = ctypes.c_void_p(self._library.rd_kafka_conf_new())
-        error = ctypes.create_string_buffer(ERROR_TEXT_BYTES)
-        for key, value in {"delivery.report.only.error": "true", **config}.items():
-            if self._library.rd_kafka_conf_set(conf, key.encode(), value.encode(), error, ERROR_TEXT_BYTES):
-                raise ValueError(f"{key}={value}: {error.value.decode()}")
+        conf = _configured(self._library, {"delivery.report.only.error": "true", **config})
         self._library.rd_kafka_conf_set_dr_msg_cb(conf, self._on_delivery)
-        handle = self._library.rd_kafka_new(PRODUCER, conf, error, ERROR_TEXT_BYTES)
-        if not handle:
-            raise ValueError(error.value.decode())
-        self._handle = ctypes.c_void_p(handle)
+        self._handle = _opened(self._library, PRODUCER, conf)
         self._topic = ctypes.c_void_p(self._library.rd_kafka_topic_new(self._handle, topic.encode(), None))
 
     def _count_failure(self, _handle: object, message: Any, _opaque: object) -> None:
@@ -103,6 +119,43 @@ class BatchProducer:
         self._library.rd_kafka_flush(self._handle, int(timeout_s * 1000))
         return self.outstanding()
 
+    def purge(self) -> None:
+        """Give up on all records that are not acknowledged yet; they count as failed."""
+        self._library.rd_kafka_purge(self._handle, PURGE_F_QUEUE | PURGE_F_INFLIGHT)
+
     def close(self) -> None:
+        self._library.rd_kafka_topic_destroy(self._topic)
+        self._library.rd_kafka_destroy(self._handle)
+
+
+class CountingConsumer:
+    """Reads all partitions of a topic and only counts the records: no Python runs for one of them.
+
+    librdkafka calls a function for each record; here that is the C library's `abs`, which does nothing to it.
+    """
+
+    def __init__(self, config: Mapping[str, str], topic: str, partitions: int, offset: int) -> None:
+        self._library = load_library()
+        self._nothing = ctypes.CDLL(None).abs
+        self._partitions = partitions
+        self._handle = _opened(self._library, CONSUMER, _configured(self._library, config))
+        self._topic = ctypes.c_void_p(self._library.rd_kafka_topic_new(self._handle, topic.encode(), None))
+        self._queue = ctypes.c_void_p(self._library.rd_kafka_queue_new(self._handle))
+        for partition in range(partitions):
+            self._library.rd_kafka_consume_start_queue(
+                self._topic, ctypes.c_int32(partition), ctypes.c_int64(offset), self._queue
+            )
+
+    def count(self, timeout_ms: int) -> int:
+        """Return how many records came, once there are some or time runs out."""
+        came: int = self._library.rd_kafka_consume_callback_queue(
+            self._queue, timeout_ms, self._nothing, None
+        )
+        return max(came, 0)
+
+    def close(self) -> None:
+        for partition in range(self._partitions):
+            self._library.rd_kafka_consume_stop(self._topic, ctypes.c_int32(partition))
+        self._library.rd_kafka_queue_destroy(self._queue)
         self._library.rd_kafka_topic_destroy(self._topic)
         self._library.rd_kafka_destroy(self._handle)

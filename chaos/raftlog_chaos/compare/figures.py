@@ -1,0 +1,121 @@
+"""The figures of a comparison: samples by system and round, their medians and spreads, and ratios to a peer.
+
+Machines drift, so a ratio is taken within a round, and then the median over the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+Better = Literal["more", "less"]
+
+SUBJECT: Final = "raftlog"
+"""The system that the others are compared with."""
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One measurement of one system. A figure without `better` is told, and no ratio is made of it."""
+
+    name: str
+    value: float
+    unit: str
+    better: Better | None = None
+
+
+class Figure(msgspec.Struct):
+    """One row: the samples of each system by round."""
+
+    part: str
+    name: str
+    unit: str
+    better: Better | None = None
+    samples: dict[str, dict[int, float]] = {}
+
+    def median(self, system: str) -> float | None:
+        """Return the median over the rounds, or None without a sample."""
+        found = self.samples.get(system)
+        return statistics.median(found.values()) if found else None
+
+    def spread(self, system: str) -> tuple[float, float] | None:
+        """Return the least and the largest sample, or None without a sample."""
+        found = self.samples.get(system)
+        return (min(found.values()), max(found.values())) if found else None
+
+    def ratios(self, system: str) -> list[float]:
+        """Return, for each round that has both, how many times better the subject is than this system."""
+        own, others = self.samples.get(SUBJECT, {}), self.samples.get(system, {})
+        pairs = [(own[each], others[each]) for each in sorted(own.keys() & others.keys())]
+        if self.better is None or any(min(pair) <= 0 for pair in pairs):
+            return []
+        return [mine / other if self.better == "more" else other / mine for mine, other in pairs]
+
+    def ratio(self, system: str) -> float | None:
+        """Return the median ratio: above 1 the subject is better. None if no round has both."""
+        found = self.ratios(system)
+        return statistics.median(found) if found else None
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that was not measured, and why. `part` is empty for the whole system."""
+
+    system: str
+    part: str
+    why: str
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A system of the run; `version` is empty for one that is missing."""
+
+    key: str
+    title: str
+    version: str
+
+
+class Comparison(msgspec.Struct):
+    """Everything that a run found out. Times are UTC."""
+
+    began: str
+    machine: dict[str, str]
+    systems: list[Described]
+    options: dict[str, str] = {}
+    rounds: int = 0
+    """Rounds that were begun."""
+    seconds: float = 0.0
+    figures: list[Figure] = []
+    notes: list[Note] = []
+
+    def add(self, part: str, system: str, round_number: int, sample: Sample) -> None:
+        """Take a sample; the first one of a name makes its row."""
+        figure = self.find(part, sample.name)
+        if figure is None:
+            figure = Figure(part, sample.name, sample.unit, sample.better, {})
+            self.figures.insert(self._place(part, system, round_number), figure)
+        figure.samples.setdefault(system, {})[round_number] = sample.value
+
+    def _place(self, part: str, system: str, round_number: int) -> int:
+        """Return where a new row belongs: behind the one that this system filled just before, else at the end."""
+        filled = [
+            at
+            for at, each in enumerate(self.figures)
+            if each.part == part and round_number in each.samples.get(system, {})
+        ]
+        return filled[-1] + 1 if filled else len(self.figures)
+
+    def find(self, part: str, name: str) -> Figure | None:
+        """Return the row of that name, or None."""
+        return next((each for each in self.figures if (each.part, each.name) == (part, name)), None)
+
+    def note(self, system: str, part: str, why: str) -> None:
+        """Remember what was not measured, once."""
+        note = Note(system, part, why)
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def by_part(self) -> Iterator[tuple[str, Sequence[Figure]]]:
+        """Yield the parts with their rows, each in the order of its first sample."""
+        for part in dict.fromkeys(each.part for each in self.figures):
+            yield part, [each for each in self.figures if each.part == part]

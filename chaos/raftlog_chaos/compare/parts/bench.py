@@ -1,0 +1,51 @@
+"""The arguments of a part: a system that runs, and how much of everything is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from raftlog_chaos.compare.figures import Sample
+from raftlog_chaos.compare.systems.system import System
+
+
+class Scale(NamedTuple):
+    """How much is done. `short` leaves out what takes long."""
+
+    seconds: float = 2.0
+    short: bool = False
+    crash_bytes: int = 1_000_000_000
+
+
+class Bench(NamedTuple):
+    """One system in one round. `open(nodes)` starts another cluster of the same kind, which ends with the `with`."""
+
+    system: System
+    scale: Scale
+    ready_s: float
+    """The seconds that the system took to start."""
+    note: Callable[[str], None]
+    """Tells why a figure is missing."""
+    open: Callable[[int], AbstractContextManager[tuple[System, float]]]
+
+
+Measure = Callable[[Bench], Iterator[Sample]]
+
+
+class Part(NamedTuple):
+    """A part: its name on the command line, what it shows, and how.
+
+    `once`: after the rounds, and not for a system that is another one with a different setting. `alone`: it
+    starts clusters of its own, and no other one runs beside them.
+    """
+
+    name: str
+    title: str
+    measure: Measure
+    once: bool = False
+    alone: bool = False
+    short: bool = False
+    """Whether it is part of the short run."""
+    cold: bool = False
+    """Whether it looks at a system that has just started; all others look at one that has warmed up."""

@@ -1,0 +1,85 @@
+"""Small requests: how long an acknowledgement and an arrival take at steady rates, and the CPU time of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from raftlog_chaos.compare.figures import Sample
+from raftlog_chaos.compare.loads import Kind, Load, LoadFailed, Measured
+from raftlog_chaos.compare.parts.bench import Bench
+from raftlog_chaos.compare.systems.system import Refused
+
+RATES: Final = (200, 1_000, 5_000, 20_000)
+SHORT_RATES: Final = (1_000,)
+RECORD_BYTES: Final = 100
+KEPT_UP: Final = 0.95
+"""A load that reaches less of its rate says nothing about that rate."""
+PRODUCERS: Final = 200
+PRODUCERS_RATE: Final = 5_000
+
+
+def latency(bench: Bench) -> Iterator[Sample]:
+    """Yield quantiles and CPU time at each rate."""
+    for rate in SHORT_RATES if bench.scale.short else RATES:
+        for kind in ("ack", "arrival"):
+            load = Load(
+                kind=kind, topic="latency", record_bytes=RECORD_BYTES, rate=rate, seconds=bench.scale.seconds
+            )
+            measured = _run(bench, load, f"{kind} at {rate:,}/s")
+            if measured is None:
+                continue
+            yield from _quantiles(_said(kind, rate), measured)
+            if kind == "ack":
+                yield from _cpu(f"at {rate:,}/s", measured)
+
+
+def _said(kind: Kind, rate: int) -> str:
+    return f"{'ack' if kind == 'ack' else 'end to end'} at {rate:,}/s"
+
+
+def producers(bench: Bench) -> Iterator[Sample]:
+    """Yield the same for a rate that comes from many producers."""
+    load = Load(
+        kind="producers",
+        topic="latency",
+        record_bytes=RECORD_BYTES,
+        rate=PRODUCERS_RATE,
+        clients=PRODUCERS,
+        seconds=bench.scale.seconds,
+    )
+    name = f"{PRODUCERS} producers, {PRODUCERS_RATE:,}/s together"
+    if (measured := _run(bench, load, name)) is not None:
+        yield from _quantiles(name, measured)
+        yield from _cpu(name, measured)
+
+
+def _run(bench: Bench, load: Load, name: str) -> Measured | None:
+    """Run a load, or note why it says nothing."""
+    try:
+        measured = bench.system.run(load)
+    except Refused as error:
+        bench.note(str(error))
+        return None
+    except LoadFailed as error:
+        bench.note(f"{name}: {error}")
+        return None
+    reached = measured.answer.records / (load.rate * load.seconds)
+    if reached < KEPT_UP or measured.answer.took_ms is None:
+        failed = f", {measured.answer.failed} failed" if measured.answer.failed else ""
+        bench.note(f"{name}: too slow, {100 * reached:.0f} % of the records got there{failed}")
+        return None
+    return measured
+
+
+def _quantiles(name: str, measured: Measured) -> Iterator[Sample]:
+    assert measured.answer.took_ms is not None
+    for quantile, value in zip(("p50", "p99", "p99.9"), measured.answer.took_ms, strict=True):
+        yield Sample(f"{name}, {quantile}", value, "ms", "less")
+
+
+def _cpu(name: str, measured: Measured) -> Iterator[Sample]:
+    """Yield CPU time of all nodes for a record."""
+    records = measured.answer.records
+    yield Sample(f"{name}, CPU user", measured.used.user_s / records * 1e6, "µs/record", "less")
+    yield Sample(f"{name}, CPU system", measured.used.system_s / records * 1e6, "µs/record", "less")

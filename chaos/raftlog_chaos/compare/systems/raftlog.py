@@ -1,0 +1,71 @@
+"""raftlog itself, as its own test cluster runs it: with flush before an acknowledgement, and without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import raftlog
+from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog_chaos.compare.systems.kafka_wire import KafkaWire
+from raftlog_chaos.compare.systems.system import Failed
+
+
+class Raftlog(KafkaWire):
+    """Three nodes that sync before they acknowledge (`log.flush.policy=commit`, the default)."""
+
+    key = "raftlog"
+    title = "raftlog"
+    policy = "commit"
+
+    def __init__(self, folder: Path, nodes: int = 3) -> None:
+        super().__init__(folder, nodes)
+        settings = {"log.flush.policy": self.policy}
+        self._cluster = Cluster(nodes, settings=settings, voters=min(nodes, 3), directory=folder / "nodes")
+
+    @classmethod
+    def version(cls) -> str:
+        return raftlog.__version__
+
+    def start(self) -> float:
+        try:
+            return self._cluster.start()
+        except ClusterError as error:
+            raise Failed(str(error).splitlines()[0]) from None
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def pids(self) -> Sequence[int]:
+        return [node.pid for node in self._cluster.nodes.values() if node.running]
+
+    @property
+    def ports(self) -> dict[int, int]:
+        return {each: self._cluster.nodes[each].port for each in sorted(self._cluster.running_ids())}
+
+    def kill(self, node: int) -> None:
+        self._cluster.kill(node)
+
+    def pause(self, node: int) -> None:
+        self._cluster.pause(node)
+
+    def resume(self, node: int) -> None:
+        self._cluster.resume(node)
+
+    def restart(self) -> float:
+        for node in self._cluster.nodes.values():
+            if not node.running:
+                node.start()
+        try:
+            return self._cluster.wait_until(self.all_see_each_other, "all nodes see each other")
+        except ClusterError as error:
+            raise Failed(str(error).splitlines()[0]) from None
+
+
+class RaftlogOs(Raftlog):
+    """The same with Kafka's weaker contract: the page cache counts as stored."""
+
+    key = "raftlog-os"
+    title = "raftlog, flush os"
+    variant = True
+    policy = "os"

@@ -1,0 +1,93 @@
+"""Claims about client processes: what they answer, that they end in time, and what the system used meanwhile."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing.progress import VARIABLE, descendants_of
+from raftlog_chaos.compare.clients.pace import Pace
+from raftlog_chaos.compare.clients.redis import words
+from raftlog_chaos.compare.clients.speech import quantiles_ms
+from raftlog_chaos.compare.loads import Load, LoadFailed, TooSlow, run_client, usage_of
+from raftlog_chaos.compare.processes import Child
+
+LOAD = Load(kind="produce", record_bytes=1_000, seconds=0.1, warmup_s=0.0)
+ANSWER = '{"records": 2000, "seconds": 0.5, "client_s": 0.1}'
+
+
+def run(script: str, folder: Path):
+    return run_client([sys.executable, "-c", script], LOAD, pids=[os.getpid()], folder=folder)
+
+
+def test_an_answer_becomes_rates(tmp_path):
+    """Records a second, and megabytes of their size."""
+    measured = run(f"print('begin\\nend\\n{ANSWER}')", tmp_path)
+    assert measured.records_per_s == 4_000
+    assert measured.megabytes_per_s == 4.0
+    assert measured.gigabytes == 0.002
+
+
+def test_a_client_that_dies_is_told_with_its_last_words(tmp_path):
+    """The last line of its standard error."""
+    with pytest.raises(LoadFailed, match="no broker"):
+        run("import sys; print('begin', flush=True); sys.exit('no broker')", tmp_path)
+
+
+def test_a_client_with_a_wrong_answer_has_failed(tmp_path):
+    """A line that is no answer is none."""
+    with pytest.raises(LoadFailed, match="wrong"):
+        run("print('begin\\nend\\n{\"wrong\": 1}')", tmp_path)
+
+
+def test_a_client_that_hangs_is_too_slow_and_ended(tmp_path, monkeypatch):
+    """A comparison waits for nothing without a limit."""
+    monkeypatch.setenv(VARIABLE, "0.01")
+    before = {each.pid for each in descendants_of(os.getpid())}
+    with pytest.raises(TooSlow):
+        run("import signal; signal.pause()", tmp_path)
+    assert {each.pid for each in descendants_of(os.getpid())} <= before
+
+
+def test_a_child_is_gone_when_it_was_killed(tmp_path):
+    """Twice is no mistake."""
+    child = Child([sys.executable, "-c", "import signal; signal.pause()"], log_path=tmp_path / "log")
+    assert child.running
+    child.kill()
+    child.kill()
+    assert not child.running
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_a_process_that_is_gone_has_used_nothing(tmp_path):
+    """A killed node must not end the measurement of the others."""
+    ours = usage_of([os.getpid()], tmp_path)
+    both = usage_of([os.getpid(), 1 << 30], tmp_path)
+    assert both.since(ours).cpu_s < 1
+    assert ours.resident_bytes > 1_000_000
+
+
+def test_quantiles_are_nearest_ranks_in_milliseconds():
+    """One sample is all of them."""
+    assert quantiles_ms([0.002]) == pytest.approx((2.0, 2.0, 2.0))
+    assert quantiles_ms([number / 1000 for number in range(1, 1001)]) == pytest.approx((500.0, 990.0, 999.0))
+
+
+def test_a_pace_never_lets_more_records_be_due_than_its_rate_has():
+    """However late it is asked."""
+    pace = Pace(1_000_000_000, 0.0)
+    assert pace.due() == 0
+    assert pace.over
+    pace = Pace(10, 3600.0)
+    assert pace.due() == 1
+    pace.taken = 1
+    assert pace.due() <= 0
+    assert 0 < pace.wait_s() <= 0.1
+
+
+def test_a_redis_command_is_an_array_of_bulk_strings():
+    """RESP, Redis's protocol."""
+    assert words(b"XADD", b"key", b"*") == b"*3\r\n$4\r\nXADD\r\n$3\r\nkey\r\n$1\r\n*\r\n"

@@ -1,0 +1,186 @@
+"""Claims about a run: one system's trouble is a note, and never the end of the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from raftlog_chaos.compare.figures import Comparison, Sample
+from raftlog_chaos.compare.loads import Load, LoadFailed, TooSlow
+from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
+from raftlog_chaos.compare.run import Plan, Run
+from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System
+
+
+class Healthy(System):
+    """A system that does nothing, and does it well. `log` tells what happened to any of them."""
+
+    key = "raftlog"
+    title = "raftlog"
+    kinds = frozenset()
+    warm_up_s = 0.0
+    log: list[str] = []
+
+    @classmethod
+    def version(cls) -> str:
+        return "1"
+
+    def start(self) -> float:
+        self.log.append(f"{self.key} start")
+        return 0.5
+
+    def close(self) -> None:
+        self.log.append(f"{self.key} close")
+
+    def pids(self) -> Sequence[int]:
+        return [os.getpid()] * self.nodes
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """It has no topics."""
+
+    def client(self, load: Load) -> Sequence[str]:
+        raise NotImplementedError
+
+
+class Peer(Healthy):
+    key = "peer"
+    title = "Peer"
+
+
+class Absent(Healthy):
+    key = "absent"
+    title = "Absent"
+
+    @classmethod
+    def version(cls) -> str:
+        raise Missing("there is no absent here")
+
+
+class Crippled(Healthy):
+    key = "crippled"
+    title = "Crippled"
+
+    def start(self) -> float:
+        raise Failed("node 1 ended: no")
+
+
+@pytest.fixture(autouse=True)
+def empty_log() -> None:
+    Healthy.log.clear()
+
+
+def run(
+    folder: Path,
+    systems: Sequence[type[System]],
+    parts: Sequence[Part],
+    *,
+    rounds: int = 1,
+    limit_s: float = 60.0,
+) -> Comparison:
+    comparison = Comparison("2026-01-01", {}, [])
+    Run(Plan(systems, parts, Scale(), rounds, limit_s, folder), comparison, lambda _: None).run()
+    assert not list(folder.iterdir()), "each system's files go with it"
+    return comparison
+
+
+def measure(bench: Bench) -> Iterator[Sample]:
+    yield Sample("ready", bench.ready_s, "s", "less")
+
+
+def failing(error: Exception, system: str) -> Callable[[Bench], Iterator[Sample]]:
+    def part(bench: Bench) -> Iterator[Sample]:
+        yield Sample("before", 1.0, "s")
+        if bench.system.key == system:
+            raise error
+        yield Sample("after", 1.0, "s")
+
+    return part
+
+
+def test_every_second_round_goes_the_other_way(tmp_path):
+    """A machine that gets slower favours none."""
+    found = run(tmp_path, [Healthy, Peer], [Part("ready", "", measure)], rounds=2)
+    assert [line for line in Healthy.log if "start" in line] == [
+        "raftlog start",
+        "peer start",
+        "peer start",
+        "raftlog start",
+    ]
+    assert found.figures[0].samples == {"raftlog": {1: 0.5, 2: 0.5}, "peer": {1: 0.5, 2: 0.5}}
+    assert found.rounds == 2
+
+
+def test_a_missing_system_is_told_and_never_started(tmp_path):
+    """Once, not in every round."""
+    found = run(tmp_path, [Absent, Healthy], [Part("ready", "", measure)], rounds=2)
+    assert [(note.system, note.why) for note in found.notes] == [
+        ("absent", "missing: there is no absent here")
+    ]
+    assert not any("absent" in line for line in Healthy.log)
+    assert set(found.figures[0].samples) == {"raftlog"}
+
+
+def test_a_system_that_does_not_start_is_told_and_closed(tmp_path):
+    """The others go on."""
+    found = run(tmp_path, [Crippled, Healthy], [Part("ready", "", measure)])
+    assert [(note.system, note.why) for note in found.notes] == [("crippled", "round 1: node 1 ended: no")]
+    assert Healthy.log == ["crippled close", "raftlog start", "raftlog close"]
+
+
+@pytest.mark.parametrize(
+    "error", [Failed("it died"), TooSlow("it hangs"), LoadFailed("no answer"), OSError("no space")], ids=repr
+)
+def test_a_system_in_trouble_keeps_what_it_has_and_starts_again_for_the_next_part(tmp_path, error):
+    """Samples from before the trouble count, and the reason is told."""
+    parts = [Part("first", "", failing(error, "peer")), Part("second", "", measure)]
+    found = run(tmp_path, [Peer, Healthy], parts)
+    assert set(found.find("first", "before").samples) == {"peer", "raftlog"}
+    assert set(found.find("first", "after").samples) == {"raftlog"}
+    assert set(found.find("second", "ready").samples) == {"peer", "raftlog"}
+    assert [(note.system, note.part) for note in found.notes] == [("peer", "first")]
+    assert str(error) in found.notes[0].why
+    assert Healthy.log.count("peer start") == Healthy.log.count("peer close") == 2
+
+
+def test_a_system_that_refuses_goes_on_as_it_is(tmp_path):
+    """A refusal says nothing about its health."""
+    parts = [Part("first", "", failing(Refused("no such setting"), "peer")), Part("second", "", measure)]
+    found = run(tmp_path, [Peer], parts)
+    assert [note.why for note in found.notes] == ["no such setting"]
+    assert Healthy.log == ["peer start", "peer close"]
+
+
+def test_no_part_begins_after_the_time_is_over(tmp_path):
+    """And each system that was left out is told."""
+    found = run(tmp_path, [Healthy, Peer], [Part("ready", "", measure)], limit_s=0.0)
+    assert not found.figures
+    assert {note.system for note in found.notes} == {"raftlog", "peer"}
+    assert Healthy.log == []
+
+
+def test_a_part_that_starts_clusters_itself_has_the_machine_alone(tmp_path):
+    """The cluster of the other parts has ended before, and its own end with it."""
+
+    def part(bench: Bench) -> Iterator[Sample]:
+        with bench.open(5) as (system, ready_s):
+            assert system.nodes == 5
+            yield Sample("ready", ready_s, "s")
+
+    run(tmp_path, [Healthy], [Part("many", "", part, alone=True), Part("ready", "", measure)])
+    assert Healthy.log[:2] == ["raftlog start", "raftlog close"]
+    assert Healthy.log[2:4] == ["raftlog start", "raftlog close"]
+
+
+def test_a_part_that_runs_once_comes_after_the_rounds_and_for_no_variant(tmp_path):
+    """It would only say the same again."""
+
+    class Variant(Peer):
+        variant = True
+
+    parts = [Part("growth", "", measure, once=True), Part("ready", "", measure)]
+    found = run(tmp_path, [Healthy, Variant], parts, rounds=3)
+    assert [each.part for each in found.figures] == ["ready", "growth"]
+    assert found.find("growth", "ready").samples == {"raftlog": {3: 0.5}}

@@ -1,0 +1,78 @@
+"""Claims about `raftlog compare`: its options, its files, and a short run with real processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.cli.compare import CompareOptions, run
+from raftlog.testing.progress import descendants_of
+from tests.kit.waits import ended
+
+
+@pytest.mark.parametrize(("option", "told"), [("only", "produce"), ("systems", "kafka-flush")])
+def test_an_unknown_name_is_an_error_that_tells_all_names(option, told):
+    """Before anything is started."""
+    with pytest.raises(exits.Failure, match=f"no such .*: speed .*{told}") as caught:
+        run(CompareOptions(**{option: "speed"}))
+    assert caught.value.code == exits.USAGE
+
+
+def test_a_run_without_a_figure_of_raftlog_has_failed(tmp_path, capsys):
+    """And its files say why there is none."""
+    options = CompareOptions(systems="machine", only="gaps", rounds=1, minutes=0.0001, out=tmp_path)
+    assert run(options) == exits.FAILED
+    assert "no time was left" in capsys.readouterr().err
+    assert json.loads((tmp_path / "compare.json").read_text())["figures"] == []
+
+
+@pytest.mark.clients
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys):
+    """A short run: the table has ratios, and the files have the same figures."""
+    options = CompareOptions(
+        systems="raftlog,machine", only="produce,latency", seconds=0.2, rounds=1, short=True, out=tmp_path
+    )
+    assert run(options) == exits.OK
+    printed = capsys.readouterr()
+    assert "not measured: the machine (C), latency: its client here has no load 'arrival'" in printed.err
+    figures = {each["name"]: each for each in json.loads((tmp_path / "compare.json").read_text())["figures"]}
+    for name in ("1 KB", "ack at 1,000/s, p50", "at 1,000/s, CPU system"):
+        assert set(figures[name]["samples"]) == {"raftlog", "machine"}, name
+        assert all(value > 0 for each in figures[name]["samples"].values() for value in each.values()), name
+    assert "vs the machine (C)" in printed.out
+    assert "svg" in (tmp_path / "compare.html").read_text()
+
+
+@pytest.mark.clients
+@pytest.mark.slow
+def test_sigterm_ends_all_processes_and_keeps_the_files(tmp_path):
+    """Nodes and clients end with the run, and the folder says what was measured up to then."""
+    command = [sys.executable, "-m", "raftlog", "compare", "--systems", "raftlog", "--only", "ready,produce"]
+    process = subprocess.Popen(
+        [*command, "--seconds", "600", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b": produce" in line:
+                break
+        started = [each.pid for each in descendants_of(process.pid)]
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == exits.INTERRUPTED
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(started) >= 3
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    figures = json.loads((tmp_path / "compare.json").read_text())["figures"]
+    assert "three nodes ready" in [each["name"] for each in figures]
