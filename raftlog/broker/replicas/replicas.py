@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,10 @@ from raftlog.metadata.image import (
     BrokerState,
     MetadataImage,
     PartitionState,
+    TopicState,
     changed_partitions,
 )
+from raftlog.metadata.persistent_map import changed_keys
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
@@ -417,14 +419,13 @@ class Replicas:
         )
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
-        changed = {
-            key for key in {*old.configs, *new.configs} if old.configs.get(key) != new.configs.get(key)
-        }
+        changed = tuple(changed_keys(old.configs, new.configs))
         self._throttle(new)
         everywhere = any(kind == "broker" and who in ("", str(self.broker_id)) for kind, who in changed)
-        topics = {who for kind, who in changed if kind == "topic"}
-        for name, partition in self.partitions.items():
-            if everywhere or name.topic in topics:
+        topics = [new.topics[who] for kind, who in changed if kind == "topic" and who in new.topics]
+        for name in tuple(self.partitions) if everywhere else _partitions_of(topics):
+            partition = self.partitions.get(name)
+            if partition is not None:
                 partition.configure(self._config_of(name))
 
     def _throttle(self, image: MetadataImage) -> None:
@@ -542,6 +543,12 @@ class Replicas:
                 partition.go_offline()
                 self.peers.follow(partition, None)
         self.on_directory_failed()
+
+
+def _partitions_of(topics: Iterable[TopicState]) -> Iterator[TopicPartition]:
+    for topic in topics:
+        for index in range(len(topic.partitions)):
+            yield TopicPartition(topic.name, index)
 
 
 def _nothing() -> None:
