@@ -197,7 +197,8 @@ def changed_partitions(
 ) -> Iterator[tuple[TopicPartition, TopicState | None, PartitionState | None, PartitionState | None]]:
     """Yield (partition, its topic in `new`, old state, new state) for each partition that differs.
 
-    A topic that was deleted and made again under one name (another id) appears twice: gone, then new.
+    A topic that was deleted and made again under one name (another id) appears twice: gone, then new. A topic may have
+    fewer partitions in `new` only where that is older than `old`.
     """
     for name in changed_keys(old.topics, new.topics):
         before, topic = old.topics.get(name), new.topics.get(name)
@@ -209,14 +210,15 @@ def changed_partitions(
         old_partitions = before.partitions if before else ()
         for index in _different(old_partitions, topic.partitions):
             was = old_partitions[index] if index < len(old_partitions) else None
-            state = topic.partitions[index]
+            state = topic.partitions[index] if index < len(topic.partitions) else None
             if was != state:
                 yield TopicPartition(name, index), topic, was, state
 
 
 def _different(old: tuple[PartitionState, ...], new: tuple[PartitionState, ...]) -> Iterable[int]:
     """Return the numbers of the partitions that are other objects, at the speed of C: a topic may have thousands."""
-    return chain(compress(count(), map(is_not, old, new)), range(len(old), len(new)))
+    sizes = sorted((len(old), len(new)))
+    return chain(compress(count(), map(is_not, old, new)), range(*sizes))
 
 
 def _all_partitions_gone(
