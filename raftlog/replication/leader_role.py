@@ -421,6 +421,7 @@ class LeaderRole(ReplicaRole):
             raise OffsetOutOfRange()
         if target > self.log.log_start_offset:
             self.log.advance_log_start(target)
+            self.partition.log_start_moved()
             self.host.log_event("records_deleted", self.partition, log_start_offset=target)
         return self.log.log_start_offset
 

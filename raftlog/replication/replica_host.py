@@ -80,8 +80,9 @@ class ReplicaFetchWaiter(FetchWaiter, Protocol):
     Its `wake` comes with each append: it must only take note, and look once in the next loop iteration.
     """
 
-    def high_watermark_moved(self, partition: Partition) -> None:
-        """Nothing new to read, but the next answer should tell the new high watermark. No reason to wake."""
+    def bounds_moved(self, partition: Partition) -> None:
+        """Nothing new to read, but the next answer should tell the new high watermark or log start, and need not hurry.
+        """
 
 
 class ReplicaId(NamedTuple):

@@ -120,7 +120,7 @@ class RecordingWaiter:
     def wake(self, partition: Partition) -> None:
         self.wakes += 1
 
-    def high_watermark_moved(self, partition: Partition) -> None:
+    def bounds_moved(self, partition: Partition) -> None:
         self.high_watermark_moves += 1
 
 

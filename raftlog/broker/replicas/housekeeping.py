@@ -135,6 +135,7 @@ class Housekeeping:
             self._env.ages.now_ms(), end_limit=partition.high_watermark
         )
         if dropped:
+            partition.log_start_moved()
             start = partition.log_start_offset
             self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)
         return dropped > 0
