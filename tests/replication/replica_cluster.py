@@ -69,6 +69,9 @@ class FakeHost:
     def request_flush(self, partition: Partition) -> None:
         self.dirty[partition] = None
 
+    def touch(self, partition: Partition) -> None:
+        pass
+
     def wake_waiters(self, partition: Partition) -> None:
         self.told.append(partition)
 
