@@ -166,8 +166,10 @@ class Controller:
 
     def committed(self, image: MetadataImage, now: float) -> None:
         """Every batch that was applied leads here, with the image after it."""
-        if not self.active:
-            self._index.at(image)  # so that whoever is elected need not look at what exists
+        if self.active:
+            self._runner.share(image, image.offset)
+        # at once, so that neither a broker's failure nor an election has to make up for much
+        self._index.at(self._runner.tail if self.active else image)
         if self._phase == "idle":
             return
         if image.controller_epoch > self._term:
