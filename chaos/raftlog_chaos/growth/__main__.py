@@ -19,25 +19,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 1 if a law is broken."""
     parser = argparse.ArgumentParser(prog="python -m raftlog_chaos.growth", description=__doc__)
     parser.add_argument("--large", action="store_true", help="the large sizes, which take minutes")
-    parser.add_argument("--only", choices=("control", "nodes"), help="one of the two parts")
+    parser.add_argument("--only", choices=("control", "nodes", "processes"), help="one part")
     options = parser.parse_args(arguments)
     configure_log(level="error", format="console", stream=sys.stderr)
     began_at = time.monotonic()
     curves: list[Curve] = []
-    if options.only != "nodes":
-        sizes = (
-            (laws.MANY_PARTITIONS, laws.MANY_BROKERS)
-            if options.large
-            else (laws.PARTITIONS, laws.BROKER_COUNTS)
+    if options.only in (None, "control"):
+        control = (laws.MANY_PARTITIONS, laws.MANY_BROKERS)
+        curves += laws.control_curves(*(control if options.large else (laws.PARTITIONS, laws.BROKER_COUNTS)))
+    if options.only in (None, "nodes"):
+        nodes = (laws.MANY_NODE_PARTITIONS, laws.MANY_GROUPS)
+        curves += laws.node_curves(*(nodes if options.large else (laws.NODE_PARTITIONS, laws.GROUPS)))
+    if options.only == "processes" or (options.large and options.only is None):
+        processes = (laws.MANY_PROCESS_PARTITIONS, laws.MANY_PROCESSES)
+        curves += laws.process_curves(
+            *(processes if options.large else (laws.PROCESS_PARTITIONS, laws.PROCESSES))
         )
-        curves += laws.control_curves(*sizes)
-    if options.only != "control":
-        counts = (
-            (laws.MANY_NODE_PARTITIONS, laws.MANY_GROUPS)
-            if options.large
-            else (laws.NODE_PARTITIONS, laws.GROUPS)
-        )
-        curves += laws.node_curves(*counts)
     lines = [*as_table(curves), f"counted in {time.monotonic() - began_at:.0f} s"]
     sys.stdout.write("\n".join(lines) + "\n")
     return int(not all(each.is_lawful() for each in curves))

@@ -11,8 +11,9 @@ from math import log10
 from typing import Final, NamedTuple
 
 from raftlog_chaos.growth.control_model import ControlModel
+from raftlog_chaos.growth.processes import count_processes
 from raftlog_chaos.growth.steps import count_bytes, count_steps
-from raftlog_chaos.growth.whole_nodes import NodeSteps, count_nodes
+from raftlog_chaos.growth.whole_nodes import PER_TOPIC, NodeSteps, count_nodes
 
 CONSTANT: Final = "constant"
 LOGARITHMIC: Final = "logarithmic"
@@ -33,6 +34,10 @@ MANY_PARTITIONS: Final = (10, 100, 1_000, 10_000, 100_000)
 MANY_BROKERS: Final = (3, 9, 27, 100)
 NODE_PARTITIONS: Final = (10, 300)
 MANY_NODE_PARTITIONS: Final = (10, 100, 1_000, 10_000)
+PROCESS_PARTITIONS: Final = (10, 100)
+MANY_PROCESS_PARTITIONS: Final = (10, 100, 1_000, 10_000)
+PROCESSES: Final = (3, 5)
+MANY_PROCESSES: Final = (3, 5, 9)
 GROUPS: Final = (10, 100)
 MANY_GROUPS: Final = (10, 100, 1_000, 10_000)
 
@@ -83,6 +88,20 @@ def node_curves(partitions: Sequence[int], groups: Sequence[int]) -> list[Curve]
         _of_nodes("Metadata of a topic", "partitions", by_partitions, lambda steps: steps.metadata),
         _of_nodes("idle second of a node", "groups", by_groups, lambda steps: steps.idle),
     ]
+
+
+def process_curves(partitions: Sequence[int], brokers: Sequence[int]) -> list[Curve]:
+    """Count what real processes do, one cluster after the other."""
+    by_partitions = [(each, count_processes(partitions=each)) for each in partitions]
+    by_brokers = [(each, count_processes(partitions=PER_TOPIC, nodes=each)) for each in brokers]
+    curves = []
+    for grows, counted in (("partitions", by_partitions), ("brokers", by_brokers)):
+        for unit, number in (("calls", 0), ("bytes", 1)):
+            points = tuple((size, round(counts[number])) for size, counts in counted)
+            curves.append(Curve("idle second of a process", unit, grows, LOGARITHMIC, points))
+        points = tuple((size, round(counts.record_calls)) for size, counts in counted)
+        curves.append(Curve("record to processes, acks=all", "calls", grows, LOGARITHMIC, points))
+    return curves
 
 
 def _curve(

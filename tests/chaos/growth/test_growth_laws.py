@@ -28,6 +28,13 @@ def test_whole_nodes_follow_their_laws() -> None:
     assert all(count > 0 for each in curves for _, count in each.points)
 
 
+@pytest.mark.nightly
+def test_real_processes_follow_their_laws() -> None:
+    """At rest and for a record they call the same, with ten times the partitions and with five brokers."""
+    curves = laws.process_curves(laws.PROCESS_PARTITIONS, laws.PROCESSES)
+    assert all(each.is_lawful() for each in curves), "\n".join(as_table(curves))
+
+
 @pytest.mark.parametrize(
     ("law", "counts", "lawful"),
     [
