@@ -58,7 +58,7 @@ class Curve(NamedTuple):
             each = [count / size for size, count in self.points]
             return max(each[1:]) <= SLACK * each[0]
         decades = log10(self.points[-1][0] / self.points[0][0])
-        slack = SLACK if self.law == CONSTANT else 1 + DEPTH * decades
+        slack = SLACK if self.law == CONSTANT else max(SLACK, 1 + DEPTH * decades)
         return max(counts) <= slack * min(counts)
 
 
