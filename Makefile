@@ -13,7 +13,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
-	interop-java interop-spark api compose-test test-spark pipeline-demo bench compare slow nightly docs wheel clean
+	interop-java interop-spark api compose-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -98,6 +98,11 @@ compose-test: $(STAMP)
 # format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline tests/docs $(TEST)
+
+# How work grows with partitions, brokers and groups, counted in steps and bytes: no clock, so any machine will do.
+# GROWTH=--large goes up to 100,000 partitions, 100 brokers and 10,000 groups, in ten minutes.
+growth: $(STAMP)
+	$(BIN)/python -m raftlog_chaos.growth $(GROWTH)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)

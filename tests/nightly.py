@@ -49,6 +49,7 @@ PARTS = (
     Part("interop-spark", needs=("java", "mvn")),
     Part("pipeline-demo", needs=("java",)),
     Part("compose-test", needs=("docker",)),
+    Part("growth", variables=("GROWTH=--large",)),
     Part("bench"),
     Part("compare", variables=("COMPARE=--short",)),
 )

@@ -137,6 +137,14 @@ class Runner(Generic[State]):
         self._end_offset = end_offset
         self._park(_Parked(end_offset, _nobody_waits, None, ()))
 
+    def share(self, state: State, offset: int) -> None:
+        """Take the committed state for the tail if nothing is under way.
+
+        The two are equal then. A state that shares its parts with other copies costs less to keep and to compare.
+        """
+        if offset == self._end_offset and not self._releasing:
+            self.tail = state
+
     def committed(self, end_offset: int) -> None:
         """Everything below `end_offset` is committed: answer what rests on it. Never goes backwards."""
         self._committed_offset = max(self._committed_offset, end_offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Set
+from collections.abc import Set
 from typing import NamedTuple
 
 from raftlog.base.types import NO_BROKER
@@ -21,6 +21,12 @@ class BrokerAvailability(NamedTuple):
     suspected: frozenset[int]
     shutting_down: frozenset[int]
     draining: frozenset[int] = frozenset()
+
+    def with_suspected(self, broker_ids: Set[int]) -> BrokerAvailability:
+        """The standing once those of `broker_ids` that are alive are in doubt."""
+        return self._replace(
+            alive=self.alive - broker_ids, suspected=self.suspected | (self.alive & broker_ids)
+        )
 
     def is_unfenced(self, broker_id: int) -> bool:
         """Say whether a broker may lead at all."""
@@ -49,20 +55,18 @@ class BrokerAvailability(NamedTuple):
         return rest._replace(shutting_down=rest.shutting_down | {broker_id})
 
 
-def availability_of(image: MetadataImage, doubtful: Container[int] = ()) -> BrokerAvailability:
-    """Return how the image's brokers stand, given whom the controller doubts."""
-    alive, in_doubt, leaving = set(), set(), set()
+def availability_of(image: MetadataImage) -> BrokerAvailability:
+    """Return how the image's brokers stand, without a controller's doubts."""
+    alive, leaving = set(), set()
     for broker_id, broker in image.brokers.items():
         if broker.fenced:
             continue
         if broker.in_controlled_shutdown:
             leaving.add(broker_id)
-        elif broker_id in doubtful:
-            in_doubt.add(broker_id)
         else:
             alive.add(broker_id)
     draining = frozenset(broker.broker_id for broker in image.brokers.values() if broker.draining)
-    return BrokerAvailability(frozenset(alive), frozenset(in_doubt), frozenset(leaving), draining)
+    return BrokerAvailability(frozenset(alive), frozenset(), frozenset(leaving), draining)
 
 
 def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:

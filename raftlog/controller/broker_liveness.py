@@ -9,6 +9,7 @@ all, so that nobody is fenced for the controller's pause.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from heapq import heappop, heappush
 from typing import Final, Literal
 
 from raftlog.base.lateness import PATIENCE, Lateness
@@ -20,31 +21,47 @@ SLOW_SESSION_S: Final = 9.0
 """Longest patience with a broker whose loop is slow, or that a slow controller hears of late, seconds. Apache Kafka has
 it with every broker. A longer broker.session.timeout.ms stands."""
 
+NEVER: Final = float("inf")
+
 ProbeResult = Literal["refused", "alive", "accepted", "silent"]
 """accepted: the machine took the connection, but no answer came in time."""
 
 
 class LivenessEntry:
-    """The liveness of one broker. `on_disconnect`: its connection dropped and nothing was heard of it since."""
+    """The liveness of one broker. `lost`: its connection dropped and nothing was heard of it since."""
 
-    __slots__ = ("fence_reason", "heard", "lost", "probe_at", "session_ends_at", "suspected")
+    __slots__ = ("fence_reason", "heard", "lost", "probe_at", "queued_at", "session_ends_at")
 
-    def __init__(self, session_ends_at: float) -> None:
-        self.session_ends_at = session_ends_at
+    def __init__(self) -> None:
+        self.session_ends_at = 0.0
         self.heard = False
         self.lost = False
-        self.suspected = False
         self.probe_at: float | None = None
         self.fence_reason: str | None = None
+        self.queued_at = NEVER
+
+    @property
+    def due_at(self) -> float:
+        """When there is something to do about it, unless it is heard of before."""
+        return self.session_ends_at if self.probe_at is None else min(self.session_ends_at, self.probe_at)
 
 
 class BrokerLiveness:
-    """The contacts of the brokers that the image knows. `lateness`: of the controller's own loop."""
+    """The contacts of the brokers that the image knows. `lateness`: of the controller's own loop.
+
+    Deadlines are in one heap, a broker's at most once: a heartbeat puts its deadline off without touching the heap, and
+    whoever finds it there too early puts it back. So a heartbeat costs the same however many brokers there are.
+    """
 
     def __init__(self, session_s: float, lateness: Lateness) -> None:
         self._session_s = session_s
         self._lateness = lateness
         self._contacts: dict[int, LivenessEntry] = {}
+        self._queue: list[tuple[float, int]] = []
+        self._probes: list[int] = []
+        self._condemned: dict[int, None] = {}
+        self.suspected: frozenset[int] = frozenset()
+        """Whom the controller doubts; another object after each change."""
 
     def start_sessions(
         self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
@@ -54,26 +71,54 @@ class BrokerLiveness:
         The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
         """
         for broker_id in broker_ids:
-            contact = self._contacts[broker_id] = LivenessEntry(now + self._patience_s(0.0))
-            contact.suspected = True
+            contact = self._contacts[broker_id] = LivenessEntry()
+            contact.session_ends_at = now + self._patience_s(0.0)
             if broker_id not in connected:
                 contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
+            self._enqueue(broker_id, contact)
+        self.suspected = frozenset(self._contacts)
 
     def _patience_s(self, late_s: float) -> float:
         """Return how long to wait for a broker whose loop is so late: longer, if it or we are slow."""
         more_s = max(self._lateness.patience_s, PATIENCE * late_s)
         return min(self._session_s + more_s, max(self._session_s, SLOW_SESSION_S))
 
+    def _enqueue(self, broker_id: int, contact: LivenessEntry) -> None:
+        due_at = contact.due_at
+        if due_at < contact.queued_at:
+            contact.queued_at = due_at
+            heappush(self._queue, (due_at, broker_id))
+
+    def _look(self, now: float) -> None:
+        """Sort out who is due by now: to be probed, condemned, or due later after all."""
+        while self._queue and self._queue[0][0] <= now:
+            at, broker_id = heappop(self._queue)
+            contact = self._contacts[broker_id]
+            if at != contact.queued_at:
+                continue  # it was put forward, and is in the queue once more
+            contact.queued_at = NEVER
+            if contact.probe_at is not None and contact.probe_at <= now:
+                contact.probe_at = None
+                self._probes.append(broker_id)
+            if contact.session_ends_at <= now:
+                self._condemned[broker_id] = None
+            else:
+                self._enqueue(broker_id, contact)
+
     def on_heartbeat(self, broker_id: int, now: float, late_s: float = 0.0) -> bool:
         """A heartbeat of the current incarnation came, whose loop is so late. Returns whether this clears a doubt."""
         contact = self._contacts.get(broker_id)
         if contact is None:
-            contact = self._contacts[broker_id] = LivenessEntry(0.0)
-        doubtful = contact.suspected
+            contact = self._contacts[broker_id] = LivenessEntry()
         contact.session_ends_at = now + self._patience_s(late_s)
         contact.heard = True
-        contact.lost = contact.suspected = False
+        contact.lost = False
         contact.probe_at = contact.fence_reason = None
+        self._condemned.pop(broker_id, None)
+        self._enqueue(broker_id, contact)
+        doubtful = broker_id in self.suspected
+        if doubtful:
+            self.suspected -= {broker_id}
         return doubtful
 
     def on_connect(self, broker_id: int) -> None:
@@ -86,8 +131,10 @@ class BrokerLiveness:
         """A connection dropped: probe at once."""
         contact = self._contacts.get(broker_id)
         if contact is not None:
-            contact.lost = contact.suspected = True
+            contact.lost = True
             contact.probe_at = now
+            self.suspected |= {broker_id}
+            self._enqueue(broker_id, contact)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult) -> None:
         """Note what became of a probe: refused means dead; silent does only after a lost connection.
@@ -95,51 +142,40 @@ class BrokerLiveness:
         Else the session decides: it may be a new incarnation that answered, or a slow one that has yet to.
         """
         contact = self._contacts.get(broker_id)
-        if contact is None or not contact.suspected:
+        if contact is None or broker_id not in self.suspected:
             return
         if result == "refused":
             contact.fence_reason = "connection refused"
         elif result == "silent" and contact.lost:
             contact.fence_reason = "connection lost, then silence"
+        if contact.fence_reason is not None:
+            self._condemned[broker_id] = None
 
     def has_valid_session(self, broker_id: int, now: float) -> bool:
         """Say whether the current incarnation of a broker is heard of at this moment."""
         contact = self._contacts.get(broker_id)
         return contact is not None and contact.heard and not contact.lost and now < contact.session_ends_at
 
-    def suspected(self) -> set[int]:
-        return {broker_id for broker_id, contact in self._contacts.items() if contact.suspected}
-
     def take_due_probes(self, now: float) -> list[int]:
         """Return the brokers to probe now; each is returned once per doubt."""
-        due = [
-            broker_id
-            for broker_id, contact in self._contacts.items()
-            if contact.probe_at is not None and contact.probe_at <= now
-        ]
-        for broker_id in due:
-            self._contacts[broker_id].probe_at = None
+        self._look(now)
+        due, self._probes = self._probes, []
         return due
 
-    def fence_reason(self, broker_id: int, now: float) -> str | None:
-        """Return why an unfenced broker must be fenced now, or None."""
-        contact = self._contacts.get(broker_id)
-        if contact is None:
-            return None
-        if contact.fence_reason is None and now >= contact.session_ends_at:
-            return "session expired"
-        return contact.fence_reason
+    def condemned(self, now: float) -> dict[int, str]:
+        """Return whom to fence now, and why; the same ones until they are heard of or acquitted."""
+        self._look(now)
+        return {each: self._contacts[each].fence_reason or "session expired" for each in self._condemned}
 
-    def next_deadline(self, unfenced: Iterable[int]) -> float:
-        """Return when the next probe is due or session of an unfenced broker ends; infinity if never."""
-        deadline = float("inf")
-        for broker_id in unfenced:
-            contact = self._contacts.get(broker_id)
-            if contact is not None:
-                deadline = min(deadline, contact.session_ends_at)
-                if contact.probe_at is not None:
-                    deadline = min(deadline, contact.probe_at)
-        return deadline
+    def acquit(self, broker_id: int) -> None:
+        """The broker is fenced, or registered no more: nothing is to be done until it is heard of."""
+        self._condemned.pop(broker_id, None)
+
+    def next_deadline(self) -> float:
+        """Return when to look again: not after the next probe is due or session ends, perhaps before."""
+        if self._condemned:
+            return -NEVER
+        return self._queue[0][0] if self._queue else NEVER
 
     def postpone_all(self, seconds: float) -> None:
         """Put all deadlines off by the length of a stall of our own."""
@@ -147,3 +183,7 @@ class BrokerLiveness:
             contact.session_ends_at += seconds
             if contact.probe_at is not None:
                 contact.probe_at += seconds
+        for broker_id in tuple(self._condemned):
+            if self._contacts[broker_id].fence_reason is None:
+                del self._condemned[broker_id]
+                self._enqueue(broker_id, self._contacts[broker_id])

@@ -28,6 +28,7 @@ from raftlog.controller.leader_and_isr import (
     update_all_partitions,
 )
 from raftlog.controller.metadata_limits import check_registration_size
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
@@ -54,6 +55,7 @@ def decide_register(
     in_session: bool,
     standing: BrokerAvailability,
     unclean: UncleanRule,
+    index: PartitionIndex,
 ) -> Decision:
     """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
 
@@ -75,6 +77,7 @@ def decide_register(
         image,
         standing.with_fenced({request.broker_id}),
         unclean,
+        index=index,
         lacking=LostReplicas(request.broker_id) if disk_lost else NO_LOST_REPLICAS,
     )
     if not settlement.complete:
@@ -133,7 +136,12 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) 
 
 
 def decide_heartbeat(
-    image: MetadataImage, request: BrokerHeartbeat, standing: BrokerAvailability, unclean: UncleanRule
+    image: MetadataImage,
+    request: BrokerHeartbeat,
+    *,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    index: PartitionIndex,
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
@@ -148,34 +156,42 @@ def decide_heartbeat(
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, True))
         if want_fence or not caught_up:
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
-        return _unfence(image, broker, standing, unclean, damaged=frozenset(request.damaged))
+        damaged = frozenset(request.damaged)
+        return _unfence(image, broker, standing=standing, unclean=unclean, index=index, damaged=damaged)
     if want_fence:
-        decision = decide_fence_brokers(image, {broker.broker_id: "it asked"}, standing, unclean)
+        decision = decide_fence_brokers(
+            image, {broker.broker_id: "it asked"}, standing=standing, unclean=unclean, index=index
+        )
         return decision._replace(
             reply=decision.reply or BrokerHeartbeatReply(caught_up, True, request.want_shutdown)
         )
     if request.want_shutdown:
-        return _shut_down(image, broker, standing, unclean, caught_up=caught_up)
+        return _shut_down(image, broker, standing=standing, unclean=unclean, index=index, caught_up=caught_up)
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
     lacking = LostReplicas(broker.broker_id, frozenset(request.damaged))
-    settlement = update_all_partitions(image, standing, unclean, lacking=lacking)
+    settlement = update_all_partitions(image, standing, unclean, index=index, lacking=lacking)
     return Decision(settlement.records, reply, settlement.events)  # what is left, the next heartbeat reports
 
 
 def _unfence(
     image: MetadataImage,
     broker: BrokerState,
+    *,
     standing: BrokerAvailability,
     unclean: UncleanRule,
-    *,
+    index: PartitionIndex,
     damaged: frozenset[tuple[UUID, int]],
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
     settlement = update_all_partitions(
-        image, standing.with_alive(broker_id), unclean, lacking=LostReplicas(broker_id, damaged)
+        image,
+        standing.with_alive(broker_id),
+        unclean,
+        index=index,
+        lacking=LostReplicas(broker_id, damaged),
     )
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
@@ -190,14 +206,19 @@ def _unfence(
 
 
 def decide_fence_brokers(
-    image: MetadataImage, reasons: Mapping[int, str], standing: BrokerAvailability, unclean: UncleanRule
+    image: MetadataImage,
+    reasons: Mapping[int, str],
+    *,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    index: PartitionIndex,
 ) -> Decision:
     """Fence brokers: they lead nothing, and leave every ISR that has a member alive."""
     brokers = [image.brokers[broker_id] for broker_id in reasons if broker_id in image.brokers]
     brokers = [broker for broker in brokers if not broker.fenced]
     if not brokers:
         return Decision()
-    settlement = update_all_partitions(image, standing.with_fenced(reasons.keys()), unclean)
+    settlement = update_all_partitions(image, standing.with_fenced(reasons.keys()), unclean, index=index)
     if not settlement.complete:
         return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
     fencing = tuple(BrokerChanged(each.broker_id, each.broker_epoch, fenced=True) for each in brokers)
@@ -215,12 +236,15 @@ def decide_fence_brokers(
 def _shut_down(
     image: MetadataImage,
     broker: BrokerState,
+    *,
     standing: BrokerAvailability,
     unclean: UncleanRule,
-    *,
+    index: PartitionIndex,
     caught_up: bool,
 ) -> Decision:
-    settlement = update_all_partitions(image, standing.with_shutting_down(broker.broker_id), unclean)
+    settlement = update_all_partitions(
+        image, standing.with_shutting_down(broker.broker_id), unclean, index=index
+    )
     records: tuple[Record, ...] = settlement.records
     events = settlement.events
     if not broker.in_controlled_shutdown:
@@ -230,11 +254,13 @@ def _shut_down(
         )
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(settlement.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
-    may_stop = settlement.complete and not _waits_for_doubtful(image, broker.broker_id, standing)
+    may_stop = settlement.complete and not _waits_for_doubtful(image, broker.broker_id, standing, index)
     return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
-def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: BrokerAvailability) -> bool:
+def _waits_for_doubtful(
+    image: MetadataImage, broker_id: int, standing: BrokerAvailability, index: PartitionIndex
+) -> bool:
     """Say whether the broker leads a partition that a broker in doubt could lead once it is heard of."""
     doubtful = standing.suspected - {broker_id}
     if not doubtful:
@@ -243,13 +269,18 @@ def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: BrokerAv
         state.leader == broker_id
         and not doubtful.isdisjoint(state.isr)
         and standing.alive.isdisjoint(set(state.isr) - {broker_id})
-        for topic in image.topics.values()
-        for state in topic.partitions
+        for name, number in index.at(image).in_sync_on(broker_id)
+        for state in (image.topics[name].partitions[number],)
     )
 
 
 def decide_unregister(
-    image: MetadataImage, request: UnregisterBroker, standing: BrokerAvailability, unclean: UncleanRule
+    image: MetadataImage,
+    request: UnregisterBroker,
+    *,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    index: PartitionIndex,
 ) -> Decision:
     """Forget a broker, running or not: it leads nothing any more and leaves every ISR that has a member alive.
 
@@ -260,18 +291,14 @@ def decide_unregister(
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
     settlement: PartitionUpdates = update_all_partitions(
-        image, standing.with_fenced({broker.broker_id}), unclean
+        image, standing.with_fenced({broker.broker_id}), unclean, index=index
     )
     if not settlement.complete:
         return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
-    is_last = _is_in_sync(apply_records(image, settlement.records), broker.broker_id)
+    is_last = bool(index.at(apply_records(image, settlement.records)).in_sync_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
     event = LogEvent("info", "controller_unregistered_broker", fields)
     return Decision((*settlement.records, record), Done(), (*settlement.events, event))
-
-
-def _is_in_sync(image: MetadataImage, broker_id: int) -> bool:
-    return any(broker_id in state.isr for topic in image.topics.values() for state in topic.partitions)

@@ -8,9 +8,9 @@ nothing of how a batch becomes durable, of connections, or of clocks: `now` is l
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
@@ -33,6 +33,7 @@ from raftlog.controller.broker_availability import BrokerAvailability, availabil
 from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
@@ -55,7 +56,7 @@ from raftlog.metadata.controller_api import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import Batch, ClusterNamed, ControllerElected, Record
 from raftlog.metadata.record_replay import apply_records
 
@@ -70,6 +71,14 @@ ABOUT_OTHER_BROKERS: Final = (UnregisterBroker, DrainBroker)
 """Requests whose `broker_id` is who they are about, not who asks."""
 
 Answer = Callable[[Reply], None]
+
+
+class _Rules(TypedDict):
+    """The keywords of decisions that settle partitions."""
+
+    standing: BrokerAvailability
+    unclean: UncleanRule
+    index: PartitionIndex
 
 
 class Controller:
@@ -106,6 +115,11 @@ class Controller:
         )
         self._runner.stand_down()
         self._soft = BrokerLiveness(0.0, self.lateness)
+        self._index = PartitionIndex()
+        self._registered: Mapping[int, BrokerState] = {}
+        self._doubted: frozenset[int] = frozenset()
+        self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
+        """How the brokers stand, without and with the doubts of `_doubted`."""
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
         self._sweep_due = False
@@ -152,6 +166,10 @@ class Controller:
 
     def committed(self, image: MetadataImage, now: float) -> None:
         """Every batch that was applied leads here, with the image after it."""
+        if self.active:
+            self._runner.share(image, image.offset)
+        # at once, so that neither a broker's failure nor an election has to make up for much
+        self._index.at(self._runner.tail if self.active else image)
         if self._phase == "idle":
             return
         if image.controller_epoch > self._term:
@@ -219,7 +237,20 @@ class Controller:
             getattr(self._log, effect.level)(effect.name, **effect.fields)
 
     def _standing(self, image: MetadataImage) -> BrokerAvailability:
-        return availability_of(image, self._soft.suspected())
+        """Return how the brokers stand; made anew only when the brokers or the doubts have changed."""
+        if image.brokers is not self._registered:
+            self._registered = image.brokers
+            self._undoubted = availability_of(image)
+            self._doubted = frozenset()
+            self._stand = self._undoubted
+        doubts = self._soft.suspected
+        if doubts is not self._doubted:
+            self._doubted = doubts
+            self._stand = self._undoubted.with_suspected(doubts)
+        return self._stand
+
+    def _rules(self, image: MetadataImage) -> _Rules:
+        return {"standing": self._standing(image), "unclean": self._unclean(image), "index": self._index}
 
     def _unclean(self, image: MetadataImage) -> UncleanRule:
         return unclean_rule(image, self._config)
@@ -228,7 +259,9 @@ class Controller:
         """Settle every partition anew."""
 
         def decide(image: MetadataImage) -> Decision:
-            settlement = update_all_partitions(image, self._standing(image), self._unclean(image))
+            settlement = update_all_partitions(
+                image, self._standing(image), self._unclean(image), index=self._index
+            )
             reply = None if settlement.complete else DECIDE_AGAIN
             return Decision(settlement.records, reply, settlement.events)
 
@@ -238,6 +271,10 @@ class Controller:
 
         self._sweep_due = False
         self._decide(decide, swept, causes=(cause,))
+
+    def _is_unfenced(self, broker_id: int) -> bool:
+        broker = self._runner.tail.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
 
     def _unfenced(self) -> list[int]:
         return [each.broker_id for each in self._runner.tail.brokers.values() if not each.fenced]
@@ -285,12 +322,14 @@ class Controller:
             case AlterPartition():
                 return alter_partition.decide_alter_partition(image, request, self._standing(image))
             case CreateTopics():
-                return topics.decide_create_topics(image, request, config=self._config, random=self._random)
+                return topics.decide_create_topics(
+                    image, request, config=self._config, random=self._random, index=self._index
+                )
             case DeleteTopics():
                 return topics.decide_delete_topics(image, request, self._config)
             case CreatePartitions():
                 return topics.decide_create_partitions(
-                    image, request, config=self._config, random=self._random
+                    image, request, config=self._config, random=self._random, index=self._index
                 )
             case AlterConfigs():
                 return configs.decide_alter_configs(image, request, self._config)
@@ -299,7 +338,7 @@ class Controller:
             case UpdateFeatures():
                 return feature_updates.decide_update_features(image, request)
             case UnregisterBroker():
-                return brokers.decide_unregister(image, request, self._standing(image), self._unclean(image))
+                return brokers.decide_unregister(image, request, **self._rules(image))
             case _:
                 return self._move(image, request)
 
@@ -313,11 +352,11 @@ class Controller:
                     image, request, self._standing(image), self._config
                 )
             case ListReassignments():
-                return reassignment.decide_list_reassignments(image, request)
+                return reassignment.decide_list_reassignments(image, request, self._index)
             case TransferLeaderships():
                 return leaderships.decide_transfer_leaderships(image, request, self._standing(image))
             case DrainBroker():
-                return leaderships.decide_drain(image, request, self._standing(image), self._unclean(image))
+                return leaderships.decide_drain(image, request, **self._rules(image))
             case _:
                 raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")
 
@@ -326,9 +365,7 @@ class Controller:
         if broker is not None and broker.broker_epoch == request.broker_epoch:
             self._heard(request.broker_id, now, request.late_ms / 1000)
         self._decide(
-            lambda image: brokers.decide_heartbeat(
-                image, request, self._standing(image), self._unclean(image)
-            ),
+            lambda image: brokers.decide_heartbeat(image, request, **self._rules(image)),
             answer,
             causes=causes_of(request),
         )
@@ -341,8 +378,7 @@ class Controller:
                 image,
                 request,
                 in_session=in_session,
-                standing=self._standing(image),
-                unclean=self._unclean(image),
+                **self._rules(image),
             )
 
         self._decide(decide, answer, causes=causes_of(request))
@@ -356,11 +392,11 @@ class Controller:
             return None
         deadline = self._seen_at + TICK_S
         if self._phase == "active":
-            deadline = min(deadline, self._soft.next_deadline(self._unfenced()))
+            deadline = min(deadline, self._soft.next_deadline())
         return max(deadline, self._ticked_at + MIN_TICK_S)
 
     def tick(self, now: float) -> None:
-        """Probe and fence whom it is time for; O(brokers) unless something is due."""
+        """Probe and fence whom it is time for; O(what is due)."""
         self._ticked_at = now
         if not self.active:
             self._seen_at = now
@@ -380,7 +416,9 @@ class Controller:
     def _rebalance(self) -> None:
         percentage = self._config.leader_imbalance_per_broker_percentage
         self._decide(
-            lambda image: elections.decide_rebalance(image, self._standing(image), percentage=percentage),
+            lambda image: elections.decide_rebalance(
+                image, self._standing(image), index=self._index, percentage=percentage
+            ),
             causes=(Cause("rebalanced"),),
         )
 
@@ -393,15 +431,16 @@ class Controller:
         self._seen_at = max(self._seen_at, now)
 
     def _probe_due(self, now: float) -> None:
-        due = self._soft.take_due_probes(now)
-        for broker_id in set(due).intersection(self._unfenced()):
-            self._probe(broker_id)
+        for broker_id in self._soft.take_due_probes(now):
+            if self._is_unfenced(broker_id):
+                self._probe(broker_id)
 
     def _fence_condemned(self, now: float) -> None:
         reasons = {}
-        for broker_id in self._unfenced():
-            reason = self._soft.fence_reason(broker_id, now)
-            if reason is not None and broker_id not in self._fencing:
+        for broker_id, reason in self._soft.condemned(now).items():
+            if not self._is_unfenced(broker_id):
+                self._soft.acquit(broker_id)
+            elif broker_id not in self._fencing:
                 reasons[broker_id] = reason
         if not reasons:
             return
@@ -411,19 +450,13 @@ class Controller:
             self._fencing -= reasons.keys()
 
         self._decide(
-            lambda image: brokers.decide_fence_brokers(
-                image, reasons, self._standing(image), self._unclean(image)
-            ),
+            lambda image: brokers.decide_fence_brokers(image, reasons, **self._rules(image)),
             fenced,
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 
     def _heard(self, broker_id: int, now: float, late_s: float) -> None:
-        tail = self._runner.tail
-        if self._soft.on_heartbeat(broker_id, now, late_s) and (
-            any(each.fenced or each.in_controlled_shutdown or each.draining for each in tail.brokers.values())
-            or reassignment.any_reassigned(tail)
-        ):
+        if self._soft.on_heartbeat(broker_id, now, late_s):
             self._sweep(Cause("heard_again", broker_id))  # settle what stood still because of the doubt
 
     def peer_connected(self, broker_id: int, now: float) -> None:

@@ -20,6 +20,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, BatchLimit, LogEvent
 from raftlog.controller.leader_and_isr import update_leader_and_isr
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.controller_api import (
     PREFERRED,
     UNCLEAN,
@@ -126,29 +127,30 @@ def _events(
     return (LogEvent("info", "preferred_leaders_elected", fields),)
 
 
-def decide_rebalance(image: MetadataImage, standing: BrokerAvailability, *, percentage: int) -> Decision:
+def decide_rebalance(
+    image: MetadataImage, standing: BrokerAvailability, *, index: PartitionIndex, percentage: int
+) -> Decision:
     """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time.
 
     To those only that lead so much less than they should: `percentage` of what they are the preferred leaders of.
     """
     records: list[PartitionChanged] = []
-    preferred = Counter(state.replicas[0] for topic in image.topics.values() for state in topic.partitions)
-    imbalanced = tuple(_imbalanced(image))
+    preferred = index.at(image).leaders
+    imbalanced = tuple(_imbalanced(image, index))
     missing = Counter(state.replicas[0] for _, _, state in imbalanced)
     deprived = {each for each, count in missing.items() if 100 * count > percentage * preferred[each]}
-    for topic_id, index, state in imbalanced:
+    for topic_id, number, state in imbalanced:
         if state.replicas[0] not in deprived:
             continue
         if len(records) == MAX_REBALANCED:
             break
         if _preferred_can_lead(state, standing):
-            records.append(PartitionChanged(topic_id, index, leader=state.replicas[0]))
+            records.append(PartitionChanged(topic_id, number, leader=state.replicas[0]))
     events = (LogEvent("info", "leaders_rebalanced", {"count": len(records)}),) if records else ()
     return Decision(tuple(records), None, events)
 
 
-def _imbalanced(image: MetadataImage) -> Iterator[tuple[UUID, int, PartitionState]]:
-    for topic in image.topics.values():
-        for index, state in enumerate(topic.partitions):
-            if state.leader not in (state.replicas[0], NO_BROKER):
-                yield topic.topic_id, index, state
+def _imbalanced(image: MetadataImage, index: PartitionIndex) -> Iterator[tuple[UUID, int, PartitionState]]:
+    for name, number in sorted(index.at(image).imbalanced):
+        topic = image.topics[name]
+        yield topic.topic_id, number, topic.partitions[number]

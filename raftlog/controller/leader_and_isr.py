@@ -1,7 +1,8 @@
 """Settling a partition: who must be its leader and ISR, given how the brokers stand. One rule for every occasion.
 
-Fencing, unfencing, a new incarnation, a controlled shutdown, a doubt that was cleared: each changes the standing, and
-then every partition is settled anew. Settling is idempotent: a settled partition needs no record.
+Fencing, unfencing, a new incarnation, a controlled shutdown, a doubt that was cleared: each changes the standing. Then
+every partition that it may concern is settled anew (`PartitionIndex` knows which). Settling is idempotent: a settled
+partition needs no record.
 
 The rule: while any ISR member is alive, members that are fenced or leaving are out of the ISR, and a leader that is
 gone is replaced, in the order of the replicas. While none is alive the ISR stands still: all of its members hold all
@@ -14,14 +15,17 @@ before because no replica that stays was known to be alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig, topic_config
-from raftlog.base.types import NO_BROKER
+from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, MAX_PARTITION_RECORDS, Level, LogEvent
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
@@ -74,20 +78,52 @@ def update_all_partitions(
     standing: BrokerAvailability,
     unclean: UncleanRule,
     *,
+    index: PartitionIndex,
     lacking: LostReplicas = NO_LOST_REPLICAS,
 ) -> PartitionUpdates:
-    """Settle every partition of the image, MAX_PARTITION_RECORDS at most; what is left, the next call settles."""
+    """Settle every partition of the image, MAX_PARTITION_RECORDS at most; what is left, the next call settles.
+
+    Only those are looked at that `standing` or `lacking` concerns, in the order of topics and partition numbers.
+    """
     changes = _Changes()
-    for topic in image.topics.values():
-        for state, change in _unsettled(topic, standing, unclean, lacking):
+    concerned = sorted(_concerned(image, index, standing, lacking))
+    for name, partitions in groupby(concerned, key=attrgetter("topic")):
+        topic = image.topics[name]
+        for state, change in _unsettled(
+            topic, partitions, standing=standing, unclean=unclean, lacking=lacking
+        ):
             if len(changes.records) == MAX_PARTITION_RECORDS:
                 return PartitionUpdates(tuple(changes.records), changes.events(), False)
             changes.add(topic.name, state, change)
     return PartitionUpdates(tuple(changes.records), changes.events(), True)
 
 
+def _concerned(
+    image: MetadataImage, index: PartitionIndex, standing: BrokerAvailability, lacking: LostReplicas
+) -> Set[TopicPartition]:
+    """Return every partition that may not be settled: all others are led and replicated by brokers in service."""
+    here = index.at(image)
+    damaged = frozenset(
+        TopicPartition(image.topic_names[topic_id], number)
+        for topic_id, number in lacking.damaged or ()
+        if topic_id in image.topic_names
+    )
+    return frozenset().union(
+        here.in_sync_outside(standing.alive | standing.suspected),
+        here.in_sync_on_any(standing.draining),
+        here.without_leader,
+        here.reassigned,
+        damaged & here.in_sync_on(lacking.broker_id),
+    )
+
+
 def _unsettled(
-    topic: TopicState, standing: BrokerAvailability, unclean: UncleanRule, lacking: LostReplicas
+    topic: TopicState,
+    partitions: Iterable[TopicPartition],
+    *,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    lacking: LostReplicas,
 ) -> Iterator[tuple[PartitionState, PartitionChanged]]:
     """Yield each partition that needs a change, and the change.
 
@@ -97,7 +133,8 @@ def _unsettled(
     topic_id = topic.topic_id
     present = standing.alive | standing.suspected
     allowed: bool | None = None
-    for index, state in enumerate(topic.partitions):
+    for _, index in partitions:
+        state = topic.partitions[index]
         lacks = lacking.damaged is not None and lacking.affects(topic_id, index, state.isr)
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
@@ -111,12 +148,12 @@ def _unsettled(
         if change is not None:
             yield state, change
             if lacks or moves:
-                state = changed(state, change)  # noqa: PLW2901 - the same partition, a record later
+                state = changed(state, change)
             if lacks and allowed and (state.isr_lost or state.leader == NO_BROKER):
                 change = update_leader_and_isr(topic_id, index, state, standing=standing, unclean=True)
                 if change is not None:
                     yield state, change
-                    state = changed(state, change)  # noqa: PLW2901 - likewise
+                    state = changed(state, change)
         ended = complete_reassignment(topic_id, index, state, standing) if moves else None
         if ended is not None:
             yield state, ended

@@ -18,6 +18,7 @@ from raftlog.base.machine import Decision
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, BatchLimit, LogEvent
 from raftlog.controller.leader_and_isr import UncleanRule, update_all_partitions
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.controller_api import (
     BrokerDrain,
     DrainBroker,
@@ -77,14 +78,19 @@ def _transferred(
 
 
 def decide_drain(
-    image: MetadataImage, request: DrainBroker, standing: BrokerAvailability, unclean: UncleanRule
+    image: MetadataImage,
+    request: DrainBroker,
+    *,
+    standing: BrokerAvailability,
+    unclean: UncleanRule,
+    index: PartitionIndex,
 ) -> Decision:
     """Begin or end a drain; the leaderships move in the same batch, as many as one holds."""
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
     settlement = update_all_partitions(
-        image, standing.with_draining(broker.broker_id, request.draining), unclean
+        image, standing.with_draining(broker.broker_id, request.draining), unclean, index=index
     )
     records: tuple[Record, ...] = settlement.records
     effects: tuple[object, ...] = settlement.events
@@ -96,9 +102,10 @@ def decide_drain(
     if not settlement.complete:
         effects = (*effects, UPDATE_ALL_PARTITIONS)
     after = apply_records(image, records)
-    reply = BrokerDrain(broker.broker_id, request.draining, _led_by(after, broker.broker_id))
+    reply = BrokerDrain(broker.broker_id, request.draining, _led_by(after, broker.broker_id, index))
     return Decision(records, reply, effects)
 
 
-def _led_by(image: MetadataImage, broker_id: int) -> int:
-    return sum(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)
+def _led_by(image: MetadataImage, broker_id: int, index: PartitionIndex) -> int:
+    in_sync = index.at(image).in_sync_on(broker_id)  # a leader is in the ISR
+    return sum(image.topics[name].partitions[number].leader == broker_id for name, number in in_sync)

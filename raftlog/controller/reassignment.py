@@ -25,6 +25,7 @@ from raftlog.base.machine import Decision
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
 from raftlog.metadata.controller_api import (
     AlterReassignments,
@@ -181,7 +182,9 @@ def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
     )
 
 
-def decide_list_reassignments(image: MetadataImage, request: ListReassignments) -> Decision:
+def decide_list_reassignments(
+    image: MetadataImage, request: ListReassignments, index: PartitionIndex
+) -> Decision:
     """Tell what is under way."""
     ongoing = tuple(
         OngoingReassignment(
@@ -191,24 +194,17 @@ def decide_list_reassignments(image: MetadataImage, request: ListReassignments) 
             found.state.adding_replicas,
             found.state.removing_replicas,
         )
-        for found in _listed(image, request.partitions)
+        for found in _listed(image, request.partitions, index)
         if found.state.is_reassigned
     )
     return Decision(reply=OngoingReassignments(ongoing))
 
 
-def _listed(image: MetadataImage, partitions: tuple[tuple[str, int], ...] | None) -> Iterator[_Found]:
-    if partitions is None:
-        for topic in image.topics.values():
-            for index, state in enumerate(topic.partitions):
-                yield _Found(topic, index, state)
-        return
-    for name, index in dict.fromkeys(partitions):
-        asked_for = image.partition(name, index)
+def _listed(
+    image: MetadataImage, partitions: tuple[tuple[str, int], ...] | None, index: PartitionIndex
+) -> Iterator[_Found]:
+    named = sorted(index.at(image).reassigned) if partitions is None else dict.fromkeys(partitions)
+    for name, number in named:
+        asked_for = image.partition(name, number)
         if asked_for is not None:
-            yield _Found(image.topics[name], index, asked_for)
-
-
-def any_reassigned(image: MetadataImage) -> bool:
-    """Say whether a reassignment is under way anywhere; O(partitions)."""
-    return any(state.is_reassigned for topic in image.topics.values() for state in topic.partitions)
+            yield _Found(image.topics[name], number, asked_for)

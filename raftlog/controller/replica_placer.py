@@ -9,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from raftlog.base.errors import InvalidReplicationFactor
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 
 
@@ -37,12 +38,12 @@ class _Load:
 class ReplicaPlacer:
     """Places the partitions of one request; what it placed counts as load for the next."""
 
-    def __init__(self, image: MetadataImage, random: Random) -> None:
+    def __init__(self, image: MetadataImage, random: Random, index: PartitionIndex) -> None:
         self._random = random.random
         self._loads = {broker.broker_id: _Load(broker) for broker in image.brokers.values()}
-        for topic in image.topics.values():
-            for state in topic.partitions:
-                self._count(state.replicas)
+        counts = index.at(image)
+        for broker_id, load in self._loads.items():
+            load.replicas, load.leaders = counts.replicas[broker_id], counts.leaders[broker_id]
 
     def _count(self, replicas: tuple[int, ...]) -> None:
         for broker_id in replicas:

@@ -26,6 +26,7 @@ from raftlog.base.machine import Decision
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS, NO_BROKER
 from raftlog.controller.decisions import BatchLimit, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.replica_placer import ReplicaPlacer
 from raftlog.metadata.controller_api import (
     CreatePartitions,
@@ -73,10 +74,15 @@ class _Plan(NamedTuple):
 
 
 def decide_create_topics(
-    image: MetadataImage, request: CreateTopics, *, config: NodeConfig, random: Random
+    image: MetadataImage,
+    request: CreateTopics,
+    *,
+    config: NodeConfig,
+    random: Random,
+    index: PartitionIndex,
 ) -> Decision:
     """Create topics; with `validate_only`, say what would happen. Asked again, a topic's creation is answered again."""
-    placement, bounds = ReplicaPlacer(image, random), MetadataLimits(image, config)
+    placement, bounds = ReplicaPlacer(image, random, index), MetadataLimits(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     events: list[LogEvent] = []
@@ -257,10 +263,15 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
 
 
 def decide_create_partitions(
-    image: MetadataImage, request: CreatePartitions, *, config: NodeConfig, random: Random
+    image: MetadataImage,
+    request: CreatePartitions,
+    *,
+    config: NodeConfig,
+    random: Random,
+    index: PartitionIndex,
 ) -> Decision:
     """Grow topics; with `validate_only`, say what would happen."""
-    placement, bounds = ReplicaPlacer(image, random), MetadataLimits(image, config)
+    placement, bounds = ReplicaPlacer(image, random, index), MetadataLimits(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicResult] = {}

@@ -37,6 +37,7 @@ from raftlog.metadata.metadata_records import (
     TopicCreated,
     TopicDeleted,
 )
+from raftlog.metadata.persistent_map import REMOVED, PersistentMap, persistent
 from raftlog.metadata.usage import (
     REPLICA_BYTES,
     broker_bytes,
@@ -81,22 +82,48 @@ def matches(image: MetadataImage, batch: Batch) -> bool:
 
 
 class _Part(Generic[Key, Value]):
-    """One mapping of the image; copied when it is first written to."""
+    """One mapping of the image, with what changed of it; `build` makes the next mapping, or returns the same one."""
 
-    __slots__ = ("_copy", "now")
+    __slots__ = ("_changes", "_shared")
 
     def __init__(self, shared: Mapping[Key, Value]) -> None:
-        self.now = shared
-        self._copy: dict[Key, Value] | None = None
+        self._shared = shared
+        self._changes: dict[Key, Value] = {}
 
-    def writable(self) -> dict[Key, Value]:
-        if self._copy is None:
-            self.now = self._copy = dict(self.now)
-        return self._copy
+    def get(self, key: Key) -> Value | None:
+        value = self._changes.get(key)
+        if value is None:
+            return self._shared.get(key)
+        return None if value is REMOVED else value
+
+    def __getitem__(self, key: Key) -> Value:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: Key) -> bool:
+        return self.get(key) is not None
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self._changes[key] = value
+
+    def pop(self, key: Key) -> Value:
+        value = self[key]
+        self._changes[key] = REMOVED
+        return value
+
+    def build(self) -> Mapping[Key, Value]:
+        if not self._changes:
+            return self._shared
+        if isinstance(self._shared, PersistentMap):
+            return self._shared.updated(self._changes)
+        entries = {**self._shared, **self._changes}
+        return {key: value for key, value in entries.items() if value is not REMOVED}
 
 
 class _Builder:
-    """An image in the making; copies a part when it is first written to."""
+    """An image in the making."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
@@ -106,9 +133,9 @@ class _Builder:
         self.cluster_id = image.cluster_id
         self.next_producer_id = image.next_producer_id
         self.brokers = _Part(image.brokers)
-        self.topics = _Part(image.topics)
-        self.topic_names = _Part(image.topic_names)
-        self.configs = _Part(image.configs)
+        self.topics = _Part(persistent(image.topics))
+        self.topic_names = _Part(persistent(image.topic_names))
+        self.configs = _Part(persistent(image.configs))
         self.departed = _Part(image.unregistered_directories)
         self.features = _Part(image.features)
         self.features_epoch = image.features_epoch
@@ -121,23 +148,23 @@ class _Builder:
 
     def build(self) -> MetadataImage:
         for topic_id, partitions in self.partitions.items():
-            name = self.topic_names.now[topic_id]
-            self.topics.writable()[name] = TopicState(name, topic_id, tuple(partitions))
+            name = self.topic_names[topic_id]
+            self.topics[name] = TopicState(name, topic_id, tuple(partitions))
         return MetadataImage(
             offset=self.offset,
             controller_epoch=self.controller_epoch,
             controller_id=self.controller_id,
             cluster_id=self.cluster_id,
-            brokers=self.brokers.now,
-            topics=self.topics.now,
-            topic_names=self.topic_names.now,
-            configs=self.configs.now,
+            brokers=self.brokers.build(),
+            topics=self.topics.build(),
+            topic_names=self.topic_names.build(),
+            configs=self.configs.build(),
             next_producer_id=self.next_producer_id,
             topics_offset=self.topics_offset,
             usage=self.usage(),
-            features=self.features.now,
+            features=self.features.build(),
             features_epoch=self.features_epoch,
-            unregistered_directories=self.departed.now,
+            unregistered_directories=self.departed.build(),
         )
 
     def usage(self) -> Usage:
@@ -160,12 +187,12 @@ class _Builder:
         """The writable partitions of a topic."""
         partitions = self.partitions.get(topic_id)
         if partitions is None:
-            topic = self.topics.now[self.topic_names.now[topic_id]]
+            topic = self.topics[self.topic_names[topic_id]]
             partitions = self.partitions[topic_id] = list(topic.partitions)
         return partitions
 
     def set_broker(self, broker: BrokerState) -> None:
-        self.brokers.writable()[broker.broker_id] = broker
+        self.brokers[broker.broker_id] = broker
 
     def cluster_named(self, record: ClusterNamed) -> None:
         assert not self.cluster_id, "a cluster is named once"
@@ -177,7 +204,7 @@ class _Builder:
         self.controller_epoch = record.controller_epoch
 
     def broker_registered(self, record: BrokerRegistered) -> None:
-        before = self.brokers.now.get(record.broker_id)
+        before = self.brokers.get(record.broker_id)
         after = BrokerState(
             broker_id=record.broker_id,
             broker_epoch=self.offset,
@@ -189,12 +216,12 @@ class _Builder:
             features=record.features,
         )
         self.set_broker(after)
-        if record.broker_id in self.departed.now:
-            del self.departed.writable()[record.broker_id]
+        if record.broker_id in self.departed:
+            self.departed.pop(record.broker_id)
         self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
 
     def broker_changed(self, record: BrokerChanged) -> None:
-        broker = self.brokers.now[record.broker_id]
+        broker = self.brokers[record.broker_id]
         assert broker.broker_epoch == record.broker_epoch, "a change of another incarnation"
         fenced = broker.fenced if record.fenced is None else record.fenced
         shutting_down = record.in_controlled_shutdown
@@ -206,18 +233,18 @@ class _Builder:
         )
 
     def broker_unregistered(self, record: BrokerUnregistered) -> None:
-        broker = self.brokers.writable().pop(record.broker_id)
+        broker = self.brokers.pop(record.broker_id)
         assert broker.broker_epoch == record.broker_epoch, "another incarnation"
         self.size_bytes -= broker_bytes(broker)
         if record.directory_ids:
-            self.departed.writable()[record.broker_id] = record.directory_ids
+            self.departed[record.broker_id] = record.directory_ids
 
     def topic_created(self, record: TopicCreated) -> None:
-        assert record.name not in self.topics.now, "a topic is created once"
-        assert record.topic_id not in self.topic_names.now, "a topic id is given once"
-        topic = self.topics.writable()[record.name] = TopicState(record.name, record.topic_id, ())
+        assert record.name not in self.topics, "a topic is created once"
+        assert record.topic_id not in self.topic_names, "a topic id is given once"
+        topic = self.topics[record.name] = TopicState(record.name, record.topic_id, ())
         self.size_bytes += topic_bytes(topic)
-        self.topic_names.writable()[record.topic_id] = record.name
+        self.topic_names[record.topic_id] = record.name
         self.topics_changed()
 
     def partition_created(self, record: PartitionCreated) -> None:
@@ -238,17 +265,18 @@ class _Builder:
 
     def topic_deleted(self, record: TopicDeleted) -> None:
         partitions = self.partitions_of(record.topic_id)
-        name = self.topic_names.writable().pop(record.topic_id)
-        del self.topics.writable()[name], self.partitions[record.topic_id]
+        name = self.topic_names.pop(record.topic_id)
+        self.topics.pop(name)
+        del self.partitions[record.topic_id]
         self.partition_count -= len(partitions)
         self.size_bytes -= topic_bytes(TopicState(name, record.topic_id, tuple(partitions)))
         self.topics_changed()
-        if ("topic", name) in self.configs.now:
+        if ("topic", name) in self.configs:
             self.set_configs(("topic", name), {})
 
     def config_changed(self, record: ConfigChanged) -> None:
         resource = (record.resource_type, record.resource_name)
-        values = dict(self.configs.now.get(resource, {}))
+        values = dict(self.configs.get(resource) or {})
         if record.value is None:
             values.pop(record.key, None)
         else:
@@ -258,21 +286,21 @@ class _Builder:
     def set_configs(self, resource: tuple[str, str], values: dict[str, str]) -> None:
         """Give a resource exactly these configs."""
         kind, name = resource
-        before = self.configs.now.get(resource, {})
+        before = self.configs.get(resource) or {}
         self.config_count += len(values) - len(before)
         self.new_resources[kind] += bool(values) - bool(before)
         self.size_bytes += resource_bytes(name, values) - resource_bytes(name, before)
         if values:
-            self.configs.writable()[resource] = values
-        else:
-            self.configs.writable().pop(resource, None)
+            self.configs[resource] = values
+        elif before:
+            self.configs.pop(resource)
 
     def producer_ids_allocated(self, record: ProducerIdsAllocated) -> None:
         assert record.next_producer_id > self.next_producer_id, "producer ids are given once"
         self.next_producer_id = record.next_producer_id
 
     def feature_changed(self, record: FeatureChanged) -> None:
-        self.features.writable()[record.name] = record.level
+        self.features[record.name] = record.level
         self.features_epoch = self.offset + 1
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.usage import usage_of
 
 MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
@@ -73,9 +74,9 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         controller_id=snapshot.controller_id,
         cluster_id=snapshot.cluster_id,
         brokers={broker.broker_id: broker for broker in snapshot.brokers},
-        topics={topic.name: topic for topic in snapshot.topics},
-        topic_names={topic.topic_id: topic.name for topic in snapshot.topics},
-        configs={(kind, name): values for kind, name, values in snapshot.configs},
+        topics=PersistentMap({topic.name: topic for topic in snapshot.topics}),
+        topic_names=PersistentMap({topic.topic_id: topic.name for topic in snapshot.topics}),
+        configs=PersistentMap({(kind, name): values for kind, name, values in snapshot.configs}),
         next_producer_id=snapshot.next_producer_id,
         topics_offset=snapshot.topics_offset,
         features=snapshot.features,

@@ -122,6 +122,7 @@ class FollowerRole(ReplicaRole):
         log = self.partition.log
         if offset > log.log_start_offset:
             log.advance_log_start(offset)
+            self.partition.host.touch(self.partition)
 
     def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int) -> int:
         """Cut the log where it left the leader's; returns the new log end, from which to fetch again.

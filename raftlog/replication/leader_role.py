@@ -421,6 +421,7 @@ class LeaderRole(ReplicaRole):
             raise OffsetOutOfRange()
         if target > self.log.log_start_offset:
             self.log.advance_log_start(target)
+            self.partition.log_start_moved()
             self.host.log_event("records_deleted", self.partition, log_start_offset=target)
         return self.log.log_start_offset
 
@@ -449,6 +450,8 @@ class LeaderRole(ReplicaRole):
 
     def _note_fetch(self, progress: FollowerProgress, offset: int, broker_epoch: int) -> None:
         """A fetch at `offset` proves that everything before it is on the follower's disk."""
+        if offset < progress.end_offset:
+            self.host.touch(self.partition)  # it lost something
         progress.note_fetch(
             offset, broker_epoch, leader_end_offset=self.log.log_end_offset, now=self.host.now()
         )
@@ -507,6 +510,14 @@ class LeaderRole(ReplicaRole):
         )
         if leaving:
             self._propose(PendingShrink(self.isr.committed, leaving))
+
+    @property
+    def is_isr_settled(self) -> bool:
+        """Whether all replicas are in sync and at the log's end. Then nobody leaves the ISR before the next append."""
+        if self._outside or type(self.isr) is not CommittedIsr:
+            return False
+        end = self.log.log_end_offset
+        return all(progress.end_offset == end for progress in self._counted)
 
     def pending_isr_change(self) -> IsrChange | None:
         """The change that is under way, as the controller wants it; None if there is none."""

@@ -456,6 +456,11 @@ class Partition:
             self._progress_told = True
             self.host.wake_waiters(self)
 
+    def log_start_moved(self) -> None:
+        """Followers hear of it with their next answers, and nobody waits for that."""
+        for session in tuple(self._replicas):
+            session.bounds_moved(self)
+
     def log_end_moved(self) -> None:
         """Wake the followers' sessions: they only take note, and look once for all that moved in a loop iteration."""
         if self._replicas:
@@ -468,4 +473,4 @@ class Partition:
         for waiter in tuple(self._consumers):
             waiter.wake(self)
         for session in tuple(self._replicas):
-            session.high_watermark_moved(self)
+            session.bounds_moved(self)

@@ -40,6 +40,9 @@ class ReplicaHost(Protocol):
     def request_flush(self, partition: Partition) -> None:
         """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
 
+    def touch(self, partition: Partition) -> None:
+        """Something changed that is neither an append nor an event: recurring work has to look at the replica."""
+
     def wake_waiters(self, partition: Partition) -> None:
         """Call `partition.wake_parked()` once, soon. Not called again until that happened."""
 
@@ -80,8 +83,8 @@ class ReplicaFetchWaiter(FetchWaiter, Protocol):
     Its `wake` comes with each append: it must only take note, and look once in the next loop iteration.
     """
 
-    def high_watermark_moved(self, partition: Partition) -> None:
-        """Nothing new to read, but the next answer should tell the new high watermark. No reason to wake."""
+    def bounds_moved(self, partition: Partition) -> None:
+        """Nothing new to read, but the next answer should tell the new high watermark or log start."""
 
 
 class ReplicaId(NamedTuple):

@@ -465,6 +465,15 @@ class Log:
             segment.unload_indexes()
         return count
 
+    def next_expiry_ms(self) -> int | None:
+        """Return when the oldest segment will be too old, in wall ms; None: never, by age."""
+        return retention.expiry_ms(self._segments[0], self._config)
+
+    @property
+    def has_files_to_delete(self) -> bool:
+        """Whether files wait for file.delete.delay.ms."""
+        return bool(self._condemned)
+
     def delete_due_files(self, now_ms: int) -> int:
         """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
         return self._condemned.delete_due(now_ms, delay_ms=self._config.file_delete_delay_ms)

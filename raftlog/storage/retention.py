@@ -39,6 +39,17 @@ def count_deletable_segments(
     return count
 
 
+def expiry_ms(oldest: Segment, config: TopicConfig) -> int | None:
+    """Return when the oldest segment of a log will be too old; None if age alone removes nothing.
+
+    It must have been looked at by `count_deletable_segments`, since until then its newest timestamp may be unknown.
+    """
+    if "delete" not in config.cleanup_policy or config.retention_ms < 0 or not oldest.size:
+        return None
+    newest_ms = oldest.max_timestamp if oldest.max_timestamp >= 0 else oldest.created_ms
+    return newest_ms + config.retention_ms + 1
+
+
 def roll_ms(config: TopicConfig, directory: str, base_offset: int) -> int:
     """Return the age at which the active segment ends; what max.compaction.lag.ms waits for must leave it (KIP-354).
 
@@ -72,6 +83,9 @@ class PendingFileDeletes:
         self._disk = disk
         self._files: list[tuple[int, str]] = []
         self._open: dict[str, File] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
 
     def add(self, paths: list[str]) -> None:
         """Begin the delay of some files at the next `reap`."""

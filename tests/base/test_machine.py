@@ -54,6 +54,18 @@ def refuse(state: State) -> Decision:
     raise InvalidRequest("no")
 
 
+def test_a_committed_state_is_shared_only_while_nothing_is_under_way() -> None:
+    """The tail may be another object that is equal, never one that lacks what was appended since."""
+    runner, _, out = make()
+    runner.handle(write("a"), out.append)
+    committed = ("a", *())
+    runner.share(committed, 1)
+    assert runner.tail is committed
+    runner.handle(write("b"), out.append)
+    runner.share(committed, 1)
+    assert runner.tail == ("a", "b")
+
+
 def test_replies_and_effects_wait_for_commit() -> None:
     """Neither reply nor effect leaves before the records are committed; effects leave first."""
     runner, _, out = make()

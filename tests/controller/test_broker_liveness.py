@@ -17,7 +17,7 @@ def heard(*, own_late_s: float = 0.0, late_s: float = 0.0, session_s: float = SE
     make_slow(lateness, own_late_s)
     soft = BrokerLiveness(session_s, lateness)
     soft.on_heartbeat(1, 100.0, late_s)
-    return soft.next_deadline([1]) - 100.0
+    return soft.next_deadline() - 100.0
 
 
 def test_a_broker_that_is_on_time_has_the_session_timeout() -> None:
@@ -46,8 +46,8 @@ def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, conde
     soft.on_heartbeat(1, 100.0)
     soft.on_disconnect(1, 100.1)
     soft.on_probe_result(1, result)  # type: ignore[arg-type]
-    assert (soft.fence_reason(1, 100.5) is not None) == condemned
-    assert soft.fence_reason(1, 100.0 + SESSION_S) is not None, "then the session decides"
+    assert (1 in soft.condemned(100.5)) == condemned
+    assert 1 in soft.condemned(100.0 + SESSION_S), "then the session decides"
 
 
 def test_a_slow_controller_waits_longer_for_whom_it_has_yet_to_hear_of() -> None:
@@ -56,5 +56,56 @@ def test_a_slow_controller_waits_longer_for_whom_it_has_yet_to_hear_of() -> None
     make_slow(lateness, 1.0)
     soft = BrokerLiveness(SESSION_S, lateness)
     soft.start_sessions([1, 2], 100.0, connected={1, 2}, predecessor=-1)
-    assert soft.fence_reason(1, 100.0 + SESSION_S) is None
-    assert soft.fence_reason(1, 100.0 + SESSION_S + PATIENCE) == "session expired"
+    assert soft.condemned(100.0 + SESSION_S) == {}
+    assert soft.condemned(100.0 + SESSION_S + PATIENCE)[1] == "session expired"
+
+
+def test_a_heartbeat_puts_the_deadline_off_without_a_place_of_its_own_in_the_queue() -> None:
+    """However often a broker is heard of, it is in the queue once, and it is found there no later than it is due."""
+    soft = BrokerLiveness(SESSION_S, Lateness())
+    for beat in range(1_000):
+        soft.on_heartbeat(1, 100.0 + beat / 1_000)
+        soft.on_heartbeat(2, 100.0 + beat / 1_000)
+    assert len(soft._queue) == 2
+    assert soft.next_deadline() <= 100.999 + SESSION_S
+    assert soft.condemned(100.998 + SESSION_S) == {}
+    assert soft.next_deadline() == pytest.approx(100.999 + SESSION_S)
+    assert list(soft.condemned(101.0 + SESSION_S)) == [1, 2]
+
+
+def test_patience_that_shrinks_counts_at_once() -> None:
+    """A broker that said it was slow and says so no more has the session timeout, from its last heartbeat on."""
+    soft = BrokerLiveness(SESSION_S, Lateness())
+    soft.on_heartbeat(1, 100.0, 3_600.0)
+    soft.on_heartbeat(1, 100.1)
+    assert soft.condemned(100.2 + SESSION_S) == {1: "session expired"}
+
+
+def test_whoever_is_condemned_stays_so_until_it_is_heard_of_or_fenced() -> None:
+    """A fencing that the quorum refused is tried again; a stall of our own takes an expired session back."""
+    soft = BrokerLiveness(SESSION_S, Lateness())
+    for broker_id in (1, 2, 3, 4):
+        soft.on_heartbeat(broker_id, 100.0)
+    soft.on_disconnect(4, 100.1)
+    soft.on_probe_result(4, "refused")
+    assert sorted(soft.condemned(104.0)) == sorted(soft.condemned(104.1)) == [1, 2, 3, 4]
+    assert soft.next_deadline() < 0
+    soft.on_heartbeat(1, 104.2)
+    soft.acquit(2)
+    assert sorted(soft.condemned(104.2)) == [3, 4]
+    soft.postpone_all(2.0)
+    assert soft.condemned(104.2) == {4: "connection refused"}
+    assert sorted(soft.condemned(105.1)) == [3, 4]
+
+
+def test_a_probe_is_due_once_for_each_doubt() -> None:
+    """A lost connection is probed at once; a new controller probes whom it waits for, its predecessor first."""
+    soft = BrokerLiveness(SESSION_S, Lateness())
+    soft.start_sessions([1, 2, 3], 100.0, connected={1}, predecessor=2)
+    assert soft.take_due_probes(100.0) == [2]
+    assert soft.take_due_probes(100.1) == []
+    assert soft.take_due_probes(100.3) == [3]
+    assert soft.suspected == {1, 2, 3}
+    soft.on_heartbeat(1, 100.4)
+    soft.on_disconnect(1, 100.5)
+    assert soft.take_due_probes(100.5) == [1]

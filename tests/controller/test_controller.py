@@ -416,6 +416,23 @@ def calls_of(work: Callable[[], object]) -> int:
     return count
 
 
+def test_the_tail_shares_its_parts_with_the_committed_image() -> None:
+    """Once nothing is under way: else each change of a leadership would be kept twice, and compared for ever."""
+    cluster = ControllerCluster(3, commit_at_once=False)
+    cluster.elect(1)
+    cluster.commit()
+    for broker_id in (1, 2, 3):
+        cluster.register(broker_id)
+        cluster.commit()
+        cluster.heartbeat(broker_id)
+        cluster.commit()
+    cluster.submit(CreateTopics((NewTopic("t", 3, 3),)))
+    assert cluster.active._runner.tail is not cluster.images[1]
+    cluster.commit()
+    assert cluster.active._runner.tail is cluster.images[1]
+    assert cluster.images[1].topics
+
+
 def test_broker_with_2000_partitions_is_fenced_in_one_batch(cluster: ControllerCluster) -> None:
     """Decide, apply, encode: one entry well below 4 MiB, and few enough calls for 50 ms on a slow machine."""
     batches = len(cluster.journal)

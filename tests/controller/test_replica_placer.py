@@ -9,6 +9,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.replica_placer import ReplicaPlacer
 from raftlog.metadata.image import BrokerState, MetadataImage
 from tests.controller.controller_cluster import ControllerCluster
@@ -23,6 +24,10 @@ def image_of(racks: list[str | None], fenced: frozenset[int] = frozenset()) -> M
     return MetadataImage(brokers=brokers)
 
 
+def placer(image: MetadataImage, seed: int) -> ReplicaPlacer:
+    return ReplicaPlacer(image, Random(seed), PartitionIndex())
+
+
 @given(
     racks=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9),
     partitions=st.integers(1, 40),
@@ -33,7 +38,7 @@ def test_every_placement_is_lawful(racks: list[str | None], partitions: int, dat
     """Distinct brokers, as many racks as there can be, leaders in service, fenced brokers only where others lack."""
     factor = data.draw(st.integers(1, len(racks)))
     fenced = frozenset(data.draw(st.sets(st.integers(1, len(racks)), max_size=len(racks) - 1)))
-    placed = ReplicaPlacer(image_of(racks, fenced), Random(1)).place(partitions, factor)
+    placed = placer(image_of(racks, fenced), 1).place(partitions, factor)
     in_service = len(racks) - len(fenced)
     assert len(placed) == partitions
     for replicas in placed:
@@ -49,7 +54,7 @@ def test_every_placement_is_lawful(racks: list[str | None], partitions: int, dat
 def test_leaders_and_replicas_are_spread_evenly(brokers: int, factor: int, partitions: int) -> None:
     """Without racks no broker leads more than one partition more than another, nor holds two replicas more."""
     factor = min(factor, brokers)
-    placed = ReplicaPlacer(image_of([None] * brokers), Random(2)).place(partitions, factor)
+    placed = placer(image_of([None] * brokers), 2).place(partitions, factor)
     leaders = Counter(dict.fromkeys(range(1, brokers + 1), 0))
     leaders.update(replicas[0] for replicas in placed)
     held = Counter(dict.fromkeys(range(1, brokers + 1), 0))
@@ -61,7 +66,7 @@ def test_leaders_and_replicas_are_spread_evenly(brokers: int, factor: int, parti
 def test_equal_racks_are_loaded_equally() -> None:
     """Three racks of two: every partition has one replica in each, every broker about the same number."""
     racks: list[str | None] = ["a", "a", "b", "b", "c", "c"]
-    placed = ReplicaPlacer(image_of(racks), Random(3)).place(60, 3)
+    placed = placer(image_of(racks), 3).place(60, 3)
     assert set(Counter(each for replicas in placed for each in replicas).values()) <= {29, 30, 31}
     assert set(Counter(replicas[0] for replicas in placed).values()) == {10}
 
@@ -78,7 +83,7 @@ def test_many_small_topics_are_spread_like_one_big_one() -> None:
 
 def test_load_of_a_dead_broker_falls_on_all_others() -> None:
     """Followers differ from partition to partition, so no single broker inherits everything."""
-    placed = ReplicaPlacer(image_of([None] * 5), Random(4)).place(100, 2)
+    placed = placer(image_of([None] * 5), 4).place(100, 2)
     heirs = Counter(replicas[1] for replicas in placed if replicas[0] == 1)
     assert set(heirs) == {2, 3, 4, 5}
 
@@ -86,4 +91,4 @@ def test_load_of_a_dead_broker_falls_on_all_others() -> None:
 def test_same_chance_same_placement() -> None:
     """Placement depends on the given random only, so that a simulation can be replayed."""
     image = image_of([None, "a", "b", None])
-    assert ReplicaPlacer(image, Random(5)).place(20, 3) == ReplicaPlacer(image, Random(5)).place(20, 3)
+    assert placer(image, 5).place(20, 3) == placer(image, 5).place(20, 3)

@@ -31,6 +31,7 @@ ARROWS: dict[str, frozenset[str]] = {
         {
             "",
             "base",
+            "controller",
             "faults",
             "metadata",
             "node",

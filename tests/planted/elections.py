@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import alter_partition, brokers, leader_and_isr
 from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata import record_replay
 from raftlog.metadata.controller_api import IsrChange
 from raftlog.metadata.image import MetadataImage, PartitionState
@@ -130,6 +131,21 @@ def elect_the_dead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leader_and_isr, "elect_leader", elect)
 
 
+def index_no_member_that_joins(patch: pytest.MonkeyPatch) -> None:
+    """The controller finds a broker's partitions by the ISRs that it was in when they were created."""
+    sort = PartitionIndex._sort
+
+    def sort_created_only(
+        index: PartitionIndex, name: Any, was: PartitionState | None, state: PartitionState | None
+    ) -> None:
+        known = {each for each in (was.isr if was else ()) if name in index._in_sync[each]}
+        sort(index, name, was, state)
+        for broker_id in set(state.isr) - known if was and state else ():
+            index._in_sync[broker_id].discard(name)
+
+    patch.setattr(PartitionIndex, "_sort", sort_created_only)
+
+
 PLANTS = [
     Plant("unclean-election", "H1 unclean election", last_replica, elect_uncleanly),
     Plant("last-isr-member-fenced", "H2 last replica", last_replica, empty_the_isr),
@@ -137,5 +153,12 @@ PLANTS = [
     Plant("other-disk-trusted", "H7 wiped replica", wiped, trust_another_disk),
     Plant("broker-epoch-ignored", "H7 KIP-903", wiped, ignore_broker_epochs),
     Plant("fenced-broker-joins", "H7 KIP-841", last_replica, take_in_the_fenced),
+    Plant(
+        "joined-member-not-indexed",
+        "H7 fenced leader",
+        relay,
+        index_no_member_that_joins,
+        note="A broker that came back and leads again is fenced, and nobody takes its leaderships over.",
+    ),
     Plant("shrink-keeps-epoch", "H6 partition epoch", pause_kill, shrink_without_a_new_partition_epoch),
 ]

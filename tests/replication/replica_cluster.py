@@ -69,6 +69,9 @@ class FakeHost:
     def request_flush(self, partition: Partition) -> None:
         self.dirty[partition] = None
 
+    def touch(self, partition: Partition) -> None:
+        pass
+
     def wake_waiters(self, partition: Partition) -> None:
         self.told.append(partition)
 
@@ -120,7 +123,7 @@ class RecordingWaiter:
     def wake(self, partition: Partition) -> None:
         self.wakes += 1
 
-    def high_watermark_moved(self, partition: Partition) -> None:
+    def bounds_moved(self, partition: Partition) -> None:
         self.high_watermark_moves += 1
 
 

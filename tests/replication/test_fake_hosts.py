@@ -25,7 +25,7 @@ def test_a_host_answers_every_question(host: type[Any]) -> None:
     asked = {
         name: each for name, each in vars(ReplicaHost).items() if inspect.isfunction(each) and name[0] != "_"
     }
-    assert len(asked) == 9
+    assert len(asked) == 10
     for name, method in asked.items():
         if (host, name) in ((Replicas, "now"), (Replicas, "broker_epoch"), (Replicas, "brokers")):
             continue  # the functions that it was given

@@ -49,6 +49,7 @@ from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.partition_writer import Append
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.metadata.persistent_map import changed_keys
 
 TICK_S: Final = 0.5
 """How often sessions are looked at."""
@@ -160,11 +161,12 @@ class GroupCoordinators:
         """`shards`: those that there were. New ones read back by the new image, and believe what names no id."""
         gone = {
             name: frozenset({topic.topic_id, None})
-            for name, topic in old.topics.items()
-            if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
+            for name in changed_keys(old.topics, new.topics)
+            if (topic := old.topics.get(name)) is not None
+            and ((now := new.topics.get(name)) is None or now.topic_id != topic.topic_id)
         }
         if gone:
-            self._note_deleted(gone.keys() - new.topics.keys())
+            self._note_deleted(name for name in gone if name not in new.topics)
             for shard in shards:
                 shard.on_topics_deleted(gone)
             if self._timer is not None:

@@ -301,8 +301,6 @@ class PendingFetch(Slot):
         if self._is_taking_turns:
             self._is_last_look = True
             return
-        if self.replica is not None:
-            self.session.notice_log_starts()
         self._stop_waiting()
         if len(self.session.ready) > PARTITIONS_AT_ONCE:
             self._take_turns(is_last=True)
@@ -328,7 +326,9 @@ class PendingFetch(Slot):
     def _wait(self) -> None:
         session = self.session
         session.fetch = self
-        for entry in session.entries.values():
+        # The dry entries of a session that lasts are parked already, and all others are ready.
+        waiting = session.entries.values() if session.session_id == NO_SESSION else session.ready
+        for entry in waiting:
             if not entry.parked:
                 session.attach(entry, entry.partition)
                 session.park(entry)

@@ -246,24 +246,15 @@ class FetchSession(Guard):
         except Exception:
             self.crash("wake")
 
-    def high_watermark_moved(self, partition: Partition) -> None:
-        """A follower hears of it with its next answer."""
+    def bounds_moved(self, partition: Partition) -> None:
+        """A follower hears of the new high watermark or log start with its next answer."""
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
                 entry.dry = False
                 self.ready[entry] = None
         except Exception:
-            self.crash("high_watermark_moved")
-
-    def notice_log_starts(self) -> None:
-        """Have the next answer tell what retention did; nobody wakes a session for that."""
-        for entry in self.entries.values():
-            if (
-                entry.partition is not None
-                and entry.partition.log_start_offset != entry.sent_log_start_offset
-            ):
-                self.ready[entry] = None
+            self.crash("bounds_moved")
 
     def close(self) -> None:
         """Leave all partitions."""

@@ -49,27 +49,36 @@ class LogCleaner:
         self.bytes_before = 0
         self.bytes_after = 0
         self.records_removed = 0
+        self._touched = replicas.touched.queue()
+        self._compacted: dict[Partition, None] = {}
+        """All of this broker's replicas that are."""
 
-    async def clean(self, volume: LogVolume) -> bool:
-        """Clean every log of a volume that is worth it, the dirtiest first; says whether any was cleaned."""
-        before = self.cleanings
+    async def clean(self, volume: LogVolume) -> list[Partition]:
+        """Clean every log of a volume that is worth it, the dirtiest first; return those that were cleaned."""
+        cleaned = []
         for partition in await self._due(volume):
             bounds = self._bounds(partition)  # time has passed since they were put in order
             if bounds is not None and self._is_here(volume, partition):
+                before = self.cleanings
                 await self._clean(volume, partition, bounds)
-        return self.cleanings > before
+                if self.cleanings > before:
+                    cleaned.append(partition)
+        return cleaned
 
     async def _due(self, volume: LogVolume) -> list[Partition]:
         now = asyncio.get_running_loop().time
         found: list[tuple[float, int, Partition]] = []
-        async for name, opened in in_turns(self._env, tuple(volume.logs.items())):
-            partition = self._replicas.partitions.get(name) if opened.compacted else None
-            if partition is None or partition.leader_epoch < 0:
+        for partition in self._touched.take():
+            self._compacted.pop(partition, None)
+            if partition.log.compacted and self._replicas.volume_of(partition) is not None:
+                self._compacted[partition] = None
+        async for partition in in_turns(self._env, tuple(self._compacted)):
+            if self._replicas.volume_of(partition) is not volume or partition.leader_epoch < 0:
                 continue
-            if not self._failures.is_due(CHORE, str(name), now()):
+            if not self._failures.is_due(CHORE, str(partition.name), now()):
                 continue
             bounds = self._bounds(partition)
-            if bounds is not None and bounds.is_due(opened.config):
+            if bounds is not None and bounds.is_due(partition.log.config):
                 found.append((-bounds.ratio, len(found), partition))
         return [partition for _, _, partition in sorted(found)]
 

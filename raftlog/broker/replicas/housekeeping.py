@@ -1,23 +1,27 @@
 """A broker's recurring work on its replicas: checkpoints, retention, lagging followers, old producers.
 
-Each chore has its own interval, read anew each time, and never overlaps itself. Work on many logs yields to the loop
-after each. A disk error goes to the volume it came from and stops no other chore. Any other failure of one log is
-noted in `failures`, and the chore goes on with the other logs.
+Each chore has its own interval, read anew each time, and never overlaps itself. It looks at the partitions that were
+touched since it last looked, and at those that it keeps because time alone will bring it more to do. Work on many logs
+yields to the loop after each. A disk error goes to the volume it came from and stops no other chore. Any other failure
+of one log is noted in `failures`, and the chore goes on with the other logs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
-from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.compaction import LogCleaner
-from raftlog.broker.replicas.log_directories import LogVolume, offsets
-from raftlog.storage.log_directory import Offsets
+from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
+from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
+from raftlog.replication.leader_role import LeaderRole
+from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ LIFTED_BELOW = 0.8
 """Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
 CLOCK_INTERVAL = 10.0
 """Seconds between two looks at the clocks, so that a jump is told soon."""
+FEW_ENTRIES = 100
+"""Entries of replicas that were looked at since, or are gone, that the queue of expiries may hold in any case."""
 TURN = 0.002
 """Seconds after which work on many logs lets the loop do other things, for as long as it took itself."""
 
@@ -54,9 +60,22 @@ class Housekeeping:
         """The work that failed for single logs."""
         self.compaction = LogCleaner(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
-        self._written: dict[LogVolume, dict[TopicPartition, int]] = {}
-        self._written_starts: dict[LogVolume, dict[TopicPartition, int]] = {}
-        self._written_cleaned: dict[LogVolume, dict[TopicPartition, int]] = {}
+        queue = replicas.touched.queue
+        self._to_checkpoint, self._starts, self._high_watermarks = queue(), queue(), queue()
+        self._to_reap, self._to_retain = queue(), queue()
+        self._with_producers, self._to_count = queue(), queue()
+        env = self._env
+        self._written_high_watermarks = OffsetCheckpoint(env, LogDirectory.write_high_watermarks)
+        self._written_starts = OffsetCheckpoint(env, LogDirectory.write_log_starts)
+        self._written_cleaned = OffsetCheckpoint(env, LogDirectory.write_cleaner_offsets)
+        self._written_points = OffsetCheckpoint(env, LogDirectory.write_recovery_points)
+        self._expiries: list[tuple[int, int, Partition]] = []
+        """When the oldest segment of a log grows too old (wall ms), a number, and the replica."""
+        self._expires: dict[Partition, int] = {}
+        """The number of the entry above that counts."""
+        self._entries = itertools.count()
+        self._producer_counts: dict[Partition, int] = {}
+        self._producer_count = 0
         self._producers_kept = MAX_IDLE_PRODUCERS
 
     def start(self) -> None:
@@ -87,46 +106,59 @@ class Housekeeping:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def shrink_isrs(self) -> None:
-        """Propose to drop followers that lag, on every partition led here."""
-        for partition in self._replicas.led():
-            self._try("isr_shrinking", partition, _shrink_laggards)
+        """Propose to drop followers that lag, on the partitions led here that have any behind."""
+        await self._visit(
+            self._replicas.unsettled_isrs, "isr_shrinking", _shrink_laggards, _has_followers_behind
+        )
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint where a high watermark moved."""
-        partitions = self._replicas.partitions
-        for volume in self._replicas.logs.online:
-            newest = {name: partitions[name].high_watermark for name in volume.logs if name in partitions}
-            write = volume.directory.write_high_watermarks
-            if self._written.get(volume) != newest and await self._checkpoint(volume, write, newest):
-                self._written[volume] = newest
+        for partition in self._high_watermarks.take():
+            volume = self._replicas.volume_of(partition)
+            if volume is not None:
+                self._written_high_watermarks.note(volume, partition.name, partition.high_watermark)
+                if partition.high_watermark != partition.log_end_offset:
+                    self._high_watermarks.keep(partition)
+        await self._write(self._written_high_watermarks)
 
     async def checkpoint_logs(self) -> None:
         """Write what a log keeps beside its batches, and up to where it need not be checked after a crash."""
-        self._replicas.mark_unflushed(self._replicas.partitions.values())
-        for volume in self._replicas.logs.online:
-            if await self._visit(volume, "checkpoint", _checkpoint):
-                # before the points: what a log was cut to and grew from again is not clean, whatever was written before
-                await self._checkpoint_cleaned(volume)
-                points = offsets(volume.logs.items(), lambda each: each.recovery_point)
-                await self._checkpoint(volume, volume.directory.write_recovery_points, points)
+        touched = tuple(self._to_checkpoint)
+        self._replicas.mark_unflushed(touched)
+        await self._visit(self._to_checkpoint, "checkpoint", _checkpoint, _is_ahead_of_checkpoint)
+        for partition in touched:
+            volume = self._replicas.volume_of(partition)
+            if volume is not None:
+                self._written_cleaned.note(volume, partition.name, partition.log.cleaned_until)
+                self._written_points.note(volume, partition.name, partition.log.recovery_point)
+        # before the points: what a log was cut to and grew from again is not clean, whatever was written before
+        await self._write(self._written_cleaned)
+        await self._write(self._written_points)
 
     async def checkpoint_log_starts(self) -> None:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
-        for volume in self._replicas.logs.online:
-            starts = offsets(volume.logs.items(), lambda each: each.log_start_offset)
-            write = volume.directory.write_log_starts
-            if self._written_starts.get(volume, {}) != starts and await self._checkpoint(
-                volume, write, starts
-            ):
-                self._written_starts[volume] = starts
+        for partition in self._starts.take():
+            volume = self._replicas.volume_of(partition)
+            if volume is not None:
+                self._written_starts.note(volume, partition.name, partition.log_start_offset)
+        await self._write(self._written_starts)
 
     async def retain(self) -> None:
         """Drop segments that are too old or too much; nothing above the high watermark.
 
         Before the first metadata a log has the broker's defaults for its topic's config: nothing is judged by those.
         """
-        self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
-        await self._visit_all("retention", self._retain)
+        if len(self.failures):
+            self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
+        for partition in self._to_retain:
+            if self._replicas.volume_of(partition) is None:
+                self._expires.pop(partition, None)
+        now_ms = self._env.ages.now_ms()
+        while self._expiries and self._expiries[0][0] <= now_ms:
+            _, number, partition = heappop(self._expiries)
+            if self._expires.get(partition) == number:
+                self._to_retain.keep(partition)
+        await self._visit(self._to_retain, "retention", self._retain, _has_uncommitted)
 
     def _retain(self, partition: Partition) -> bool:
         if partition.leader_epoch < 0:
@@ -135,47 +167,75 @@ class Housekeeping:
             self._env.ages.now_ms(), end_limit=partition.high_watermark
         )
         if dropped:
+            partition.log_start_moved()
             start = partition.log_start_offset
             self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)
+        self._note_expiry(partition)
         return dropped > 0
+
+    def _note_expiry(self, partition: Partition) -> None:
+        """Look at the log again when its oldest segment is too old, even if nothing happens to it until then."""
+        expires_ms = partition.log.next_expiry_ms()
+        number = self._expires.pop(partition, None)
+        if expires_ms is not None:
+            self._expires[partition] = number = next(self._entries)
+            heappush(self._expiries, (expires_ms, number, partition))
+        if len(self._expiries) > 2 * len(self._expires) + FEW_ENTRIES:
+            kept = self._expires
+            self._expiries = [each for each in self._expiries if kept.get(each[2]) == each[1]]
+            heapify(self._expiries)
 
     async def compact(self) -> None:
         """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
         for volume in self._replicas.logs.online:
-            if await self.compaction.clean(volume):
-                await self._checkpoint_cleaned(volume)
-
-    async def _checkpoint_cleaned(self, volume: LogVolume) -> None:
-        cleaned = offsets(volume.logs.items(), lambda each: each.cleaned_until)
-        write = volume.directory.write_cleaner_offsets
-        if self._written_cleaned.get(
-            volume, volume.directory.cleaner_offsets
-        ) != cleaned and await self._checkpoint(volume, write, cleaned):
-            self._written_cleaned[volume] = cleaned
+            for partition in await self.compaction.clean(volume):
+                self._written_cleaned.note(volume, partition.name, partition.log.cleaned_until)
+        await self._write(self._written_cleaned)
 
     async def reap(self) -> None:
         """Remove files dropped long enough ago."""
         now_ms = self._uptime_ms()
-        await self._visit_all("file_deletion", lambda partition: partition.log.delete_due_files(now_ms) > 0)
+        await self._visit(
+            self._to_reap,
+            "file_deletion",
+            lambda partition: partition.log.delete_due_files(now_ms) > 0,
+            _has_files_to_delete,
+        )
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that were silent for producer.id.expiration.ms (KIP-98)."""
         now_ms, idle_ms = self._uptime_ms(), self._replicas.config_in_force.producer_id_expiration_ms
-        await self._visit_all(
-            "producer_expiry",
-            lambda partition: partition.log.expire_producers(now_ms, idle_ms=idle_ms) > 0,
-        )
+
+        def expire(partition: Partition) -> bool:
+            return partition.log.expire_producers(now_ms, idle_ms=idle_ms) > 0
+
+        await self._visit(self._with_producers, "producer_expiry", expire, _has_producers)
+        self._recount_producers()
+
+    def _recount_producers(self) -> None:
+        """Count in every partition that had any: those that expired or were pushed out touched nothing."""
+        for partition in tuple(self._producer_counts):
+            self._count_producers(partition)
+
+    def _count_producers(self, partition: Partition) -> None:
+        known = 0 if self._replicas.volume_of(partition) is None else len(partition.log.producers)
+        self._producer_count += known - self._producer_counts.pop(partition, 0)
+        if known:
+            self._producer_counts[partition] = known
 
     async def limit_producers(self) -> None:
         """Have partitions forget producers where all remember too many together: the fullest, the longest silent.
 
         The limit of each is lifted once all of them are well below the setting again.
         """
-        counts = [len(each.log.producers) for each in self._replicas.partitions.values()]
+        for partition in self._to_count.take():
+            self._count_producers(partition)
         most, before = self._replicas.config_in_force.raftlog_producer_ids_max, self._producers_kept
-        if sum(counts) > most:
-            self._producers_kept = min(fair_share(counts, most), before)
-        elif sum(counts) < most * LIFTED_BELOW:
+        if self._producer_count > most or before < MAX_IDLE_PRODUCERS:
+            self._recount_producers()
+        if self._producer_count > most:
+            self._producers_kept = min(fair_share(self._producer_counts.values(), most), before)
+        elif self._producer_count < most * LIFTED_BELOW:
             self._producers_kept = MAX_IDLE_PRODUCERS
         kept = self._producers_kept
         if kept == before == MAX_IDLE_PRODUCERS:
@@ -196,46 +256,54 @@ class Housekeeping:
         return int(asyncio.get_running_loop().time() * 1000)
 
     async def _visit_all(self, chore: str, call: Callable[[Partition], bool]) -> None:
-        for volume in self._replicas.logs.online:
-            await self._visit(volume, chore, call)
+        queue = TouchedQueue(TouchedPartitions())
+        queue.waiting.update(dict.fromkeys(self._replicas.partitions.values()))
+        await self._visit(queue, chore, call, _is_done)
 
-    async def _visit(self, volume: LogVolume, chore: str, call: Callable[[Partition], bool]) -> bool:
-        """Call for each replica on a volume, a few at a time; says whether any call was true."""
+    async def _visit(
+        self,
+        queue: TouchedQueue,
+        chore: str,
+        call: Callable[[Partition], bool],
+        has_more: Callable[[Partition], bool],
+    ) -> None:
+        """Call for each replica that waits, a few at a time. Those stay that failed or have more to do later."""
         now = self._replicas.stopwatch
-        did = False
         turn_began_at = now()
-        for name in tuple(volume.logs):
-            partition = self._replicas.partitions.get(name)
-            if partition is None or volume.error is not None:
+        for partition in queue:
+            queue.waiting.pop(partition, None)
+            volume = self._replicas.volume_of(partition)
+            if volume is None or volume.error is not None:
                 continue
+            done = False
             try:
-                did = self._try(chore, partition, call) or did
+                done = self._try(chore, partition, call)
             except OSError as error:
                 self._replicas.logs.report(volume, error)
+            if not done or has_more(partition):
+                queue.keep(partition)
             took = now() - turn_began_at
             if took > TURN:
                 await asyncio.sleep(
                     took
                 )  # a checkpoint may wait for the disk: at most half of the loop's time
                 turn_began_at = now()
-        return did
 
     def _try(self, chore: str, partition: Partition, call: Callable[[Partition], bool]) -> bool:
-        """Call for one replica, unless that failed not long ago; what fails is noted. OSError is the volume's."""
+        """Call for one replica, unless that failed not long ago; False: it failed, now or then. OSError is raised."""
         now = asyncio.get_running_loop().time()
         work = partial(call, partition)
-        return self.failures.attempt(chore, str(partition.name), now, work, raises=OSError) or False
+        return self.failures.attempt(chore, str(partition.name), now, work, raises=OSError) is not None
 
-    async def _checkpoint(
-        self, volume: LogVolume, write: Callable[[Offsets], None], offsets: Offsets
-    ) -> bool:
-        """Write what was drawn up just now; False: it was out of date or the disk refused it, and is due again."""
-        call = partial(volume.checkpoint, write, offsets, volume.generation)
-        try:
-            return await self._env.offload(call)
-        except OSError as error:
-            self._replicas.logs.report(volume, error)
-            return False
+    async def _write(self, checkpoint: OffsetCheckpoint) -> None:
+        """Write the files in which something moved. Those that the disk refuses are due again."""
+        for volume in self._replicas.logs.online:
+            try:
+                writing = checkpoint.write_if_changed(volume)
+                if writing is not None:
+                    await writing
+            except OSError as error:
+                self._replicas.logs.report(volume, error)
 
 
 async def _every(interval: Callable[[], float], chore: Chore) -> None:
@@ -257,6 +325,31 @@ def _checkpoint(partition: Partition) -> bool:
 def _shrink_laggards(partition: Partition) -> bool:
     partition.maybe_shrink_isr()
     return True
+
+
+def _has_followers_behind(partition: Partition) -> bool:
+    role = partition.role
+    return type(role) is LeaderRole and not role.is_isr_settled
+
+
+def _is_ahead_of_checkpoint(partition: Partition) -> bool:
+    return partition.log.recovery_point != partition.log_end_offset
+
+
+def _has_uncommitted(partition: Partition) -> bool:
+    return partition.leader_epoch < 0 or partition.high_watermark != partition.log_end_offset
+
+
+def _has_files_to_delete(partition: Partition) -> bool:
+    return partition.log.has_files_to_delete
+
+
+def _has_producers(partition: Partition) -> bool:
+    return len(partition.log.producers) > 0
+
+
+def _is_done(partition: Partition) -> bool:
+    return False
 
 
 def fair_share(counts: Iterable[int], most: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -29,14 +29,17 @@ from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.broker.replicas.timeline import Timeline
+from raftlog.broker.replicas.touched import TouchedPartitions
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
     MetadataImage,
     PartitionState,
+    TopicState,
     changed_partitions,
 )
+from raftlog.metadata.persistent_map import changed_keys
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
@@ -115,6 +118,9 @@ class Replicas:
         self._timeline = Timeline(loop)
         self._closed = False
         self._damaged: dict[Partition, None] = {}
+        self.touched = TouchedPartitions()
+        self.unsettled_isrs = self.touched.queue()
+        """The partitions led here in whose ISR something may change without an append, and some others."""
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
@@ -209,10 +215,15 @@ class Replicas:
             raise KafkaStorageError()
         raise NotLeaderOrFollower()
 
+    def volume_of(self, partition: Partition) -> LogVolume | None:
+        """Return where a replica's log lies; None if the replica is no longer held here."""
+        return self._volumes.get(partition)
+
     def _add(self, partition: Partition, volume: LogVolume) -> None:
         self.partitions[partition.name] = partition
         self.by_id[partition.topic_id, partition.index] = partition
         self._volumes[partition] = volume
+        self.touch(partition)
         partition.traffic = self.traffic[partition.topic]
         if partition.log.damage is not None:
             self._note_damage(partition)
@@ -281,6 +292,7 @@ class Replicas:
 
     def _reconcile(self, partition: Partition, state: PartitionState, moved: list[Partition]) -> None:
         leader_epoch = partition.leader_epoch
+        self.touch(partition)
         partition.reconcile(state)
         if partition.leader_epoch == leader_epoch:
             return
@@ -365,6 +377,7 @@ class Replicas:
             return
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
+        self.touch(partition)
         self._damaged.pop(partition, None)
         partition.stop_replica(elsewhere=elsewhere)
         self.peers.follow(partition, None)
@@ -417,15 +430,15 @@ class Replicas:
         )
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
-        changed = {
-            key for key in {*old.configs, *new.configs} if old.configs.get(key) != new.configs.get(key)
-        }
+        changed = tuple(changed_keys(old.configs, new.configs))
         self._throttle(new)
         everywhere = any(kind == "broker" and who in ("", str(self.broker_id)) for kind, who in changed)
-        topics = {who for kind, who in changed if kind == "topic"}
-        for name, partition in self.partitions.items():
-            if everywhere or name.topic in topics:
+        topics = [new.topics[who] for kind, who in changed if kind == "topic" and who in new.topics]
+        for name in tuple(self.partitions) if everywhere else _partitions_of(topics):
+            partition = self.partitions.get(name)
+            if partition is not None:
                 partition.configure(self._config_of(name))
+                self.touch(partition)
 
     def _throttle(self, image: MetadataImage) -> None:
         """Take the rates of KIP-73 that are in force."""
@@ -438,7 +451,7 @@ class Replicas:
 
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
         """A broker that is unfenced may join ISRs; one that registered anew is fetched from anew."""
-        for partition in self.led():
+        for partition in self.unsettled_isrs:
             partition.reevaluate_isr()
         for broker_id, state in new.brokers.items():
             before = old.brokers.get(broker_id)
@@ -464,7 +477,11 @@ class Replicas:
     def brokers(self) -> Mapping[int, BrokerState]:
         return self._applied.brokers
 
+    def touch(self, partition: Partition) -> None:
+        self.touched.fresh[partition] = None
+
     def request_flush(self, partition: Partition) -> None:
+        self.touched.fresh[partition] = None
         if self.flush_before_commit:
             volume = self._volumes.get(partition)
             if volume is not None:
@@ -497,6 +514,7 @@ class Replicas:
             partition.wake_parked()
 
     def submit_isr_change(self, partition: Partition) -> None:
+        self.touch(partition)
         self._isr_changes.add(partition)
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
@@ -517,6 +535,7 @@ class Replicas:
             self.on_log_damaged()
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
+        self.touch(partition)
         self._timeline.log_event(event, partition, facts)
 
     # -- disks --------------------------------------------------------------------------------------------------
@@ -542,6 +561,12 @@ class Replicas:
                 partition.go_offline()
                 self.peers.follow(partition, None)
         self.on_directory_failed()
+
+
+def _partitions_of(topics: Iterable[TopicState]) -> Iterator[TopicPartition]:
+    for topic in topics:
+        for index in range(len(topic.partitions)):
+            yield TopicPartition(topic.name, index)
 
 
 def _nothing() -> None:

@@ -68,6 +68,9 @@ class LoopHost:
             partition.log.complete_flush(ticket)
         partition.note_flushed(partition.log.flushed_end_offset)
 
+    def touch(self, partition: Partition) -> None:
+        pass
+
     def wake_waiters(self, partition: Partition) -> None:
         self._loop.call_soon(partition.wake_parked)
 

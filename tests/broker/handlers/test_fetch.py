@@ -505,7 +505,7 @@ async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -
     pipe.send(fetch(2, session=(session, 1), max_wait_ms=60_000, **session_fields))
     one.high_watermark = 1
     for waiter in tuple(one.parked_replicas):
-        waiter.high_watermark_moved(one)
+        waiter.bounds_moved(one)
     await run_pending()
     assert not pipe.transport.written[pipe._read :]
     two.append_produced(memoryview(batch()), acks=1, now_ms=0)

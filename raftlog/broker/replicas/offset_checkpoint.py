@@ -1,0 +1,55 @@
+"""One kind of checkpoint file, an offset for each log: what the next file is to say, and whether that is news.
+
+Only logs that were touched are noted. A file names all logs of its directory (Kafka's format), so writing one costs
+their number, in a thread, and only if an offset moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftlog.base.env import Env
+from raftlog.storage.log_directory import LogDirectory, Offsets
+
+if TYPE_CHECKING:
+    from raftlog.base.types import TopicPartition
+    from raftlog.broker.replicas.log_directories import LogVolume
+
+
+class OffsetCheckpoint:
+    """The files of one kind, one on each volume. `write` is the directory's method for it."""
+
+    def __init__(self, env: Env, write: Callable[[LogDirectory, Offsets], None]) -> None:
+        self._env = env
+        self._write = write
+        self._offsets: dict[LogVolume, dict[TopicPartition, int]] = {}
+        self._changed: set[LogVolume] = set()
+
+    def note(self, volume: LogVolume, name: TopicPartition, offset: int) -> None:
+        """The next file says this of a log. The first word on a log is news, since the file may hold an older one."""
+        offsets = self._offsets.setdefault(volume, {})
+        if offset != offsets.get(name):
+            offsets[name] = offset
+            self._changed.add(volume)
+
+    def write_if_changed(self, volume: LogVolume) -> Awaitable[None] | None:
+        """Return the writing of what changed, or None. Raises OSError when awaited; it is due again then."""
+        return self._write_now(volume) if volume in self._changed else None
+
+    async def _write_now(self, volume: LogVolume) -> None:
+        offsets = self._offsets[volume]
+        if len(offsets) > len(volume.logs):
+            for name in offsets.keys() - volume.logs.keys():
+                del offsets[name]
+        drawn = {name: offset for name, offset in offsets.items() if offset}
+        self._changed.discard(volume)
+        write = partial(self._write, volume.directory)
+        written = False
+        try:
+            # False: a log of an old name is being made, and what was drawn up may speak of its predecessor
+            written = await self._env.offload(partial(volume.checkpoint, write, drawn, volume.generation))
+        finally:
+            if not written:
+                self._changed.add(volume)

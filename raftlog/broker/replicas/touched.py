@@ -1,0 +1,62 @@
+"""Partitions to which something happened, for chores that each look at their own pace and at nothing else.
+
+A chore that finds more to do later keeps the partition. So an idle partition costs no chore anything, and a broker's
+recurring work depends on what happens in it, not on how many logs it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+
+class TouchedPartitions:
+    """The partitions touched since the queues were last filled. Appends write to `fresh`, which is all they pay."""
+
+    __slots__ = ("_queues", "fresh")
+
+    def __init__(self) -> None:
+        self.fresh: dict[Partition, None] = {}
+        self._queues: list[TouchedQueue] = []
+
+    def queue(self) -> TouchedQueue:
+        """Return a queue for one more chore. It misses what was touched before."""
+        queue = TouchedQueue(self)
+        self._queues.append(queue)
+        return queue
+
+    def distribute(self) -> None:
+        """Put what was touched into every queue."""
+        if self.fresh:
+            for queue in self._queues:
+                queue.waiting.update(self.fresh)
+            self.fresh.clear()
+
+
+class TouchedQueue:
+    """The partitions that one chore has yet to look at, each once, in the order in which they were touched."""
+
+    __slots__ = ("_touched", "waiting")
+
+    def __init__(self, touched: TouchedPartitions) -> None:
+        self._touched = touched
+        self.waiting: dict[Partition, None] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        """Look at what waits, and leave it there."""
+        self._touched.distribute()
+        return iter(tuple(self.waiting))
+
+    def take(self) -> list[Partition]:
+        """Empty the queue. The next call returns partitions that are touched from now on."""
+        self._touched.distribute()
+        taken = list(self.waiting)
+        self.waiting.clear()
+        return taken
+
+    def keep(self, partition: Partition) -> None:
+        """Look at it again next time, whatever happens to it."""
+        self.waiting[partition] = None

@@ -1,0 +1,81 @@
+"""Which partitions concern which broker, so that a broker's failure costs what it shared and not what exists.
+
+Kafka's controller calls the nearest thing BrokersToIsrs. It is derived from the image alone and kept beside it, soft
+and mutable. The difference of two images brings it from one to the other, in either direction, since a tail may be
+lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Set
+
+from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, changed_partitions
+
+
+class PartitionIndex:
+    """The partitions of one image by what the controller looks for. `at` brings it to an image, and comes first."""
+
+    __slots__ = ("_image", "_in_sync", "imbalanced", "leaders", "reassigned", "replicas", "without_leader")
+
+    def __init__(self) -> None:
+        self._image = EMPTY_IMAGE
+        self._in_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
+        self.without_leader: set[TopicPartition] = set()
+        """No leader, or one for reading only."""
+        self.reassigned: set[TopicPartition] = set()
+        self.imbalanced: set[TopicPartition] = set()
+        """Led by another broker than the first replica."""
+        self.replicas: Counter[int] = Counter()
+        """Replicas by broker."""
+        self.leaders: Counter[int] = Counter()
+        """Partitions by the broker that is their first replica."""
+
+    def at(self, image: MetadataImage) -> PartitionIndex:
+        """Return the index of `image`; O(what differs from the last one)."""
+        if image is not self._image:
+            for name, _, was, state in changed_partitions(self._image, image):
+                if was is None or state is None or was.replicas != state.replicas:
+                    self._count(was, -1)
+                    self._count(state, 1)
+                self._sort(name, was, state)
+            self._image = image
+        return self
+
+    def _count(self, state: PartitionState | None, sign: int) -> None:
+        if state is None:
+            return
+        self.leaders[state.replicas[0]] += sign
+        for broker_id in state.replicas:
+            self.replicas[broker_id] += sign
+
+    def _sort(self, name: TopicPartition, was: PartitionState | None, state: PartitionState | None) -> None:
+        if was is not None:
+            for broker_id in was.isr:
+                self._in_sync[broker_id].discard(name)
+            self.without_leader.discard(name)
+            self.reassigned.discard(name)
+            self.imbalanced.discard(name)
+        if state is None:
+            return
+        for broker_id in state.isr:
+            self._in_sync[broker_id].add(name)
+        if state.leader == NO_BROKER or state.isr_lost:
+            self.without_leader.add(name)
+        if state.adding_replicas or state.removing_replicas:
+            self.reassigned.add(name)
+        if state.leader not in (state.replicas[0], NO_BROKER):
+            self.imbalanced.add(name)
+
+    def in_sync_on(self, broker_id: int) -> Set[TopicPartition]:
+        """Return the partitions that have a broker in their ISR."""
+        return self._in_sync.get(broker_id, frozenset())
+
+    def in_sync_on_any(self, broker_ids: Iterable[int]) -> Set[TopicPartition]:
+        """Return the partitions that have any of these brokers in their ISR."""
+        return frozenset().union(*map(self.in_sync_on, broker_ids))
+
+    def in_sync_outside(self, broker_ids: Set[int]) -> Set[TopicPartition]:
+        """Return the partitions that have any broker but these in their ISR."""
+        return self.in_sync_on_any(self._in_sync.keys() - broker_ids)
