@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -153,14 +154,19 @@ class Supervisor:
 
     def _signal(self, node_id: int) -> None:
         if node_id in self._running:
-            self._running[node_id].send_signal(signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended
+                self._running[node_id].send_signal(signal.SIGTERM)
 
     async def _keep(self, node_id: int, command: Sequence[str]) -> int:
         """Run a broker again and again. Return its exit code if it was to stop, or if its config can't be used."""
         loop, pause_s = asyncio.get_running_loop(), PAUSE_S
         while True:
             began_at = loop.time()
-            code = await self._run(node_id, command)
+            try:
+                code = await self._run(node_id, command)
+            except OSError as error:  # no process or no memory is left for it
+                log.error("broker_not_started", broker=node_id, reason=str(error))
+                code = exits.FAILED
             if self._stopping.is_set() or code == exits.USAGE:
                 return max(code, 0)
             if loop.time() - began_at >= STEADY_S:

@@ -271,6 +271,8 @@ class LeaderRole(ReplicaRole):
         aborted: tuple[tuple[int, int], ...] | None = None
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+            if log.has_old_reads:
+                self.host.touch(partition)
         if read_committed:
             aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
         return PartitionRead(0, high_watermark, stable, log.log_start_offset, records, None, aborted)
@@ -308,6 +310,8 @@ class LeaderRole(ReplicaRole):
             )
             if records:
                 progress.served_offset, progress.served_times = offset, times
+            if log.has_old_reads:
+                self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
         return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, records)
@@ -388,6 +392,7 @@ class LeaderRole(ReplicaRole):
             found = log.max_timestamp()
         else:
             found = log.offset_for_timestamp(timestamp_ms)
+        self.host.touch(partition)  # indexes were loaded
         if found is not None and found[0] < end:
             return found
         if not settled:

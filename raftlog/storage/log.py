@@ -77,6 +77,8 @@ class Log:
         self._checkpoints_to_unmark = 2 if contents.truncated else 0
         """The mark of a truncation is needed until the recovery point that follows it was written."""
         self._condemned = PendingFileDeletes(disk)
+        self.has_old_reads = False
+        """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config
 
     @classmethod
@@ -334,6 +336,7 @@ class Log:
         segment = self._active
         if offset < segment.base_offset:
             segment = segment_of(self._segments, offset)
+            self.has_old_reads = True
         try:
             bounds = segment.find_read_range(
                 offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
@@ -461,6 +464,7 @@ class Log:
         if count:
             self.advance_log_start(self._segments[0].base_offset)
             self.transaction_index.drop_before(self._segments[0].base_offset)
+        self.has_old_reads = False
         for segment in self._segments[:-1]:
             segment.unload_indexes()
         return count
@@ -549,10 +553,12 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> timestamps.TimestampAndOffset | None:
         """Return the first record at or after a time, from the log start on. Reads and may decompress a batch."""
+        self.has_old_reads = True
         return timestamps.find_by_timestamp(self._segments, timestamp, self.log_start_offset)
 
     def max_timestamp(self) -> timestamps.TimestampAndOffset | None:
         """Return the record with the largest timestamp (ListOffsets -3). Reads and may decompress a batch."""
+        self.has_old_reads = True
         return timestamps.find_max_timestamp(self._segments, self.log_start_offset)
 
     @property

@@ -465,7 +465,11 @@ class Segment:
 
     def unload_indexes(self) -> None:
         """Give the memory of saved indexes back; they are read again when needed."""
-        if self._indexed and self._time_indexed and self._saved == (len(self.index), len(self.time_index)):
+        offsets_saved, times_saved = self._saved
+        is_saved = offsets_saved == len(self.index) and not (
+            self._time_indexed and times_saved != len(self.time_index)
+        )  # a reader by offset loads the offset index only
+        if self._indexed and is_saved:
             self._indexed = self._time_indexed = False
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from raftlog.base.config import NodeConfig, load_config
-from raftlog.cli import exits
+from raftlog.cli import exits, supervisor
 from raftlog.cli.server import MAX_BROKERS
 from raftlog.cli.server import main as server
-from raftlog.cli.supervisor import PORT_STEP, CannotShare, broker_overrides
+from raftlog.cli.supervisor import PORT_STEP, CannotShare, Supervisor, broker_overrides
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from tests.kit.waits import PATIENCE_S, ended, run, until
 
@@ -201,3 +202,21 @@ def hold_ports(stack: ExitStack) -> int:
             stack.push(neighbours.pop_all())
             return first.ports[0]
     raise AssertionError("no free ports")
+
+
+async def test_a_broker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine may be out of processes or memory for a while; the other brokers go on."""
+    tries: list[Sequence[str]] = []
+    start = asyncio.create_subprocess_exec
+
+    async def refuse_once(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        tries.append(command)
+        if len(tries) == 1:
+            raise BlockingIOError("no process is left")
+        return await start(*command, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse_once)
+    monkeypatch.setattr(supervisor, "PAUSE_S", 0.0)
+    ends = [sys.executable, "-c", f"import sys; sys.exit({exits.USAGE})"]
+    assert await Supervisor({1: ends}).run() == exits.USAGE
+    assert len(tries) == 2

@@ -15,6 +15,7 @@ from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
 from raftlog.broker.replicas.log_directories import LogVolume
+from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.broker.turns import in_turns
 from raftlog.storage.batch_reader import OffloadSteps
 from raftlog.storage.cleaner import Cleaning
@@ -49,21 +50,24 @@ class LogCleaner:
         self.bytes_before = 0
         self.bytes_after = 0
         self.records_removed = 0
-        self._touched = replicas.touched.queue()
+        # without a cleaner nobody empties a queue
+        enabled = replicas.config.log_cleaner_enable
+        self._touched = replicas.touched.queue() if enabled else TouchedQueue(TouchedPartitions())
         self._compacted: dict[Partition, None] = {}
         """All of this broker's replicas that are."""
 
-    async def clean(self, volume: LogVolume) -> list[Partition]:
-        """Clean every log of a volume that is worth it, the dirtiest first; return those that were cleaned."""
-        cleaned = []
+    async def clean(self, volume: LogVolume) -> bool:
+        """Clean every log of a volume that is worth it, the dirtiest first; return whether any was cleaned."""
+        before = self.cleanings
         for partition in await self._due(volume):
             bounds = self._bounds(partition)  # time has passed since they were put in order
             if bounds is not None and self._is_here(volume, partition):
-                before = self.cleanings
                 await self._clean(volume, partition, bounds)
-                if self.cleanings > before:
-                    cleaned.append(partition)
-        return cleaned
+        return self.cleanings > before
+
+    def compacted_on(self, volume: LogVolume) -> list[Partition]:
+        """Return the compacted logs of a volume."""
+        return [each for each in self._compacted if self._replicas.volume_of(each) is volume]
 
     async def _due(self, volume: LogVolume) -> list[Partition]:
         now = asyncio.get_running_loop().time
@@ -72,8 +76,8 @@ class LogCleaner:
             self._compacted.pop(partition, None)
             if partition.log.compacted and self._replicas.volume_of(partition) is not None:
                 self._compacted[partition] = None
-        async for partition in in_turns(self._env, tuple(self._compacted)):
-            if self._replicas.volume_of(partition) is not volume or partition.leader_epoch < 0:
+        async for partition in in_turns(self._env, self.compacted_on(volume)):
+            if partition.leader_epoch < 0:
                 continue
             if not self._failures.is_due(CHORE, str(partition.name), now()):
                 continue
@@ -125,6 +129,7 @@ class LogCleaner:
         self.bytes_before += cleaning.bytes_before
         self.bytes_after += cleaning.bytes_after
         self.records_removed += cleaning.records_before - cleaning.records_after
+        self._replicas.touch(partition)  # files that it replaced are to be deleted, even if it failed later
         if not cleaning.is_complete:
             return
         self.cleanings += 1

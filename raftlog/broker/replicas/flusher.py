@@ -156,7 +156,13 @@ class Flusher:
         if ticket.directories or ticket.paths:
             return False
         for file in ticket.files:
-            if not file.submit_sync(self._sync_ended):
+            try:
+                submitted = file.submit_sync(self._sync_ended)
+            except (
+                Exception
+            ):  # a file that can't be opened again, say: the thread meets that, too, and tells it
+                submitted = False
+            if not submitted:
                 return False  # a thread syncs the whole ticket; the round ends after both
             self._running += 1
         return True

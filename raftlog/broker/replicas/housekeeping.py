@@ -116,7 +116,7 @@ class Housekeeping:
         for partition in self._high_watermarks.take():
             volume = self._replicas.volume_of(partition)
             if volume is not None:
-                self._written_high_watermarks.note(volume, partition.name, partition.high_watermark)
+                self._written_high_watermarks.note(volume, partition, partition.high_watermark)
                 if partition.high_watermark != partition.log_end_offset:
                     self._high_watermarks.keep(partition)
         await self._write(self._written_high_watermarks)
@@ -129,8 +129,8 @@ class Housekeeping:
         for partition in touched:
             volume = self._replicas.volume_of(partition)
             if volume is not None:
-                self._written_cleaned.note(volume, partition.name, partition.log.cleaned_until)
-                self._written_points.note(volume, partition.name, partition.log.recovery_point)
+                self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
+                self._written_points.note(volume, partition, partition.log.recovery_point)
         # before the points: what a log was cut to and grew from again is not clean, whatever was written before
         await self._write(self._written_cleaned)
         await self._write(self._written_points)
@@ -140,7 +140,7 @@ class Housekeeping:
         for partition in self._starts.take():
             volume = self._replicas.volume_of(partition)
             if volume is not None:
-                self._written_starts.note(volume, partition.name, partition.log_start_offset)
+                self._written_starts.note(volume, partition, partition.log_start_offset)
         await self._write(self._written_starts)
 
     async def retain(self) -> None:
@@ -188,8 +188,10 @@ class Housekeeping:
     async def compact(self) -> None:
         """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
         for volume in self._replicas.logs.online:
-            for partition in await self.compaction.clean(volume):
-                self._written_cleaned.note(volume, partition.name, partition.log.cleaned_until)
+            if await self.compaction.clean(volume):
+                # of all, since the file names all: after a start nothing is noted yet
+                for partition in self.compaction.compacted_on(volume):
+                    self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
         await self._write(self._written_cleaned)
 
     async def reap(self) -> None:

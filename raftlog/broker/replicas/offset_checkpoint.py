@@ -1,7 +1,8 @@
 """One kind of checkpoint file, an offset for each log: what the next file is to say, and whether that is news.
 
 Only logs that were touched are noted. A file names all logs of its directory (Kafka's format), so writing one costs
-their number, in a thread, and only if an offset moved.
+their number, in a thread, and only if an offset moved. An offset belongs to a log, not to a name: a log that was
+deleted and made again begins with nothing noted, and a file never speaks of its predecessor.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from raftlog.storage.log_directory import LogDirectory, Offsets
 if TYPE_CHECKING:
     from raftlog.base.types import TopicPartition
     from raftlog.broker.replicas.log_directories import LogVolume
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.log import Log
 
 
 class OffsetCheckpoint:
@@ -24,14 +27,15 @@ class OffsetCheckpoint:
     def __init__(self, env: Env, write: Callable[[LogDirectory, Offsets], None]) -> None:
         self._env = env
         self._write = write
-        self._offsets: dict[LogVolume, dict[TopicPartition, int]] = {}
+        self._offsets: dict[LogVolume, dict[TopicPartition, tuple[Log, int]]] = {}
         self._changed: set[LogVolume] = set()
 
-    def note(self, volume: LogVolume, name: TopicPartition, offset: int) -> None:
+    def note(self, volume: LogVolume, partition: Partition, offset: int) -> None:
         """The next file says this of a log. The first word on a log is news, since the file may hold an older one."""
         offsets = self._offsets.setdefault(volume, {})
-        if offset != offsets.get(name):
-            offsets[name] = offset
+        noted = partition.log, offset
+        if noted != offsets.get(partition.name):
+            offsets[partition.name] = noted
             self._changed.add(volume)
 
     def write_if_changed(self, volume: LogVolume) -> Awaitable[None] | None:
@@ -39,11 +43,11 @@ class OffsetCheckpoint:
         return self._write_now(volume) if volume in self._changed else None
 
     async def _write_now(self, volume: LogVolume) -> None:
-        offsets = self._offsets[volume]
-        if len(offsets) > len(volume.logs):
-            for name in offsets.keys() - volume.logs.keys():
-                del offsets[name]
-        drawn = {name: offset for name, offset in offsets.items() if offset}
+        kept = {
+            name: each for name, each in self._offsets[volume].items() if volume.logs.get(name) is each[0]
+        }
+        self._offsets[volume] = kept
+        drawn = {name: offset for name, (_, offset) in kept.items() if offset}
         self._changed.discard(volume)
         write = partial(self._write, volume.directory)
         written = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ class FakeFile:
         self.log = log
 
     def submit_sync(self, done: SyncCallback) -> bool:
+        self.log.submit()
         if self.log.kernel is None or len(self.log.kernel) >= self.log.kernel_room:
             return False
         self.log.kernel.append(done)
@@ -55,6 +57,7 @@ class FakeLog:
         self.ran_in: list[threading.Thread] = []
         self.synced_directories: list[str] = []
         self.sync: Callable[[], None] = lambda: None
+        self.submit: Callable[[], None] = lambda: None
         self.files = 1
         self.kernel: list[SyncCallback] | None = None
         """Syncs that the kernel has under way; None: it takes none."""
@@ -146,6 +149,27 @@ async def test_a_log_that_the_kernel_does_not_take_whole_is_synced_in_a_thread()
         taken[0](None)
         await ended
     assert partition.noted == [1]
+
+
+async def test_a_file_that_cannot_be_submitted_is_synced_in_a_thread() -> None:
+    """A file whose descriptor was given up may fail to open again: no log of the round counts as synced without it."""
+    flusher, sound, closed = new_flusher(), FakePartition(), FakePartition()
+    sound.log.kernel = kernel = []
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    closed.log.submit = closed.log.sync = refuse
+    dirty(flusher, sound)
+    dirty(flusher, closed)
+    ended = flusher.flush_now()
+    kernel[0](None)
+    async with asyncio.timeout(PATIENCE_S):
+        await ended
+    assert [each.errno for each in failures] == [errno.EMFILE]
+    assert (sound.noted, closed.noted) == ([], [])
 
 
 async def test_new_folders_are_synced_off_the_loop() -> None:

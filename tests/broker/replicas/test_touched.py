@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 from typing import Any
+
+import pytest
 
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.touched import TouchedPartitions
 from raftlog.replication.partition import Partition
+from raftlog.storage import cleaner
 from tests.broker.broker_cluster import BrokerCluster, run_scenario
+from tests.broker.replicas.test_compaction import CLEANED_S, COMPACTED, put
 
 CHORES = (
     "shrink_isrs",
@@ -121,5 +127,83 @@ def test_queues_let_go_of_deleted_partitions() -> None:
         await cluster[1].host.start(_all_chores(housekeeping))
         assert partition not in housekeeping._expires
         assert set(map(len, _lookers(housekeeping).values())) == {0}
+
+    run_scenario(scenario, size=1)
+
+
+def test_a_broker_without_a_cleaner_lets_go_of_deleted_partitions_too() -> None:
+    """log.cleaner.enable=false: nobody empties a queue for it."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        for _ in range(5):
+            cluster.create()
+            await cluster.pass_time(0.5)
+            cluster.delete("t")
+            await cluster.pass_time(0.5)
+        await cluster.pass_time(1300)
+        held = cluster[1].replicas.touched._queues
+        assert [len(queue.waiting) for queue in held] == [0] * len(held)
+
+    run_scenario(scenario, size=1, log_cleaner_enable="false")
+
+
+def test_indexes_that_a_reader_loaded_are_unloaded_again() -> None:
+    """A job that reads old records through would leave some megabytes for each gigabyte of an idle log."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.publish(configs={("topic", "t"): {"segment.bytes": "300"}})
+        cluster.create()
+        await cluster.pass_time(0.1)
+        for _ in range(20):
+            await cluster[1].host.start(cluster[1].produce("x" * 50))
+        await cluster.pass_time(700)
+        segments = cluster[1].partition().log.segments[:-1]
+        assert len(segments) > 5
+        assert sum(each._indexed for each in segments) == 0
+        for offset in range(20):
+            read = (
+                cluster[1]
+                .partition()
+                .role.read_as_consumer(
+                    offset, 1, min_one=True, last_fetched_epoch=-1, read_committed=False, cached=False
+                )
+            )
+            assert read.records
+        assert sum(each._indexed for each in segments) > 5
+        await cluster.pass_time(700)
+        assert sum(each._indexed for each in segments) == 0
+
+    run_scenario(scenario, size=1)
+
+
+def test_files_that_a_cleaning_replaced_before_it_failed_are_deleted() -> None:
+    """On a full disk, where it fails again and again, they would fill the room that is left."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        configs = {**COMPACTED, "segment.bytes": "300", "file.delete.delay.ms": "1000"}
+        cluster.publish(configs={("topic", "t"): configs})
+        cluster.create()
+        await cluster.pass_time(0.1)
+        broker, groups = cluster[1], itertools.count()
+        clean_group = cleaner.Cleaning._clean_group
+
+        def clean_every_other(cleaning: Any, *arguments: Any) -> Any:
+            if next(groups) % 2:
+                raise OSError(errno.ENOSPC, "full")
+            return (yield from clean_group(cleaning, *arguments))
+
+        def fill(partition: Partition) -> None:
+            for number in range(60):
+                put(partition, b"k%d" % number, b"v" * 40)
+
+        broker.host.call(fill, broker.partition())
+        await cluster.pass_time(0.1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cleaner.Cleaning, "_clean_group", clean_every_other)
+            await cluster.pass_time(CLEANED_S)
+            assert next(groups) > 1
+            await cluster.pass_time(3000)
+        found = [name for name in broker.host.disk.listdir("/data/t-0") if name.endswith(".deleted")]
+        assert len(found) < 50
 
     run_scenario(scenario, size=1)
