@@ -5,7 +5,7 @@ jars are on this machine (`raftlog pipeline jars`). All ways take turns, round b
 `--only read columns count stream` measures these ways of both connectors and nothing else.
 
 The time on a clock means little where others work on the same machine; so the processor time of Spark and the nodes is
-told as well. Where all cores are busy, as with `local[2]` on two cores, the rates are in inverse ratio to it.
+told as well. On cores that are all busy, as with `local[2]` on two cores, the rates are in inverse ratio to it.
 """
 
 from __future__ import annotations
