@@ -36,12 +36,17 @@ class Stalled(RuntimeError):
 def read_range(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order. Raises DataLoss, Stalled, or what the client library cannot heal."""
     position = wanted.start
-    if leader_fetch.can_read(options.client) and not options.include_headers:
-        reading = leader_fetch.LeaderReading(options.client, wanted, arrow_schema(include_headers=False))
+    schema = _schema(options)
+    if leader_fetch.can_read(options.client) and "headers" not in schema.names:
+        reading = leader_fetch.LeaderReading(options.client, wanted, schema)
         yield from reading.batches()
         position = reading.position
     if position < wanted.end:
         yield from read_by_consumer(options, wanted, position)
+
+
+def _schema(options: ReadOptions) -> pa.Schema:
+    return arrow_schema(include_headers=options.include_headers, names=options.columns)
 
 
 def read_by_consumer(options: ReadOptions, wanted: Range, position: int) -> Iterator[pa.RecordBatch]:
@@ -65,6 +70,7 @@ class _Reading:
         self.position = position
         self._consumer = consumer
         self._schema = arrow_schema(include_headers=options.include_headers)
+        self._wanted_names = _schema(options).names
         self._rows = FIRST_ROWS
         self._first_lost_at = 0.0
 
@@ -171,7 +177,7 @@ class _Reading:
         if self.options.include_headers:
             headers = self._schema.field("headers").type
             columns.append(pa.array([_headers(record) for record in records], headers))
-        return pa.record_batch(columns, schema=self._schema)
+        return pa.record_batch(columns, schema=self._schema).select(self._wanted_names)
 
 
 @contextmanager

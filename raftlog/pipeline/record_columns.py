@@ -23,7 +23,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 COUNTED: Final = frozenset({"topic", "partition"})
 """Columns that need a batch's header only: it says how many records there are, after compaction too."""
-_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
+MAX_ARROW_BYTES: Final = 2**31 - 1
+"""The most bytes that the strings of one array have: their edges are of 32 bits."""
 
 
 class Batch(NamedTuple):
@@ -83,6 +84,8 @@ def read_fields(batches: Sequence[Batch]) -> Fields:
         for each in batches
     ]
     plain = b"".join(parts)
+    if len(plain) > MAX_ARROW_BYTES:
+        raise CorruptMessage("the batches decompress to more than one Arrow array can hold")
     try:
         bodies = np.array(_find_bodies(plain, headers, map(len, parts)), np.int64)
         return _read_bodies(plain, headers, bodies)
@@ -173,21 +176,38 @@ def _column(name: str, fields: Fields, wanted: Range) -> pa.Array:
         case "value":
             return _binary(fields.plain, *fields.values)
         case "offset":
-            return pa.array(fields.offsets)
+            return _of_numbers(pa.int64(), fields.offsets)
         case "timestamp":
-            buffer = pa.py_buffer(np.ascontiguousarray(fields.times_ms))
-            milliseconds = pa.Array.from_buffers(_MILLISECONDS, len(fields.offsets), [None, buffer])
+            milliseconds = _of_numbers(pa.timestamp("ms", tz="UTC"), fields.times_ms)
             return milliseconds.cast(pa.timestamp("us", tz="UTC"))
         case "timestampType":
-            return pa.array(fields.time_kinds.astype(np.int32))
+            return _of_numbers(pa.int32(), fields.time_kinds.astype(np.int32))
     return _repeated(name, wanted, len(fields.offsets))
+
+
+# Arrays are made of buffers: `pa.array` and `pa.repeat` look whether they were given a pandas object, and import pandas
+# for that, which takes a new worker of Spark longer than a small batch.
 
 
 def _repeated(name: str, wanted: Range, count: int) -> pa.Array:
     if name == "topic":
-        return pa.repeat(wanted.at.topic, count)
+        topic = wanted.at.topic.encode()
+        if count * len(topic) > MAX_ARROW_BYTES:
+            raise CorruptMessage("more records than one Arrow array can name the topic of")
+        edges = (np.arange(count + 1) * len(topic)).astype(np.int32)
+        return pa.Array.from_buffers(
+            pa.string(), count, [None, pa.py_buffer(edges), pa.py_buffer(topic * count)]
+        )
     assert name == "partition", name
-    return pa.repeat(pa.scalar(wanted.at.partition, pa.int32()), count)
+    return _of_numbers(pa.int32(), np.full(count, wanted.at.partition, np.int32))
+
+
+def _of_numbers(
+    kind: pa.DataType, numbers: np.ndarray[Any, Any], chosen: np.ndarray[Any, Any] | None = None
+) -> pa.Array:
+    """Return numbers as an Arrow array, with nulls where a mask does not choose them."""
+    validity = None if chosen is None else pa.py_buffer(np.packbits(chosen, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(numbers), [validity, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def _binary(plain: bytes, begins: Integers, sizes: Integers) -> pa.Array:
@@ -198,7 +218,7 @@ def _binary(plain: bytes, begins: Integers, sizes: Integers) -> pa.Array:
     edges[1::2] = begins + np.maximum(sizes, 0)
     whole = [None, pa.py_buffer(edges), pa.py_buffer(plain)]
     with_gaps = pa.Array.from_buffers(pa.binary(), max(0, 2 * count - 1), whole)
-    return with_gaps.take(pa.array(np.arange(0, 2 * count, 2), mask=sizes < 0))
+    return with_gaps.take(_of_numbers(pa.int64(), np.arange(0, 2 * count, 2), sizes >= 0))
 
 
 def _is_inside(header: BatchHeader, wanted: Range) -> bool:

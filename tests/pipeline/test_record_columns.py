@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
 AT = TopicPartition("t", 3)
 FIELDS = st.none() | st.binary(max_size=200)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), FIELDS), max_size=2).map(tuple)
@@ -123,6 +127,28 @@ def test_bytes_that_are_wrong_give_a_kafka_error_or_rows(records: list[Record], 
     except KafkaError:
         return
     assert len(rows) == header.record_count
+
+
+PROGRAM = """
+import sys
+from raftlog.pipeline.columns import arrow_schema
+from raftlog.pipeline.offsets import Range, TopicPartition
+from raftlog.pipeline.record_columns import Batch, to_arrow
+from raftlog.records.batch import build_batch, new_record, read_header
+whole = build_batch([new_record(None, b"a", timestamp=5)])
+batch = Batch.at(memoryview(whole), 0, read_header(whole))
+rows = to_arrow([batch], Range(TopicPartition("t", 0), 0, 1), arrow_schema(include_headers=False))
+assert rows.num_rows == 1
+print([name for name in ("pandas", "confluent_kafka") if name in sys.modules])
+"""
+
+
+def test_a_worker_reads_without_pandas() -> None:
+    """Half a second of each new worker process of Spark would go into importing it (`pa.array` does)."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_markers_and_aborted_transactions_are_invisible() -> None:
