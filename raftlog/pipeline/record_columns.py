@@ -131,9 +131,8 @@ def _read_bodies(plain: bytes, headers: Sequence[BatchHeader], bodies: Integers)
     offset_deltas, position = _read_varints(octets, position)
     keys, position = _read_extents(octets, position)
     values, position = _read_extents(octets, position)
-    if (position[:-1] >= bodies[1:]).any() or (
-        position >= len(plain)
-    ).any():  # a count of headers is yet to come
+    next_bodies = np.append(bodies[1:], len(plain))
+    if (position >= next_bodies).any():  # a count of headers is yet to come
         raise CorruptMessage("a record's length does not fit its contents")
     offsets = of_batches(each.base_offset for each in headers) + offset_deltas
     times_ms = of_batches(each.base_timestamp for each in headers) + deltas_ms

@@ -129,6 +129,41 @@ def test_bytes_that_are_wrong_give_a_kafka_error_or_rows(records: list[Record], 
     assert len(rows) == header.record_count
 
 
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        (60, 1),  # one record more than there is
+        (60, -1),
+        (61, 2),  # a longer first record
+        (61, -16),  # one without a length
+        (66, 6),  # its value reaches into the second record
+        (66, 120),  # and beyond the end
+        (75, 2),  # the second record's value has the place of its headers
+        (75, 53),  # a value with no possible length
+    ],
+)
+def test_records_that_do_not_fit_their_batch_are_refused(place: int, change: int) -> None:
+    """Two records of nine bytes each, with one number that lies."""
+    from raftlog.pipeline.record_columns import read_fields
+
+    whole = bytearray(build_batch([new_record(None, value, timestamp=0) for value in (b"aa", b"bb")]))
+    assert [whole[at] for at in (61, 66, 70, 75)] == [16, 4, 16, 4]
+    assert len(read_fields([batch_of(bytes(whole))]).offsets) == 2
+    whole[place] = (whole[place] + change) % 256
+    with pytest.raises(KafkaError):
+        read_fields([batch_of(bytes(whole))])
+
+
+def test_a_record_that_leads_backwards_is_refused() -> None:
+    """A length of -2^31 would make the search for records go round in a circle."""
+    from raftlog.pipeline.record_columns import read_fields
+
+    whole = bytearray(build_batch([new_record(None, b"a" * 40, timestamp=0)]))
+    whole[61:66] = b"\xff\xff\xff\xff\x0f"
+    with pytest.raises(KafkaError, match="no length"):
+        read_fields([batch_of(bytes(whole))])
+
+
 PROGRAM = """
 import sys
 from raftlog.pipeline.columns import arrow_schema
