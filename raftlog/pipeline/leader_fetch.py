@@ -46,7 +46,7 @@ _REQUEST: Final = struct.Struct(">ihhih")
 _FETCH: Final = struct.Struct(">iiiibiii")
 _FETCH_PARTITION: Final = struct.Struct(">iiiqqi")
 NO_SESSION: Final = (0, -1)
-_INCIDENTS: Final = (OSError, KafkaError, struct.error, UnicodeDecodeError)
+_INCIDENTS: Final = (OSError, KafkaError, struct.error, ValueError, OverflowError)  # the last: no such port
 
 _idle: dict[tuple[str, TopicPartition], Leader] = {}
 """Idle connections of this process to leaders: a trigger of a stream reads what the one before it read."""
@@ -96,6 +96,7 @@ class LeaderReading:
         except _INCIDENTS:
             pass
         else:
+            leader.release_memory()
             if len(_idle) < MAX_IDLE and _idle.setdefault(key, leader) is leader:
                 leader = None
         finally:
@@ -173,6 +174,10 @@ class Leader:
 
     def close(self) -> None:
         self._socket.close()
+
+    def release_memory(self) -> None:
+        """Give up the memory for answers, which is as large as the largest of them."""
+        self._buffer = memoryview(b"")
 
     def ask(self, at: TopicPartition, offset: int, *, max_bytes: int, committed: bool) -> None:
         """Send a Fetch for one partition, outside of any fetch session."""

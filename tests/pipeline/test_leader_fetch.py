@@ -144,6 +144,14 @@ def test_a_stranger_at_the_address_is_left_to_librdkafka(answer: bytes):
     assert reading.position == 3
 
 
+@pytest.mark.parametrize("servers", ["127.0.0.1:99999", "127.0.0.1", "no\0host:1", "[::1:1,:"])
+def test_an_address_that_is_none_is_left_to_librdkafka(servers: str):
+    """It has words for that."""
+    reading = leader_reading(Range(TopicPartition("t", 0), 3, 9), options(servers, "t"))
+    assert list(reading.batches()) == []
+    assert reading.position == 3
+
+
 def test_settings_that_only_librdkafka_knows_choose_it():
     """A query that wants TLS, a login, checksums or a setting of librdkafka's gets that."""
     from raftlog.pipeline.leader_fetch import can_read
