@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -35,8 +36,18 @@ def spark_schema(*, include_headers: bool) -> StructType:
     return StructType([*COLUMNS.fields, *([StructField("headers", HEADERS)] if include_headers else [])])
 
 
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """Return the same columns for Arrow, exactly as Spark compares them."""
+def are_columns(given: StructType, *, include_headers: bool) -> bool:
+    """Whether a schema is made of columns of a read: in any order, and some may be left out."""
+    types = {field.name: field.dataType for field in spark_schema(include_headers=include_headers).fields}
+    names = given.fieldNames()
+    fits = all(types.get(field.name) == field.dataType for field in given.fields)
+    return fits and 0 < len(names) == len(set(names))
+
+
+def arrow_schema(*, include_headers: bool, names: Sequence[str] = ()) -> pa.Schema:
+    """Return the same columns for Arrow, exactly as Spark compares them; with `names`, these in this order."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(spark_schema(include_headers=include_headers), timezone="UTC")
+    whole = spark_schema(include_headers=include_headers)
+    chosen = StructType([whole[name] for name in names]) if names else whole
+    return to_arrow_schema(chosen, timezone="UTC")

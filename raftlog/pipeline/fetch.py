@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from raftlog.pipeline import clients
+from raftlog.pipeline import clients, leader_fetch
 from raftlog.pipeline.columns import arrow_schema
 from raftlog.pipeline.offsets import Range, report_loss
 from raftlog.pipeline.options import ReadOptions
@@ -35,10 +35,26 @@ class Stalled(RuntimeError):
 
 def read_range(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order. Raises DataLoss, Stalled, or what the client library cannot heal."""
+    position = wanted.start
+    schema = _schema(options)
+    if leader_fetch.can_read(options.client) and "headers" not in schema.names:
+        reading = leader_fetch.LeaderReading(options.client, wanted, schema)
+        yield from reading.batches()
+        position = reading.position
+    if position < wanted.end:
+        yield from read_by_consumer(options, wanted, position)
+
+
+def _schema(options: ReadOptions) -> pa.Schema:
+    return arrow_schema(include_headers=options.include_headers, names=options.columns)
+
+
+def read_by_consumer(options: ReadOptions, wanted: Range, position: int) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range from a position on."""
     settings = clients.consumer_settings(options.client, options.group_id_prefix)
     consumer = clients.borrow_consumer(settings)
     try:
-        yield from _Reading(options, wanted, consumer).batches()
+        yield from _Reading(options, wanted, position, consumer).batches()
     except BaseException:
         consumer.close()
         raise
@@ -48,17 +64,18 @@ def read_range(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
 class _Reading:
     """One range on one consumer. `position` is the next offset that may still come."""
 
-    def __init__(self, options: ReadOptions, wanted: Range, consumer: Any) -> None:
+    def __init__(self, options: ReadOptions, wanted: Range, position: int, consumer: Any) -> None:
         self.options = options
         self.wanted = wanted
-        self.position = wanted.start
+        self.position = position
         self._consumer = consumer
         self._schema = arrow_schema(include_headers=options.include_headers)
+        self._wanted_names = _schema(options).names
         self._rows = FIRST_ROWS
         self._first_lost_at = 0.0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._go_to(self.wanted.start)
+        self._go_to(self.position)
         heard_at = time.monotonic()
         while self.position < self.wanted.end:
             before = self.position
@@ -160,7 +177,7 @@ class _Reading:
         if self.options.include_headers:
             headers = self._schema.field("headers").type
             columns.append(pa.array([_headers(record) for record in records], headers))
-        return pa.record_batch(columns, schema=self._schema)
+        return pa.record_batch(columns, schema=self._schema).select(self._wanted_names)
 
 
 @contextmanager

@@ -140,6 +140,8 @@ class ReadOptions:
     latest_if_too_late: bool = False
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    columns: tuple[str, ...] = ()
+    """The names of the columns to read, none for all: what the schema says that a query gives."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None

@@ -6,11 +6,13 @@ The progress of a stream is in Spark's checkpoint and nowhere else.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from raftlog.pipeline.batch import BatchReader
-from raftlog.pipeline.columns import spark_schema
+from raftlog.pipeline.columns import are_columns, spark_schema
 from raftlog.pipeline.options import OptionFaults, ReadOptions, read_options, write_options
 from raftlog.pipeline.sink import BatchSink, StreamSink
 from raftlog.pipeline.stream import stream_reader
@@ -27,14 +29,10 @@ class RaftlogDataSource(DataSource):
         return spark_schema(include_headers=read_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_options(self.options, "batch")
-        _check_columns(schema, options)
-        return BatchReader(options)
+        return BatchReader(_with_columns(read_options(self.options, "batch"), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = read_options(self.options, "stream")
-        _check_columns(schema, options)
-        return stream_reader(options)
+        return stream_reader(_with_columns(read_options(self.options, "stream"), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         if overwrite:
@@ -45,9 +43,9 @@ class RaftlogDataSource(DataSource):
         return StreamSink(schema, write_options(self.options))
 
 
-def _check_columns(schema: StructType, options: ReadOptions) -> None:
-    fixed = spark_schema(include_headers=options.include_headers)
-    if schema.simpleString() != fixed.simpleString():
-        raise OptionFaults(
-            [f"schema: the columns are fixed ({fixed.simpleString()}), no other schema may be given"]
-        )
+def _with_columns(options: ReadOptions, schema: StructType) -> ReadOptions:
+    """Return options that read these columns only. Spark tells no Python source which columns a query needs."""
+    if not are_columns(schema, include_headers=options.include_headers):
+        fixed = spark_schema(include_headers=options.include_headers).simpleString()
+        raise OptionFaults([f"schema: the columns are fixed ({fixed}); some may be left out, no other given"])
+    return replace(options, columns=tuple(schema.fieldNames()))

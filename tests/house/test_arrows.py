@@ -43,7 +43,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "testing",
         }
     ),
-    "pipeline": frozenset({"base"}),
+    "pipeline": frozenset({"base", "records"}),
     "cli": frozenset(
         {"", "base", "metadata", "faults", "pipeline", "process", "raftlog_chaos", "storage", "testing"}
     ),
@@ -71,6 +71,7 @@ HOMES: dict[str, frozenset[str]] = {
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
     "pyarrow": frozenset({"pipeline"}),
+    "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
 

@@ -40,7 +40,7 @@ ROWS = 5_000_000
 WARM_ROWS = 50_000
 """The load that each way is tried with before anything is measured."""
 ROWS_PER_TRIGGER = 500_000
-LABELS = ("write", "read", "columns", "count", "stream", "archive")
+LABELS = ("write", "read", "columns", "count", "count-column", "stream", "archive")
 KAFKA = "kafka"
 """The name that Spark knows its own connector by."""
 
@@ -144,6 +144,7 @@ class Logged:
             ("read", "{} → noop", self._read, ["range → noop"]),
             ("columns", "{} key, value → noop", self._read_columns, ["range → noop"]),
             ("count", "{} → count", self._count, ["range → noop"]),
+            ("count-column", "{} partition → count", self._count_by_column, ["range → noop"]),
             ("stream", "{} stream → noop", self._stream, ["rate → noop"]),
             ("archive", "{} archive", self._archive, ["range → Parquet", "rate → Parquet"]),
         ):
@@ -158,13 +159,18 @@ class Logged:
         to_noop(self._table(turn))
 
     def _read_columns(self, turn: Turn) -> None:
-        to_noop(self._table(turn).select("key", "value"))
+        to_noop(self._table(turn, "key BINARY, value BINARY").select("key", "value"))
 
     def _count(self, turn: Turn) -> None:
         self._table(turn).groupBy("partition").count().collect()
 
-    def _table(self, turn: Turn) -> DataFrame:
-        return self._spark.read.format(self.connector).options(subscribe=turn.filled, **self._there).load()
+    def _count_by_column(self, turn: Turn) -> None:
+        self._table(turn, "partition INT").groupBy("partition").count().collect()
+
+    def _table(self, turn: Turn, schema: str = "") -> DataFrame:
+        """Return a topic; a schema names the columns that are needed, where the connector can be told."""
+        reader = self._spark.read.format(self.connector).options(subscribe=turn.filled, **self._there)
+        return reader.schema(schema).load() if schema and self.connector != KAFKA else reader.load()
 
     def _stream(self, turn: Turn) -> None:
         limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(turn.rows_per_trigger)}

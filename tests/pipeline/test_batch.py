@@ -79,6 +79,22 @@ def test_strings_are_written_as_utf8_and_a_column_names_the_topic(
     assert [row.value for row in topics.read(topic)] == ["ä".encode()]
 
 
+@pytest.mark.parametrize("client", [{}, {"kafka.check.crcs": "true"}])
+def test_a_schema_chooses_columns(spark: SparkSession, topics: Topics, topic: str, client: dict[str, str]):
+    """Any of them, in any order; both from the leader and by librdkafka. Other columns are refused."""
+    topics.make(topic)
+    topics.fill(topic, [b"a", b"b"], key=b"k")
+    servers = {"kafka.bootstrap.servers": topics.servers, "subscribe": topic, **client}
+    reader = spark.read.format("raftlog").options(**servers)
+    rows = reader.schema("offset BIGINT, value BINARY").load().orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [(0, b"a"), (1, b"b")]
+    counted = reader.schema("partition INT").load()
+    assert [tuple(row) for row in counted.groupBy("partition").count().collect()] == [(0, 2)]
+    for wrong in ("offset INT", "colour STRING", "headers STRING"):
+        with pytest.raises(Exception, match="schema: the columns are fixed"):
+            reader.schema(wrong).load().collect()
+
+
 def test_sql_makes_a_view_of_a_topic(spark: SparkSession, topics: Topics, topic: str):
     """Without registration, and with more tasks than partitions if asked for."""
     topics.make(topic)
