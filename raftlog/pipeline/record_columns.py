@@ -67,11 +67,19 @@ class Fields(NamedTuple):
 def to_arrow(batches: Sequence[Batch], wanted: Range, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `schema` for the batches' records that are in the range. Raises CorruptMessage."""
     if COUNTED.issuperset(schema.names) and all(_is_inside(each.header, wanted) for each in batches):
-        count = sum(each.header.record_count for each in batches)
+        count = sum(map(_record_count, batches))
         return pa.record_batch([_repeated(name, wanted, count) for name in schema.names], schema=schema)
     fields = read_fields(batches)
     fields = fields.only((fields.offsets >= wanted.start) & (fields.offsets < wanted.end))
     return pa.record_batch([_column(name, fields, wanted) for name in schema.names], schema=schema)
+
+
+def _record_count(batch: Batch) -> int:
+    """Return how many records a header tells; no more than it has offsets, whatever a broken node says."""
+    header = batch.header
+    if header.record_count > header.last_offset - header.base_offset + 1:
+        raise CorruptMessage(f"the batch at offset {header.base_offset} tells of more records than offsets")
+    return header.record_count
 
 
 def read_fields(batches: Sequence[Batch]) -> Fields:

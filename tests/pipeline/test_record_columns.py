@@ -154,6 +154,16 @@ def test_records_that_do_not_fit_their_batch_are_refused(place: int, change: int
         read_fields([batch_of(bytes(whole))])
 
 
+def test_a_count_larger_than_the_offsets_is_refused() -> None:
+    """Where only a topic's name is asked for, only headers are read: none may fill the memory of a worker."""
+    from raftlog.pipeline.record_columns import Batch
+
+    whole = build_batch([new_record(b"k", b"v", timestamp=1)])
+    header = read_header(whole)._replace(record_count=1_000_000_000)
+    with pytest.raises(KafkaError, match="more records than offsets"):
+        rows_of([Batch.at(memoryview(whole), 0, header)], Range(AT, 0, 10), "topic")
+
+
 def test_a_record_that_leads_backwards_is_refused() -> None:
     """A length of -2^31 would make the search for records go round in a circle."""
     from raftlog.pipeline.record_columns import read_fields
