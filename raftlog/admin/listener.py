@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Final, Protocol, cast
@@ -16,11 +17,13 @@ from typing import Final, Protocol, cast
 from raftlog.admin.limits import Limits
 from raftlog.admin.view import NodeView
 from raftlog.base.guard import Guard
-from raftlog.base.log import get_logger
+from raftlog.base.log import LimitedLog, get_logger
 
 BACKLOG: Final = 64
 
 log = get_logger("admin")
+limited = LimitedLog(log, time.monotonic)
+"""For what anybody who can connect may cause."""
 
 
 class AdminUnavailable(Exception):
@@ -127,8 +130,9 @@ class AdminListener(Guard):
             await self.server.stop()
 
     def crash(self, what: str) -> None:
-        """The API cannot be imported: its clients go, the node goes on."""
-        log.exception("admin_api_failed", what=what)
+        """The API cannot be imported: its clients go, the node goes on, and the next client has it tried again."""
+        limited.exception("admin_api_failed", what=what)
+        self._importing = None
         self.abort()
 
     def abort(self) -> None:
@@ -136,7 +140,7 @@ class AdminListener(Guard):
             Cut(each.transport).abort()
 
     def open_api(self) -> None:
-        """Have the API imported, unless that has begun."""
+        """Have the API imported, unless that is under way or done."""
         if self._importing is None:
             work = self._import(self._listening)
             self._importing = asyncio.get_running_loop().create_task(self.guarded_task(work))
@@ -203,5 +207,5 @@ class Early(asyncio.Protocol):
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if self._received and not transport.is_closing():
+            transport.resume_reading()  # before the protocol may pause it again, which has to stand
             cast(asyncio.Protocol, transport.get_protocol()).data_received(self._received)
-            transport.resume_reading()

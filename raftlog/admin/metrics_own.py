@@ -45,7 +45,8 @@ def _node(scrape: Scrape) -> Iterator[Family]:
         "raftlog_node_is_controller", "gauge", "Whether this node is the active controller.", scrape.tells
     )
     name = "raftlog_event_loop_lag_seconds"
-    yield histogram(name, "How late the event loop ran a timer of 0.02 s.", [("", scrape.lag.seconds)])
+    text = "How late the event loop ran a timer of 0.02 s, since the first request to this HTTP API."
+    yield histogram(name, text, [("", scrape.lag.seconds)])
     text = "How much of that it computed itself, rather than waiting for a disk or a core."
     yield histogram("raftlog_event_loop_own_lag_seconds", text, [("", scrape.lag.own_seconds)])
     name = "raftlog_process_idle_ratio"

@@ -29,7 +29,7 @@ from raftlog.admin.errors import ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
 from raftlog.admin.kafka_client import Asker, BrokerUnreachable
 from raftlog.admin.limits import Limits
-from raftlog.admin.listener import AdminUnavailable, listen
+from raftlog.admin.listener import AdminUnavailable, limited, listen
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
@@ -37,7 +37,6 @@ from raftlog.admin.route import Call, NoQuery, Route
 from raftlog.admin.view import NodeView
 from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.errors import KafkaError
-from raftlog.base.log import LimitedLog, get_logger
 
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
@@ -50,9 +49,6 @@ CLIENT_LEFT: Final = 499
 """The status of what nobody was there to be told, as nginx has it; it is only counted."""
 ID: Final = web.RequestKey("id", str)
 
-log = get_logger("admin")
-limited = LimitedLog(log, time.monotonic)
-"""For what anybody who can connect may cause."""
 aiohttps = logging.getLogger("raftlog.admin.aiohttp")
 """The log lines of aiohttp itself."""
 

@@ -5,7 +5,9 @@ files, arguments and an environment of its own, and ends by the same signals wit
 
 It is started as `raftlog server --fork-nodes FD`, where FD is one end of a socket pair. The process at the other end
 (`raftlog/testing/forked_process.py`) sends one JSON object a line and reads one line as the answer. `start` comes with
-three file descriptors, the node's standard streams. `wait` answers null while a node runs, then its exit code, once:
+four file descriptors: the node's standard streams and a pipe. The fork becomes the node when it reads a byte there, and
+ends when the pipe closes: then whoever asked has not heard of it. `wait` answers null while a node runs, then its exit
+code, once:
 
     {"start": {"arguments": ["--config", "node.properties"], ...}}  →  {"pid": 7}, or {"error": "out of memory"}
     {"wait": 7}  →  {"status": null}, or {"status": 0}
@@ -31,7 +33,8 @@ from typing import Any, Final, NamedTuple
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer request is a fault of whoever sent it."""
 
-STREAMS: Final = 3
+DESCRIPTORS: Final = 4
+"""So many come with a start: the node's standard streams, and the pipe that lets it begin."""
 
 IDLE_S: Final = 3.0
 """So long after the last request what later nodes may need is imported, too."""
@@ -58,7 +61,10 @@ def main(arguments: list[str]) -> None:
     found = serve(control, raftlog.process.warm_up())
     if found is None:
         return
-    start, streams = found
+    start, (*streams, leash) = found
+    if not os.read(leash, 1):
+        return  # whoever asked for the node does not have it
+    os.close(leash)
     become_node(start, streams)
     show_command_line([sys.executable, "-m", "raftlog", "server", *start.arguments])
     from raftlog.cli.server import main as run_node
@@ -80,7 +86,7 @@ def import_node() -> None:
 def serve(control: socket.socket, idle_work: Iterator[None]) -> tuple[Start, list[int]] | None:
     """Answer requests until the other end closes, then return None. While nobody asks, do pieces of `idle_work`.
 
-    In each forked process, return the node to be, and the descriptors of its standard streams.
+    In each forked process, return the node to be, and the descriptors that came with it.
     """
     while True:
         wait_for_request(control, idle_work)
@@ -124,7 +130,7 @@ def read_request(control: socket.socket) -> tuple[bytes, list[int]]:
     line, streams = b"", []
     while not line.endswith(b"\n"):
         try:
-            received, descriptors, _, _ = socket.recv_fds(control, 65536, STREAMS)
+            received, descriptors, _, _ = socket.recv_fds(control, 65536, DESCRIPTORS)
         except ConnectionError:
             received, descriptors = b"", []
         streams += descriptors

@@ -19,6 +19,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
+from raftlog.testing.progress import patient
+
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer request is not sent."""
 
@@ -32,6 +34,12 @@ ROOM_FOR_ARGUMENTS: Final = "-" * 400
 
 OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "SSL_", "OPENSSL_")
 """Beginnings of the environment variables that are read when an interpreter starts or a library is loaded."""
+
+OF_THE_STATUS: Final = ("Umask", "SigBlk", "SigIgn", "Uid", "Gid", "Groups", "Cap")
+"""Beginnings of the lines of /proc/thread-self/status that a new process inherits."""
+
+ANSWER_S: Final = 60.0
+"""The longest time for an answer. The first one comes after everything has been imported."""
 
 CLOSE_S: Final = 5.0
 
@@ -49,7 +57,7 @@ class Inherited(NamedTuple):
     cores: frozenset[int]
     namespaces: tuple[str, ...]
     kernel: tuple[str, ...]
-    """Its limits, its control group and its umask, as /proc has them."""
+    """Its limits, its control group, and its umask, signals, users and capabilities, as /proc has them."""
 
 
 def inherited(environment: Mapping[str, str]) -> Inherited | None:
@@ -66,7 +74,7 @@ def inherited(environment: Mapping[str, str]) -> Inherited | None:
             (
                 (own / "limits").read_text(),
                 (own / "cgroup").read_text(),
-                *(line for line in status.splitlines() if line.startswith(("Umask", "SigIgn"))),
+                *(line for line in status.splitlines() if line.startswith(OF_THE_STATUS)),
             ),
         )
     except OSError:
@@ -111,7 +119,8 @@ class ForkServer:
         self.identity = identity
         self.lock = Lock()
         """Of the socket: a question and its answer go together, whichever threads ask."""
-        self.has_answered = False
+        self.is_replaceable = False
+        """Whether another one is worth a try after this one: it has answered, or was ended before it could."""
         self.owner = os.getpid()
         self._control, theirs = socket.socketpair()
         with theirs:
@@ -132,35 +141,60 @@ class ForkServer:
 
     @property
     def runs(self) -> bool:
-        return self._process.poll() is None
+        return self._control.fileno() >= 0 and self._process.poll() is None
 
     def start(self, start: Mapping[str, Any], streams: Sequence[int]) -> ForkedProcess:
-        """Fork a node. Raises ForkServerGone."""
-        with self.lock:
-            answer = self.ask({"start": start}, streams)
-            return ForkedProcess(self, answer["pid"], os.pidfd_open(answer["pid"]))
+        """Fork a node. Raises ForkServerGone or OSError, and then no node has begun or will."""
+        held, let_go = os.pipe()
+        try:
+            with self.lock:
+                pid = self.ask({"start": start}, [*streams, held])["pid"]
+                node = ForkedProcess(self, pid, os.pidfd_open(pid))
+            os.write(let_go, b"\n")  # only now it begins
+        finally:
+            os.close(held)
+            os.close(let_go)
+        return node
 
     def ask(self, request: Mapping[str, Any], streams: Sequence[int] = ()) -> dict[str, Any]:
-        """Return the answer to a request. The caller holds the lock. Raises ForkServerGone."""
+        """Return the answer to a request. The caller holds the lock. Raises ForkServerGone.
+
+        An interrupt meanwhile ends the fork server, whose answer would otherwise be taken for that to the next request.
+        """
         line = json.dumps(request).encode() + b"\n"
         if len(line) > MAX_LINE_BYTES:
             raise ForkServerGone("the request is too long")
-        answer = b""
         try:
-            sent = socket.send_fds(self._control, [line], list(streams)) if streams else 0
-            self._control.sendall(line[sent:])
-            while not answer.endswith(b"\n"):
-                received = self._control.recv(4096)
-                if not received:
-                    raise ForkServerGone("it ended")
-                answer += received
+            found = self._exchange(line, streams)
         except OSError as error:
+            self._kill()
             raise ForkServerGone(str(error)) from error
-        self.has_answered = True
-        found: dict[str, Any] = json.loads(answer)
+        except BaseException:
+            self.is_replaceable = True
+            self._kill()
+            raise
+        self.is_replaceable = True
         if "error" in found:
             raise ForkServerGone(found["error"])
         return found
+
+    def _exchange(self, line: bytes, streams: Sequence[int]) -> dict[str, Any]:
+        self._control.settimeout(patient(ANSWER_S))
+        sent = socket.send_fds(self._control, [line], list(streams)) if streams else 0
+        self._control.sendall(line[sent:])
+        answer = b""
+        while not answer.endswith(b"\n"):
+            received = self._control.recv(4096)
+            if not received:
+                raise ConnectionError("it ended")
+            answer += received
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def _kill(self) -> None:
+        """End the fork server, even one that is stopped; nodes go on. `close` waits for its end."""
+        self._control.close()
+        self._process.kill()
 
     def close(self) -> None:
         """End the fork server; nodes go on."""
@@ -191,7 +225,7 @@ def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
             _server = None  # this process is a fork itself
         if _server is not None and not _server.runs:
             atexit.unregister(_server.close)
-            _is_unusable = not _server.has_answered
+            _is_unusable = not _server.is_replaceable
             _server.close()
             _server = None
         if _server is None and not _is_unusable:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +20,7 @@ import pytest
 from raftlog.testing import forked_process
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.forked_process import UNKNOWN_EXIT_CODE, ForkedProcess, ForkServer, inherited
+from raftlog.testing.progress import descendants_of
 from tests.kit.waits import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -98,15 +103,20 @@ def test_a_forked_node_has_what_a_process_of_its_own_has(cluster: Cluster, monke
     assert open_files(own).count(mine) == 1, "what the node was given was closed behind it"
 
 
-def test_an_environment_is_carried_over_to_a_fork(cluster: Cluster, tmp_path: Path) -> None:
-    """Settings from variables: RAFTLOG_NODE_ID, which the config of the file gives way to."""
-    log = tmp_path / "log"
+def fork_faulty_node(cluster: Cluster, log: Path) -> ForkedProcess | None:
+    """Start a node that writes down what is wrong with its settings, and ends."""
     arguments = ["--config", str(cluster.nodes[1].config_path), "--override", "no.such.setting=1"]
     environment = {**os.environ, "RAFTLOG_NODE_ID": "nonsense"}
     with log.open("wb") as out, open(os.devnull) as nothing:
-        process = forked_process.start_forked(
+        return forked_process.start_forked(
             arguments, streams=[nothing.fileno(), out.fileno(), out.fileno()], environment=environment
         )
+
+
+def test_an_environment_is_carried_over_to_a_fork(cluster: Cluster, tmp_path: Path) -> None:
+    """Settings from variables: RAFTLOG_NODE_ID, which the config of the file gives way to."""
+    log = tmp_path / "log"
+    process = fork_faulty_node(cluster, log)
     assert process is not None
     until(lambda: process.poll() is not None, "the node ends")
     assert process.returncode == 2
@@ -125,6 +135,105 @@ def test_forks_are_not_used_for_what_they_would_not_inherit() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert plain is not None and int(niced.stdout) > plain.niceness
+
+
+def test_forks_are_not_used_where_other_signals_are_blocked() -> None:
+    """A node that blocks SIGTERM would not stop."""
+    assert forked_process.fork_server(os.environ) is not None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        assert forked_process.fork_server(os.environ) is None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert forked_process.fork_server(os.environ) is not None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_forks_are_not_used_for_another_user() -> None:
+    """Neither the user nor what the kernel allows would be that of whoever starts the node."""
+    code = """
+import os
+from raftlog.testing.forked_process import inherited
+before = inherited(os.environ)
+os.seteuid(65534)
+print(*(line for line in inherited(os.environ).kernel if line not in before.kernel), sep="\\n")
+"""
+    changed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert {"Uid", "CapEff"} <= {line.partition(":")[0] for line in changed.splitlines()}
+
+
+def test_a_fork_that_its_starter_cannot_take_never_becomes_a_node(
+    own_server: ForkServer, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor is left for it, say: it will be started by itself, on the same folder."""
+
+    def fail(pid: int) -> int:
+        raise OSError(pid)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pidfd_open", fail)
+        assert fork_faulty_node(cluster, tmp_path / "log") is None
+    (fork,) = descendants_of(own_server.pid)
+    until(lambda: all(each.stands_still for each in descendants_of(own_server.pid)), "the fork ends")
+    assert (tmp_path / "log").read_text() == ""
+    assert own_server.ask({"wait": fork.pid}) == {"status": 0}
+
+
+def test_an_answer_that_was_not_awaited_is_nobody_elses(own_server: ForkServer, cluster: Cluster) -> None:
+    """Ctrl-C, or a test's time limit, while the fork server is asked: it is ended, and nodes go on."""
+    cluster.start()
+    process = process_of(cluster)
+    interrupt_question(own_server, {"wait": process.pid})
+    assert process.poll() is None
+    cluster.kill(1)
+    assert process.returncode == UNKNOWN_EXIT_CODE
+
+
+def test_a_fork_server_that_was_ended_before_its_first_answer_is_replaced(own_server: ForkServer) -> None:
+    """It was not its fault."""
+    interrupt_question(own_server, {"wait": own_server.pid})
+    server = forked_process.fork_server(os.environ)
+    assert server is not None and server is not own_server
+    server.close()
+
+
+def interrupt_question(server: ForkServer, question: dict[str, int]) -> None:
+    """Ask a fork server that is stopped, and send this process a signal once it has been asked."""
+
+    def interrupt() -> None:
+        until(lambda: unread_bytes(server), "the question is sent")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    os.kill(server.pid, signal.SIGSTOP)
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    thread = Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            server.ask(question)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def unread_bytes(server: ForkServer) -> int:
+    """Return how much a fork server was sent and has not read."""
+    found: int = struct.unpack("i", fcntl.ioctl(server._control, termios.TIOCOUTQ, bytes(4)))[0]
+    return found
+
+
+def test_a_fork_server_that_stands_still_holds_up_nobody_for_ever(
+    own_server: ForkServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP: after the longest time for an answer it counts as gone."""
+    cluster.start()
+    process = process_of(cluster)
+    monkeypatch.setattr(forked_process, "ANSWER_S", 0.1)
+    os.kill(own_server.pid, signal.SIGSTOP)
+    cluster.close()
+    assert process.returncode == UNKNOWN_EXIT_CODE
+    assert not own_server.runs
 
 
 def test_nodes_outlive_their_fork_server(own_server: ForkServer, cluster: Cluster) -> None:
