@@ -21,7 +21,7 @@ from tests.planted.plant import Plant, Scenario
 RECOVERY_S = 900.0
 """Virtual seconds that a scenario may go on beyond its own length."""
 
-STEPS_AT_MOST = 200_000
+STEPS_AT_MOST = 400_000
 """Callbacks of one run: a cluster that is busy with nothing for ever has been found out by then."""
 
 _OWN_FAULT = re.compile(
