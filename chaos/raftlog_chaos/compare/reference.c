@@ -266,7 +266,7 @@ struct load {
     int fd;
     char acks;
     size_t frame_bytes;
-    double rate, *sent_at;
+    double rate, *due_at;
     unsigned char *frame;
     uint64_t sent, answered;
 };
@@ -280,7 +280,7 @@ static size_t hear(struct load *load, float *took_ms, size_t took, int keep) {
     double now = now_s();
     for (; load->answered < answered; load->answered++)
         if (keep && load->rate > 0 && took < MOST_FRAMES)
-            took_ms[took++] = (now - load->sent_at[load->answered % MOST_FRAMES]) * 1000;
+            took_ms[took++] = (now - load->due_at[load->answered % MOST_FRAMES]) * 1000;
     return took;
 }
 
@@ -292,7 +292,7 @@ static size_t run_for(struct load *load, double seconds, float *took_ms, int kee
         int full = load->acks != '0' && (load->sent - load->answered + 1) * load->frame_bytes > WINDOW;
         int sends = !full && due <= now;
         if (sends) {
-            load->sent_at[load->sent % MOST_FRAMES] = now;
+            load->due_at[load->sent % MOST_FRAMES] = due;
             send_all(load->fd, load->frame, load->frame_bytes);
             if (load->acks == '0') load->answered++;
             load->sent++;
@@ -312,7 +312,7 @@ static int put_load(char **words) {
     struct load load = {.acks = words[1][0], .frame_bytes = HEADER + length, .rate = atof(words[5])};
     load.fd = connect_to(atoi(words[0]), load.acks);
     load.frame = malloc(load.frame_bytes);
-    load.sent_at = malloc(sizeof(double) * MOST_FRAMES);
+    load.due_at = malloc(sizeof(double) * MOST_FRAMES);
     float *took_ms = malloc(sizeof(float) * MOST_FRAMES);
     for (uint32_t n = 0; n < length; n++) load.frame[HEADER + n] = "0123456789abcdef"[rand() & 15];
     uint32_t crc = crc32c(load.frame + HEADER, length);

@@ -8,11 +8,17 @@ from typing import Final
 from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import Kind, Load, LoadFailed, Measured
 from raftlog_chaos.compare.parts.bench import Bench
+from raftlog_chaos.compare.parts.cost import per_record
 from raftlog_chaos.compare.systems.system import Refused
 
 RATES: Final = (200, 1_000, 5_000, 20_000)
 SHORT_RATES: Final = (1_000,)
 RECORD_BYTES: Final = 100
+LEAST_RECORDS: Final = 5_000
+"""Of p99.9: among fewer, a handful decides."""
+SLOW_RATE: Final = 200
+LONGER: Final = 3
+"""So many times longer is the load at SLOW_RATE, whose records would use too few ticks of CPU time otherwise."""
 KEPT_UP: Final = 0.95
 """A load that reaches less of its rate says nothing about that rate."""
 PRODUCERS: Final = 200
@@ -23,15 +29,14 @@ def latency(bench: Bench) -> Iterator[Sample]:
     """Yield quantiles and CPU time at each rate."""
     for rate in SHORT_RATES if bench.scale.short else RATES:
         for kind in ("ack", "arrival"):
-            load = Load(
-                kind=kind, topic="latency", record_bytes=RECORD_BYTES, rate=rate, seconds=bench.scale.seconds
-            )
+            seconds = bench.scale.seconds * (LONGER if rate == SLOW_RATE and kind == "ack" else 1)
+            load = Load(kind=kind, topic="latency", record_bytes=RECORD_BYTES, rate=rate, seconds=seconds)
             measured = _run(bench, load, f"{kind} at {rate:,}/s")
             if measured is None:
                 continue
-            yield from _quantiles(_said(kind, rate), measured)
+            yield from quantiles(_said(kind, rate), measured)
             if kind == "ack":
-                yield from _cpu(f"at {rate:,}/s", measured)
+                yield from per_record(f"at {rate:,}/s", measured)
 
 
 def _said(kind: Kind, rate: int) -> str:
@@ -50,8 +55,8 @@ def producers(bench: Bench) -> Iterator[Sample]:
     )
     name = f"{PRODUCERS} producers, {PRODUCERS_RATE:,}/s together"
     if (measured := _run(bench, load, name)) is not None:
-        yield from _quantiles(name, measured)
-        yield from _cpu(name, measured)
+        yield from quantiles(name, measured)
+        yield from per_record(name, measured)
 
 
 def _run(bench: Bench, load: Load, name: str) -> Measured | None:
@@ -72,14 +77,10 @@ def _run(bench: Bench, load: Load, name: str) -> Measured | None:
     return measured
 
 
-def _quantiles(name: str, measured: Measured) -> Iterator[Sample]:
+def quantiles(name: str, measured: Measured) -> Iterator[Sample]:
+    """Yield how long records took; p99.9 only of enough of them."""
     assert measured.answer.took_ms is not None
     for quantile, value in zip(("p50", "p99", "p99.9"), measured.answer.took_ms, strict=True):
+        if quantile == "p99.9" and measured.answer.records < LEAST_RECORDS:
+            continue
         yield Sample(f"{name}, {quantile}", value, "ms", "less")
-
-
-def _cpu(name: str, measured: Measured) -> Iterator[Sample]:
-    """Yield CPU time of all nodes for a record."""
-    records = measured.answer.records
-    yield Sample(f"{name}, CPU user", measured.used.user_s / records * 1e6, "µs/record", "less")
-    yield Sample(f"{name}, CPU system", measured.used.system_s / records * 1e6, "µs/record", "less")

@@ -12,7 +12,7 @@ from typing import Final
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog_chaos.compare.loads import Load, Measured
 from raftlog_chaos.compare.processes import Child
-from raftlog_chaos.compare.systems.system import Missing, Refused, System, wait_for
+from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System, wait_for
 
 SOURCE: Final = Path(__file__).parents[1] / "reference.c"
 COMPILE_S: Final = 60.0
@@ -59,7 +59,10 @@ class Machine(System):
         program = str(self.folder / "reference")
         for machine in (["-march=native"], []):
             command = ["cc", "-O2", *machine, "-o", program, str(SOURCE)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_S)  # noqa: S603
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_S)  # noqa: S603
+            except subprocess.TimeoutExpired:
+                raise Failed(f"cc does not compile {SOURCE.name} in {COMPILE_S:.0f} s") from None
             if done.returncode == 0:
                 return program
         raise Missing(f"cc does not compile {SOURCE.name}: {done.stderr.strip().splitlines()[-1:]}")

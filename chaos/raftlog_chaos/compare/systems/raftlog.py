@@ -11,6 +11,12 @@ from raftlog_chaos.compare.systems.kafka_wire import KafkaWire
 from raftlog_chaos.compare.systems.system import Failed
 
 
+class Alone(Cluster):
+    """Nodes that start as `raftlog server` starts them: each imports all of its code, as each Kafka starts its JVM."""
+
+    forked = False
+
+
 class Raftlog(KafkaWire):
     """Three nodes that sync before they acknowledge (`log.flush.policy=commit`, the default)."""
 
@@ -21,7 +27,7 @@ class Raftlog(KafkaWire):
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)
         settings = {"log.flush.policy": self.policy}
-        self._cluster = Cluster(nodes, settings=settings, voters=min(nodes, 3), directory=folder / "nodes")
+        self.cluster = Alone(nodes, settings=settings, voters=min(nodes, 3), directory=folder / "nodes")
 
     @classmethod
     def version(cls) -> str:
@@ -29,35 +35,35 @@ class Raftlog(KafkaWire):
 
     def start(self) -> float:
         try:
-            return self._cluster.start()
+            return self.cluster.start()
         except ClusterError as error:
             raise Failed(str(error).splitlines()[0]) from None
 
     def close(self) -> None:
-        self._cluster.close()
+        self.cluster.close()
 
     def pids(self) -> Sequence[int]:
-        return [node.pid for node in self._cluster.nodes.values() if node.running]
+        return [node.pid for node in self.cluster.nodes.values() if node.running]
 
     @property
     def ports(self) -> dict[int, int]:
-        return {each: self._cluster.nodes[each].port for each in sorted(self._cluster.running_ids())}
+        return {each: self.cluster.nodes[each].port for each in sorted(self.cluster.running_ids())}
 
     def kill(self, node: int) -> None:
-        self._cluster.kill(node)
+        self.cluster.kill(node)
 
     def pause(self, node: int) -> None:
-        self._cluster.pause(node)
+        self.cluster.pause(node)
 
     def resume(self, node: int) -> None:
-        self._cluster.resume(node)
+        self.cluster.resume(node)
 
     def restart(self) -> float:
-        for node in self._cluster.nodes.values():
+        for node in self.cluster.nodes.values():
             if not node.running:
                 node.start()
         try:
-            return self._cluster.wait_until(self.all_see_each_other, "all nodes see each other")
+            return self.cluster.wait_until(self.all_see_each_other, "all nodes see each other")
         except ClusterError as error:
             raise Failed(str(error).splitlines()[0]) from None
 
