@@ -82,6 +82,22 @@ def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys
 
 @pytest.mark.clients
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_a_slower_disk_makes_acknowledgements_slower(tmp_path):
+    """A record waits for at least one sync of a follower."""
+    options = CompareOptions(
+        systems="raftlog,machine", only="slow-disk", seconds=0.5, rounds=1, minutes=5, out=tmp_path
+    )
+    assert run(options) == exits.OK
+    figures = {each["name"]: each for each in json.loads((tmp_path / "compare.json").read_text())["figures"]}
+    for slower_ms in (0.3, 1, 5):
+        samples = figures[f"syncs {slower_ms:g} ms slower, ack at 1,000/s, p50"]["samples"]
+        assert set(samples) == {"raftlog", "machine"}
+        assert all(value > slower_ms for each in samples.values() for value in each.values()), samples
+
+
+@pytest.mark.clients
+@pytest.mark.slow
 def test_sigterm_ends_all_processes_and_keeps_the_files(tmp_path):
     """Nodes and clients end with the run, and the folder says what was measured up to then."""
     command = [sys.executable, "-m", "raftlog", "compare", "--systems", "raftlog", "--only", "ready,produce"]

@@ -1,6 +1,7 @@
 /* The machine itself: what a replicated log costs when nothing but its bytes is handled.
 
-   serve PORT FILE FLUSH [PORT...]   append what comes to FILE; forward it to followers on these ports
+   serve PORT FILE SLOWER_US [PORT...]     append what comes to FILE; forward it to followers on these ports; rest for
+                                           SLOWER_US microseconds after each fdatasync, as if the disk were slower
    load PORT ACKS FRAME_BYTES SECONDS WARMUP_S RATE     send frames, print "begin", "end" and a JSON line
    read PORT SECONDS                 read the leader's file back, as often as time allows
 
@@ -131,7 +132,7 @@ static size_t whole_frames(const unsigned char *buffer, size_t have) {
 }
 
 static struct {
-    int file, flush, followers, follower_fds[FOLLOWERS];
+    int file, slower_us, followers, follower_fds[FOLLOWERS];
     uint64_t synced, follower_synced[FOLLOWERS], told;
     struct connection clients[CLIENTS];
 } server;
@@ -155,6 +156,12 @@ static void tell(struct connection *client, uint64_t total) {
     if (send(client->fd, &total, 8, MSG_NOSIGNAL) != 8) end(client);
 }
 
+static void sync_file(void) {
+    check(!fdatasync(server.file), "fdatasync");
+    struct timespec rest = {server.slower_us / 1000000, server.slower_us % 1000000 * 1000L};
+    if (server.slower_us) nanosleep(&rest, NULL);
+}
+
 /* Take what came from a client: check, write, forward, sync. */
 static void take(struct connection *client) {
     if (!client->acks) {
@@ -174,7 +181,7 @@ static void take(struct connection *client) {
     for (int n = 0; n < server.followers; n++) send_all(server.follower_fds[n], client->buffer, whole);
     client->total += whole;
     if (client->acks == '1') tell(client, client->total);
-    check(!server.flush || !fdatasync(server.file), "fdatasync");
+    sync_file();
     server.synced += whole;
     client->have -= whole;
     memmove(client->buffer, client->buffer + whole, client->have);
@@ -212,7 +219,7 @@ static void serve(int count, char **words) {
     int listener = listen_on(atoi(words[0]));
     server.file = open(words[1], O_CREAT | O_RDWR | O_APPEND | O_TRUNC, 0644);
     check(server.file >= 0, words[1]);
-    server.flush = atoi(words[2]);
+    server.slower_us = atoi(words[2]);
     for (int n = 0; n < CLIENTS; n++) server.clients[n].fd = -1;
     for (; server.followers < count - 3 && server.followers < FOLLOWERS; server.followers++)
         server.follower_fds[server.followers] = connect_to(atoi(words[3 + server.followers]), 'a');

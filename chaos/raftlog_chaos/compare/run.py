@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -121,7 +122,7 @@ class Run:
             scale=self.plan.scale,
             ready_s=ready_s,
             note=lambda why: self.comparison.note(system.key, part.name, why),
-            open=lambda nodes: self._open(system, nodes),
+            open=partial(self._open, system),
         )
 
     def _measure(self, part: Part, bench: Bench) -> bool:
@@ -149,11 +150,15 @@ class Run:
         return True
 
     @contextmanager
-    def _open(self, system: type[System], nodes: int) -> Iterator[tuple[System, float]]:
+    def _open(
+        self, system: type[System], nodes: int, *, slower_s: float = 0.0
+    ) -> Iterator[tuple[System, float]]:
         """Start a cluster in a folder of its own; both end with the `with`."""
         with self._folder(system) as folder:
             cluster = system(folder, nodes)
             try:
+                if slower_s:
+                    cluster.slow_syncs(slower_s)
                 yield cluster, cluster.start()
             finally:
                 cluster.close()

@@ -192,6 +192,15 @@ def test_a_part_alone_that_cannot_even_begin_is_told(tmp_path):
     assert set(found.find("many", "ready").samples) == {"raftlog"}
 
 
+def test_a_disk_that_cannot_be_made_slower_is_told_and_nothing_starts(tmp_path):
+    """A figure of an unchanged disk would be taken for one of a slow one."""
+    found = run(tmp_path, [Peer], [PARTS["slow-disk"]])
+    assert [(note.part, note.why) for note in found.notes] == [
+        ("slow-disk", "its disk can't be made slower here")
+    ]
+    assert not any("start" in line for line in Healthy.log)
+
+
 @pytest.mark.parametrize("part", [PARTS["ready"].measure, PARTS["memory"].measure], ids=["ready", "memory"])
 def test_a_system_that_died_has_no_memory_and_no_cpu(tmp_path, part):
     """A figure of the nodes that are left would be taken for one of all."""

@@ -21,6 +21,10 @@ LONGER: Final = 3
 """So many times longer is the load at SLOW_RATE, whose records would use too few ticks of CPU time otherwise."""
 KEPT_UP: Final = 0.95
 """A load that reaches less of its rate says nothing about that rate."""
+SLOWER_MS: Final = (0.3, 1.0, 5.0)
+SLOW_DISK_RATE: Final = 1_000
+WARM_UP_S: Final = 2.0
+"""Of a cluster that has just started."""
 PRODUCERS: Final = 200
 PRODUCERS_RATE: Final = 5_000
 
@@ -57,6 +61,24 @@ def producers(bench: Bench) -> Iterator[Sample]:
     if (measured := _run(bench, load, name)) is not None:
         yield from quantiles(name, measured)
         yield from per_record(name, measured)
+
+
+def slow_disk(bench: Bench) -> Iterator[Sample]:
+    """Yield how long acknowledgements take if each sync takes longer, on a cluster of its own for each disk."""
+    for slower_ms in SLOWER_MS:
+        name = f"syncs {slower_ms:g} ms slower, ack at {SLOW_DISK_RATE:,}/s"
+        load = Load(
+            kind="ack",
+            topic="latency",
+            record_bytes=RECORD_BYTES,
+            rate=SLOW_DISK_RATE,
+            seconds=bench.scale.seconds,
+            warmup_s=WARM_UP_S,
+        )
+        with bench.open(3, slower_s=slower_ms / 1000) as (system, _):
+            measured = _run(bench._replace(system=system), load, name)
+        if measured is not None:
+            yield from quantiles(name, measured)
 
 
 def _run(bench: Bench, load: Load, name: str) -> Measured | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import raftlog
+from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog_chaos.compare.systems.kafka_wire import KafkaWire
 from raftlog_chaos.compare.systems.system import Failed
@@ -26,8 +27,23 @@ class Raftlog(KafkaWire):
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)
-        settings = {"log.flush.policy": self.policy}
-        self.cluster = Alone(nodes, settings=settings, voters=min(nodes, 3), directory=folder / "nodes")
+        self.cluster = self._new_cluster()
+
+    def _new_cluster(self, *, faults: bool = False) -> Cluster:
+        return Alone(
+            self.nodes,
+            settings={"log.flush.policy": self.policy},
+            voters=min(self.nodes, 3),
+            directory=self.folder / "nodes",
+            faults=faults,
+        )
+
+    def slow_syncs(self, slower_s: float) -> None:
+        """Give each node the fault `slow-disk`, under which syncs run in threads."""
+        self.cluster.close()
+        self.cluster = self._new_cluster(faults=True)
+        for node in self.cluster.nodes:
+            self.cluster.trouble_disk(node, DiskTrouble(slow_s=slower_s))
 
     @classmethod
     def version(cls) -> str:

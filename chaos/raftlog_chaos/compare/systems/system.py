@@ -136,6 +136,10 @@ class System(ABC):
         """Whether all replicas of a topic are in sync; a system that cannot tell is whole once it is ready."""
         return True
 
+    def slow_syncs(self, slower_s: float) -> None:
+        """Let each sync of each node take that much longer. Called before the start."""
+        raise Refused("its disk can't be made slower here")
+
     def kill(self, node: int) -> None:
         """Kill -9 a node. Nodes count from 1."""
         raise Refused("its nodes are not killed here")
