@@ -25,6 +25,7 @@ from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog_chaos.compare import page, table
 from raftlog_chaos.compare.figures import SUBJECT, Comparison, Described
+from raftlog_chaos.compare.loads import file_system_of
 from raftlog_chaos.compare.parts.bench import Scale
 from raftlog_chaos.compare.registry import PARTS, SYSTEMS
 from raftlog_chaos.compare.run import Plan, Run
@@ -32,6 +33,9 @@ from raftlog_chaos.compare.systems.system import Missing
 
 SHORT_SECONDS: Final = 1.0
 GIGABYTE: Final = 1_000_000_000
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+DISK: Final = "the disk"
+"""The name under which a note on the data's file system is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,9 @@ class CompareOptions:
         bool, typer.Option("--short", help="one short round of the main parts: three minutes")
     ] = False
     crash_gb: Annotated[float, typer.Option(min=0.01, help="gigabytes to recover after a crash")] = 1.0
-    out: Annotated[Path, typer.Option(help="folder for compare.json and the page")] = Path("compare-runs")
+    out: Annotated[Path, typer.Option(help="folder for compare.json, the page, and the data meanwhile")] = (
+        Path("compare-runs")
+    )
     markdown: Annotated[bool, typer.Option("--markdown", help="print a table in Markdown")] = False
 
 
@@ -60,7 +66,13 @@ def run(options: CompareOptions) -> int:
         systems = [each for each in systems if options.systems or not SYSTEMS[each].variant]
     confluent_kafka()
     comparison = _begin(systems, options)
-    with tempfile.TemporaryDirectory(prefix="raftlog-compare-") as folder:
+    options.out.mkdir(parents=True, exist_ok=True)
+    if (kind := file_system_of(options.out)) in IN_MEMORY:
+        comparison.note(
+            DISK, "", f"{options.out} is on a {kind}, where a sync costs nothing; --out names the folder"
+        )
+    # the data is kept there too: a system's folder for temporary files may be in memory
+    with tempfile.TemporaryDirectory(prefix="data-", dir=options.out.resolve()) as folder:
         plan = Plan(
             systems=[SYSTEMS[each] for each in systems],
             parts=[PARTS[each] for each in parts],
@@ -79,7 +91,8 @@ def run(options: CompareOptions) -> int:
                 Run(plan, comparison, _say).run()
         except KeyboardInterrupt:
             code = exits.INTERRUPTED
-        _show(comparison, options)
+        finally:
+            _show(comparison, options)
     if not any(SUBJECT in each.samples for each in comparison.figures):
         return code or exits.FAILED
     return code
@@ -121,7 +134,6 @@ def _version(system: str) -> str:
 
 def _show(comparison: Comparison, options: CompareOptions) -> None:
     """Print the table and the notes, and keep everything in files."""
-    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "compare.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison)))
     page_path = options.out / "compare.html"
     page_path.write_text(page.render(comparison, {name: part.title for name, part in PARTS.items()}))

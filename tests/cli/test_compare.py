@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from raftlog.cli import exits
 from raftlog.cli.compare import CompareOptions, run
 from raftlog.testing.progress import descendants_of
+from raftlog_chaos.compare.loads import file_system_of
+from raftlog_chaos.compare.run import Run
 from tests.kit.waits import ended
 
 
@@ -33,6 +36,32 @@ def test_a_run_without_a_figure_of_raftlog_has_failed(tmp_path, capsys):
     assert json.loads((tmp_path / "compare.json").read_text())["figures"] == []
 
 
+@pytest.mark.skipif(file_system_of(Path("/dev/shm")) != "tmpfs", reason="no file system in memory here")
+def test_data_in_memory_is_told(capsys):
+    """Its syncs cost nothing, which favours whoever syncs most."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        run(CompareOptions(systems="machine", only="gaps", minutes=0.0001, out=Path(folder)))
+    assert f"the disk: {folder} is on a tmpfs, where a sync costs nothing" in capsys.readouterr().err
+
+
+def test_data_is_kept_beside_the_figures_and_what_is_there_is_shown_in_any_case(
+    tmp_path, capsys, monkeypatch
+):
+    """Even when the run itself fails, which it must not."""
+    folders = []
+
+    def fail(this: Run) -> None:
+        folders.append(this.plan.folder)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Run, "run", fail)
+    with pytest.raises(ZeroDivisionError):
+        run(CompareOptions(systems="machine", out=tmp_path / "here"))
+    assert [each.parent for each in folders] == [tmp_path / "here"]
+    assert sorted(each.name for each in (tmp_path / "here").iterdir()) == ["compare.html", "compare.json"]
+    assert "the page: " in capsys.readouterr().err
+
+
 @pytest.mark.clients
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys):
@@ -49,6 +78,22 @@ def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys
         assert all(value > 0 for each in figures[name]["samples"].values() for value in each.values()), name
     assert "vs the machine (C)" in printed.out
     assert "svg" in (tmp_path / "compare.html").read_text()
+
+
+@pytest.mark.clients
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
+def test_a_slower_disk_makes_acknowledgements_slower(tmp_path):
+    """A record waits for at least one sync of a follower."""
+    options = CompareOptions(
+        systems="raftlog,machine", only="slow-disk", seconds=0.5, rounds=1, minutes=5, out=tmp_path
+    )
+    assert run(options) == exits.OK
+    figures = {each["name"]: each for each in json.loads((tmp_path / "compare.json").read_text())["figures"]}
+    for slower_ms in (0.3, 1, 5):
+        samples = figures[f"syncs {slower_ms:g} ms slower, ack at 1,000/s, p50"]["samples"]
+        assert set(samples) == {"raftlog", "machine"}
+        assert all(value > slower_ms for each in samples.values() for value in each.values()), samples
 
 
 @pytest.mark.clients

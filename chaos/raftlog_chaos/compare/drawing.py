@@ -110,6 +110,8 @@ def charts_of(comparison: Comparison, part: str) -> Iterator[Chart]:
                 )
         yield _chart(comparison, part, "CPU user for a record", ("at ", "/s, CPU user", "records/s"))
         yield _chart(comparison, part, "CPU system for a record", ("at ", "/s, CPU system", "records/s"))
+        machine = ("at ", "/s, CPU of the whole machine", "records/s")
+        yield _chart(comparison, part, "CPU of the whole machine for a record", machine)
     if part == "partitions":
         for title, end in (
             ("create", " partitions created and in sync"),

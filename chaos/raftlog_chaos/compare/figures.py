@@ -18,7 +18,7 @@ SUBJECT: Final = "raftlog"
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One measurement of one system. A figure without `better` is told, and no ratio is made of it."""
+    """One measurement of one system. One without `better` is told, and no ratio is made of it."""
 
     name: str
     value: float
@@ -34,6 +34,8 @@ class Figure(msgspec.Struct):
     unit: str
     better: Better | None = None
     samples: dict[str, dict[int, float]] = {}
+    told_only: dict[str, list[int]] = {}
+    """The rounds, by system, of samples of which no ratio is made."""
 
     def median(self, system: str) -> float | None:
         """Return the median over the rounds, or None without a sample."""
@@ -47,11 +49,15 @@ class Figure(msgspec.Struct):
 
     def ratios(self, system: str) -> list[float]:
         """Return, for each round that has both, how many times better the subject is than this system."""
-        own, others = self.samples.get(SUBJECT, {}), self.samples.get(system, {})
+        own, others = self._rated(SUBJECT), self._rated(system)
         pairs = [(own[each], others[each]) for each in sorted(own.keys() & others.keys())]
         if self.better is None or any(min(pair) <= 0 for pair in pairs):
             return []
         return [mine / other if self.better == "more" else other / mine for mine, other in pairs]
+
+    def _rated(self, system: str) -> dict[int, float]:
+        told_only = self.told_only.get(system, ())
+        return {each: value for each, value in self.samples.get(system, {}).items() if each not in told_only}
 
     def ratio(self, system: str) -> float | None:
         """Return the median ratio: above 1 the subject is better. None if no round has both."""
@@ -92,9 +98,12 @@ class Comparison(msgspec.Struct):
         """Take a sample; the first one of a name makes its row."""
         figure = self.find(part, sample.name)
         if figure is None:
-            figure = Figure(part, sample.name, sample.unit, sample.better, {})
+            figure = Figure(part, sample.name, sample.unit)
             self.figures.insert(self._place(part, system, round_number), figure)
         figure.samples.setdefault(system, {})[round_number] = sample.value
+        figure.better = sample.better or figure.better
+        if sample.better is None:
+            figure.told_only.setdefault(system, []).append(round_number)
 
     def _place(self, part: str, system: str, round_number: int) -> int:
         """Return where a new row belongs: behind the one that this system filled just before, else at the end."""

@@ -67,10 +67,15 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 class Usage(NamedTuple):
-    """CPU seconds of some processes so far and their memory, and the flushes of a folder's disk (None: not counted)."""
+    """CPU seconds of some processes so far and their memory, and the flushes of a folder's disk (None: not counted).
+
+    `machine_s` has the CPU seconds of everything on the machine. The kernel's own threads carry out raftlog's syncs
+    (`io_submit`), and those of nobody else, at nobody's expense: only this figure has them.
+    """
 
     user_s: float
     system_s: float
+    machine_s: float
     flushes: int | None
     resident_bytes: int
 
@@ -84,13 +89,14 @@ class Usage(NamedTuple):
         return Usage(
             max(0.0, self.user_s - before.user_s),
             max(0.0, self.system_s - before.system_s),
+            max(0.0, self.machine_s - before.machine_s),
             flushes,
             self.resident_bytes - before.resident_bytes,
         )
 
 
 class Measured(NamedTuple):
-    """An answer, and what the system used in the same time."""
+    """An answer, and what the system used in the same time; `used.machine_s` is without the client's share."""
 
     load: Load
     answer: Answer
@@ -119,7 +125,16 @@ def usage_of(pids: Sequence[int], folder: Path) -> Usage:
             continue
         user, system = user + int(fields[11]), system + int(fields[12])
         resident += int(fields[21]) * PAGE_BYTES
-    return Usage(user / CLOCK_TICKS, system / CLOCK_TICKS, _flushes(folder), resident)
+    return Usage(user / CLOCK_TICKS, system / CLOCK_TICKS, _machine_s(), _flushes(folder), resident)
+
+
+def _machine_s() -> float:
+    """Return the CPU seconds that this machine has spent so far, its interrupts included."""
+    with open("/proc/stat") as file:
+        user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(
+            int, file.readline().split()[1:8]
+        )
+    return (user + nice + system + interrupts + soft_interrupts) / CLOCK_TICKS
 
 
 def _flushes(folder: Path) -> int | None:
@@ -133,6 +148,17 @@ def _flushes(folder: Path) -> int | None:
     return next(
         (int(row[FLUSH_COLUMN]) for row in rows if row[:2] == wanted and len(row) > FLUSH_COLUMN), None
     )
+
+
+def file_system_of(folder: Path) -> str:
+    """Return the type of the file system that a folder is on, such as "ext4"; empty if the kernel does not say."""
+    device = os.stat(folder).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        return ""
+    return next((each[each.index("-") + 1] for each in mounts if each[2] == wanted), "")
 
 
 def run_client(command: Sequence[str], load: Load, *, pids: Sequence[int], folder: Path) -> Measured:
@@ -150,9 +176,10 @@ def run_client(command: Sequence[str], load: Load, *, pids: Sequence[int], folde
         used = usage_of(pids, folder).since(before)
         line = reader.until("{")
     try:
-        return Measured(load, msgspec.json.decode(line, type=Answer), used)
+        answer = msgspec.json.decode(line, type=Answer)
     except msgspec.DecodeError as error:
         raise LoadFailed(f"the client answered {line[:200]!r}: {error}") from None
+    return Measured(load, answer, used._replace(machine_s=max(0.0, used.machine_s - answer.client_s)))
 
 
 class _Lines:

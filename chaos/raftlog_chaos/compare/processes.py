@@ -15,7 +15,10 @@ LAST_BYTES: Final = 4_000
 
 
 class Child:
-    """One process and its log. It is killed when the comparison ends, even when that one is killed itself."""
+    """One process and its log. It is killed when the comparison ends.
+
+    The kernel kills it if the comparison is killed itself, but only where there is `setpriv`.
+    """
 
     def __init__(
         self,

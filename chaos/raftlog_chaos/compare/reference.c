@@ -1,6 +1,7 @@
 /* The machine itself: what a replicated log costs when nothing but its bytes is handled.
 
-   serve PORT FILE FLUSH [PORT...]   append what comes to FILE; forward it to followers on these ports
+   serve PORT FILE SLOWER_US [PORT...]     append what comes to FILE; forward it to followers on these ports; rest for
+                                           SLOWER_US microseconds after each fdatasync, as if the disk were slower
    load PORT ACKS FRAME_BYTES SECONDS WARMUP_S RATE     send frames, print "begin", "end" and a JSON line
    read PORT SECONDS                 read the leader's file back, as often as time allows
 
@@ -131,7 +132,7 @@ static size_t whole_frames(const unsigned char *buffer, size_t have) {
 }
 
 static struct {
-    int file, flush, followers, follower_fds[FOLLOWERS];
+    int file, slower_us, followers, follower_fds[FOLLOWERS];
     uint64_t synced, follower_synced[FOLLOWERS], told;
     struct connection clients[CLIENTS];
 } server;
@@ -155,6 +156,12 @@ static void tell(struct connection *client, uint64_t total) {
     if (send(client->fd, &total, 8, MSG_NOSIGNAL) != 8) end(client);
 }
 
+static void sync_file(void) {
+    check(!fdatasync(server.file), "fdatasync");
+    struct timespec rest = {server.slower_us / 1000000, server.slower_us % 1000000 * 1000L};
+    if (server.slower_us) nanosleep(&rest, NULL);
+}
+
 /* Take what came from a client: check, write, forward, sync. */
 static void take(struct connection *client) {
     if (!client->acks) {
@@ -174,7 +181,7 @@ static void take(struct connection *client) {
     for (int n = 0; n < server.followers; n++) send_all(server.follower_fds[n], client->buffer, whole);
     client->total += whole;
     if (client->acks == '1') tell(client, client->total);
-    check(!server.flush || !fdatasync(server.file), "fdatasync");
+    sync_file();
     server.synced += whole;
     client->have -= whole;
     memmove(client->buffer, client->buffer + whole, client->have);
@@ -212,7 +219,7 @@ static void serve(int count, char **words) {
     int listener = listen_on(atoi(words[0]));
     server.file = open(words[1], O_CREAT | O_RDWR | O_APPEND | O_TRUNC, 0644);
     check(server.file >= 0, words[1]);
-    server.flush = atoi(words[2]);
+    server.slower_us = atoi(words[2]);
     for (int n = 0; n < CLIENTS; n++) server.clients[n].fd = -1;
     for (; server.followers < count - 3 && server.followers < FOLLOWERS; server.followers++)
         server.follower_fds[server.followers] = connect_to(atoi(words[3 + server.followers]), 'a');
@@ -266,7 +273,7 @@ struct load {
     int fd;
     char acks;
     size_t frame_bytes;
-    double rate, *sent_at;
+    double rate, *due_at;
     unsigned char *frame;
     uint64_t sent, answered;
 };
@@ -280,7 +287,7 @@ static size_t hear(struct load *load, float *took_ms, size_t took, int keep) {
     double now = now_s();
     for (; load->answered < answered; load->answered++)
         if (keep && load->rate > 0 && took < MOST_FRAMES)
-            took_ms[took++] = (now - load->sent_at[load->answered % MOST_FRAMES]) * 1000;
+            took_ms[took++] = (now - load->due_at[load->answered % MOST_FRAMES]) * 1000;
     return took;
 }
 
@@ -292,7 +299,7 @@ static size_t run_for(struct load *load, double seconds, float *took_ms, int kee
         int full = load->acks != '0' && (load->sent - load->answered + 1) * load->frame_bytes > WINDOW;
         int sends = !full && due <= now;
         if (sends) {
-            load->sent_at[load->sent % MOST_FRAMES] = now;
+            load->due_at[load->sent % MOST_FRAMES] = due;
             send_all(load->fd, load->frame, load->frame_bytes);
             if (load->acks == '0') load->answered++;
             load->sent++;
@@ -312,7 +319,7 @@ static int put_load(char **words) {
     struct load load = {.acks = words[1][0], .frame_bytes = HEADER + length, .rate = atof(words[5])};
     load.fd = connect_to(atoi(words[0]), load.acks);
     load.frame = malloc(load.frame_bytes);
-    load.sent_at = malloc(sizeof(double) * MOST_FRAMES);
+    load.due_at = malloc(sizeof(double) * MOST_FRAMES);
     float *took_ms = malloc(sizeof(float) * MOST_FRAMES);
     for (uint32_t n = 0; n < length; n++) load.frame[HEADER + n] = "0123456789abcdef"[rand() & 15];
     uint32_t crc = crc32c(load.frame + HEADER, length);

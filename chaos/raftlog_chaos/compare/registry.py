@@ -34,6 +34,13 @@ PARTS: Final[dict[str, Part]] = {
         Part("memory", "Memory", rest.memory, short=True),
         Part("producers", "Many producers", latency.producers, once=True),
         Part("connections", "Idle connections", rest.connections, once=True),
+        Part(
+            "slow-disk",
+            "Slow disks, 100 B, acks=all at 1,000 records a second",
+            latency.slow_disk,
+            once=True,
+            alone=True,
+        ),
         Part("gaps", "Failures", failure.gaps, once=True),
         Part("recovery", "Restart after a crash of all nodes", failure.recovery, once=True, alone=True),
         Part("partitions", "More partitions", growth.partitions, once=True, alone=True),

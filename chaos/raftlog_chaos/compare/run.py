@@ -2,7 +2,7 @@
 
 Every second round goes through the systems in the opposite order, so that a machine that gets slower or faster favours
 none. Parts that run once come after the rounds, so that they take no round's time. A system that is missing, dies,
-refuses or is too slow ends its part with a note, and the run goes on.
+refuses or is too slow ends its part with a note, and the run goes on; so does whatever else goes wrong with it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +21,8 @@ from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
 from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System
 
 WARM_UP_RATE: Final = 1_000
-TROUBLES: Final = (Failed, Missing, Refused, TooSlow, LoadFailed, OSError)
+EXPLAINED: Final = (Failed, Missing, Refused, TooSlow, LoadFailed)
+"""Errors whose message says what is wrong. Another one is told with its type."""
 
 
 class Plan(NamedTuple):
@@ -39,7 +41,7 @@ class Run:
 
     def __init__(self, plan: Plan, comparison: Comparison, say: Callable[[str], None]) -> None:
         self.comparison = comparison
-        self._plan = plan
+        self.plan = plan
         self._say = say
         self._began_at = time.monotonic()
         self._round = 0
@@ -54,16 +56,16 @@ class Run:
             self.comparison.seconds = time.monotonic() - self._began_at
 
     def _rounds(self) -> None:
-        often = [part for part in self._plan.parts if not part.once]
-        for number in range(self._plan.rounds):
+        often = [part for part in self.plan.parts if not part.once]
+        for number in range(self.plan.rounds):
             self._round = self.comparison.rounds = number + 1
             self._when = f"round {self._round}"
-            for system in self._plan.systems if number % 2 == 0 else reversed(self._plan.systems):
+            for system in self.plan.systems if number % 2 == 0 else reversed(self.plan.systems):
                 self._take(system, often)
         self._when = "after the rounds"
-        for system in self._plan.systems:
+        for system in self.plan.systems:
             if not system.variant:
-                self._take(system, [part for part in self._plan.parts if part.once])
+                self._take(system, [part for part in self.plan.parts if part.once])
 
     def _take(self, system: type[System], parts: Sequence[Part]) -> None:
         """Take one system through its parts, those that want clusters of their own last."""
@@ -80,13 +82,20 @@ class Run:
             self._gone.add(system.key)
             self.comparison.note(system.key, "", f"missing: {error}")
             return
-        except TROUBLES as error:
+        except Exception as error:  # a peer that dies fails in ways that nobody has listed
             self._fail(system, "", error)
         for part in parts:
             if part.alone and not self._is_over(system, part.name):
-                self._say(f"{self._when}: {system.title}: {part.name}")
-                with self._folder(system) as folder, closing(system(folder)) as idle:
-                    self._measure(part, self._bench(idle, part, ready_s=0.0))
+                self._alone(system, part)
+
+    def _alone(self, system: type[System], part: Part) -> None:
+        """Run a part that starts clusters of its own."""
+        self._say(f"{self._when}: {system.title}: {part.name}")
+        try:
+            with self._folder(system) as folder, closing(system(folder)) as idle:
+                self._measure(part, self._bench(idle, part, ready_s=0.0))
+        except Exception as error:  # as above
+            self._fail(system, part.name, error)
 
     def _together(self, system: type[System], parts: Sequence[Part]) -> None:
         """Run parts on one cluster, which is started again after a part that ended in trouble."""
@@ -110,10 +119,10 @@ class Run:
         system = type(cluster)
         return Bench(
             system=cluster,
-            scale=self._plan.scale,
+            scale=self.plan.scale,
             ready_s=ready_s,
             note=lambda why: self.comparison.note(system.key, part.name, why),
-            open=lambda nodes: self._open(system, nodes),
+            open=partial(self._open, system),
         )
 
     def _measure(self, part: Part, bench: Bench) -> bool:
@@ -123,35 +132,40 @@ class Run:
                 self.comparison.add(part.name, bench.system.key, self._round, sample)
         except Refused as error:
             bench.note(str(error))
-        except TROUBLES as error:
+        except Exception as error:  # as above
             self._fail(type(bench.system), part.name, error)
             return False
         return True
 
     def _fail(self, system: type[System], part: str, error: Exception) -> None:
-        why = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else str(error)
+        first_line = next(iter(str(error).splitlines()), "")
+        why = first_line if isinstance(error, EXPLAINED) else f"{type(error).__name__}: {first_line}"
         self._say(f"{self._when}: {system.title}: {why}")
         self.comparison.note(system.key, part, f"{self._when}: {why}")
 
     def _is_over(self, system: type[System], what: str) -> bool:
-        if time.monotonic() - self._began_at < self._plan.limit_s:
+        if time.monotonic() - self._began_at < self.plan.limit_s:
             return False
         self.comparison.note(system.key, what, f"{self._when}: no time was left")
         return True
 
     @contextmanager
-    def _open(self, system: type[System], nodes: int) -> Iterator[tuple[System, float]]:
+    def _open(
+        self, system: type[System], nodes: int, *, slower_s: float = 0.0
+    ) -> Iterator[tuple[System, float]]:
         """Start a cluster in a folder of its own; both end with the `with`."""
         with self._folder(system) as folder:
             cluster = system(folder, nodes)
             try:
+                if slower_s:
+                    cluster.slow_syncs(slower_s)
                 yield cluster, cluster.start()
             finally:
                 cluster.close()
 
     @contextmanager
     def _folder(self, system: type[System]) -> Iterator[Path]:
-        folder = self._plan.folder / f"{system.key}-{time.monotonic_ns()}"
+        folder = self.plan.folder / f"{system.key}-{time.monotonic_ns()}"
         folder.mkdir(parents=True)
         interrupted = False
         try:

@@ -41,6 +41,20 @@ def test_no_ratio_is_made_where_it_says_nothing(better, theirs):
     assert figure(better, {1: 30.0}, {1: theirs}).ratio("peer") is None
 
 
+def test_a_sample_that_is_told_only_makes_no_ratio_in_its_round():
+    """Ratios of the other rounds, and of other systems, stay."""
+    found = comparison()
+    for number, better in ((1, None), (2, "less")):
+        found.add("part", "raftlog", number, Sample("name", 4.0, "s", "less"))
+        found.add("part", "peer", number, Sample("name", 8.0 * number, "s", better))
+        found.add("part", "tiny", number, Sample("name", 1.0, "s"))
+    row = found.figures[0]
+    assert row.ratios("peer") == [4.0]
+    assert row.median("peer") == 12.0
+    assert row.ratio("tiny") is None
+    assert row.median("tiny") == 1.0
+
+
 def test_samples_of_a_name_are_one_row():
     """Each system and round has its own place in it."""
     found = comparison()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from raftlog_chaos.compare.figures import Comparison, Sample
 from raftlog_chaos.compare.loads import Load, LoadFailed, TooSlow
 from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
+from raftlog_chaos.compare.registry import PARTS
 from raftlog_chaos.compare.run import Plan, Run
 from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System
 
@@ -131,7 +133,9 @@ def test_a_system_that_does_not_start_is_told_and_closed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "error", [Failed("it died"), TooSlow("it hangs"), LoadFailed("no answer"), OSError("no space")], ids=repr
+    "error",
+    [Failed("it died"), TooSlow("it hangs"), LoadFailed("no answer"), OSError("no space"), KeyError(7)],
+    ids=repr,
 )
 def test_a_system_in_trouble_keeps_what_it_has_and_starts_again_for_the_next_part(tmp_path, error):
     """Samples from before the trouble count, and the reason is told."""
@@ -172,6 +176,65 @@ def test_a_part_that_starts_clusters_itself_has_the_machine_alone(tmp_path):
     run(tmp_path, [Healthy], [Part("many", "", part, alone=True), Part("ready", "", measure)])
     assert Healthy.log[:2] == ["raftlog start", "raftlog close"]
     assert Healthy.log[2:4] == ["raftlog start", "raftlog close"]
+
+
+def test_a_part_alone_that_cannot_even_begin_is_told(tmp_path):
+    """A system that has no ports left, or whose program nobody can compile, ends its own part only."""
+
+    class Unmade(Peer):
+        def __init__(self, folder: Path, nodes: int = 3) -> None:
+            raise ZeroDivisionError("no nodes")
+
+    found = run(tmp_path, [Unmade, Healthy], [Part("many", "", measure, alone=True)])
+    assert [(note.system, note.why) for note in found.notes] == [
+        ("peer", "round 1: ZeroDivisionError: no nodes")
+    ]
+    assert set(found.find("many", "ready").samples) == {"raftlog"}
+
+
+def test_a_disk_that_cannot_be_made_slower_is_told_and_nothing_starts(tmp_path):
+    """A figure of an unchanged disk would be taken for one of a slow one."""
+    found = run(tmp_path, [Peer], [PARTS["slow-disk"]])
+    assert [(note.part, note.why) for note in found.notes] == [
+        ("slow-disk", "its disk can't be made slower here")
+    ]
+    assert not any("start" in line for line in Healthy.log)
+
+
+@pytest.mark.parametrize("part", [PARTS["ready"].measure, PARTS["memory"].measure], ids=["ready", "memory"])
+def test_a_system_that_died_has_no_memory_and_no_cpu(tmp_path, part):
+    """A figure of the nodes that are left would be taken for one of all."""
+
+    class Dead(Peer):
+        kinds = frozenset({"produce"})
+
+        def pids(self) -> Sequence[int]:
+            return []
+
+    found = run(tmp_path, [Dead], [Part("rest", "", part, cold=True)])
+    assert [(note.part, note.why) for note in found.notes] == [
+        ("rest", "round 1: 3 of its 3 processes ended")
+    ]
+    assert {each.name for each in found.figures} <= {"three nodes ready"}
+
+
+def test_a_load_in_which_a_node_died_is_no_figure(tmp_path):
+    """Two of three nodes are another system, whatever they reach."""
+
+    class Dying(Peer):
+        kinds = frozenset({"produce"})
+        looks = 0
+
+        def pids(self) -> Sequence[int]:
+            self.looks += 1
+            return [os.getpid()] * (3 if self.looks <= 2 else 2)
+
+        def client(self, load: Load) -> Sequence[str]:
+            answer = '{"records": 2000, "seconds": 0.5, "client_s": 0.1}'
+            return [sys.executable, "-c", f"print('begin\\nend\\n{answer}')"]
+
+    with pytest.raises(Failed, match="1 of its 3 processes ended"):
+        Dying(tmp_path).run(Load(kind="produce", seconds=0.1, warmup_s=0.0))
 
 
 def test_a_part_that_runs_once_comes_after_the_rounds_and_for_no_variant(tmp_path):

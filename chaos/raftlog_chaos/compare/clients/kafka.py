@@ -197,20 +197,20 @@ class _Acks:
         while not self._ended.is_set():
             self._producer.poll(0.1)
 
-    def send(self) -> None:
-        sent_at, measured = time.perf_counter(), self.measured
+    def send(self, due_at: float) -> None:
+        measured = self.measured
 
         def delivered(error: Any, _message: object) -> None:
             if error is not None:
                 self.failed += 1
             elif measured:
-                self.took_s.append(time.perf_counter() - sent_at)
+                self.took_s.append(time.perf_counter() - due_at)
 
         self._producer.produce(self._topic, self._payload, on_delivery=delivered)
 
-    def send_stamped(self) -> None:
-        """Send a record that says when it was sent, or nothing of use before the measured time."""
-        stamp = repr(time.perf_counter()) if self.measured else ""
+    def send_stamped(self, due_at: float) -> None:
+        """Send a record that says when it was due, or nothing of use before the measured time."""
+        stamp = repr(due_at) if self.measured else ""
         self._producer.produce(self._topic, stamp.encode().ljust(len(self._payload)))
 
     def close(self) -> None:
@@ -279,8 +279,8 @@ def producers(load: Load) -> Answer:
         each.connect()
     turn = iter(range(1 << 62))
 
-    def send() -> None:
-        all_acks[next(turn) % load.clients].send()
+    def send(due_at: float) -> None:
+        all_acks[next(turn) % load.clients].send(due_at)
 
     paced(send, rate=load.rate, seconds=max(load.warmup_s, load.clients / load.rate))
     clock.begin()

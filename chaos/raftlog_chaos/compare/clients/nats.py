@@ -151,39 +151,37 @@ def ack(load: Load) -> Answer:
     connection.subscribe("_INBOX.ack.*")
     marks = _Marks(connection, _ACKED)
     payload = b"x" * load.record_bytes + b"\r\n"
-    sent_at: list[float] = []
+    due_at: list[float] = []
     took_s: list[float] = []
 
-    def send(count: int) -> None:
-        now = time.perf_counter()
+    def send(due: list[float]) -> None:
         heads = (
             f"PUB {_subject(load, number)} _INBOX.ack.{number} {load.record_bytes}\r\n".encode()
-            for number in range(len(sent_at), len(sent_at) + count)
+            for number in range(len(due_at), len(due_at) + len(due))
         )
         connection.socket.sendall(b"".join(head + payload for head in heads))
-        sent_at.extend([now] * count)
+        due_at.extend(due)
 
     def take(first: int) -> None:
         now = time.perf_counter()
-        took_s.extend(now - sent_at[int(each)] for each in marks.take() if int(each) >= first)
+        took_s.extend(now - due_at[int(each)] for each in marks.take() if int(each) >= first)
 
     def run(seconds: float, first: int) -> None:
         pace = Pace(load.rate, seconds)
         while not pace.over:
-            if (count := pace.due()) > 0:
-                send(count)
-                pace.taken += count
+            if due := pace.take():
+                send(due)
             if select.select([marks], [], [], pace.wait_s())[0]:
                 take(first)
 
     run(max(load.warmup_s, 0.2), 1 << 62)
     clock.begin()
-    first = len(sent_at)
+    first = len(due_at)
     run(load.seconds, first)
     clock.end()
-    while len(took_s) < len(sent_at) - first and select.select([marks], [], [], DRAIN_S)[0]:
+    while len(took_s) < len(due_at) - first and select.select([marks], [], [], DRAIN_S)[0]:
         take(first)
-    return clock.answer(len(took_s), failed=len(sent_at) - first - len(took_s), took_s=took_s)
+    return clock.answer(len(took_s), failed=len(due_at) - first - len(took_s), took_s=took_s)
 
 
 def arrival(load: Load) -> Answer:
@@ -203,12 +201,10 @@ def arrival(load: Load) -> Answer:
         nonlocal sent
         pace = Pace(load.rate, seconds)
         while not pace.over:
-            for _ in range(pace.due()):
-                stamp = f"@{time.perf_counter():.9f}@" if stamped else ""
-                subject = _subject(load, pace.taken)
-                line = f"PUB {subject} {load.record_bytes}\r\n{stamp.ljust(load.record_bytes)}\r\n"
+            for number, due_at in enumerate(pace.take(), pace.taken):
+                stamp = f"@{due_at:.9f}@" if stamped else ""
+                line = f"PUB {_subject(load, number)} {load.record_bytes}\r\n{stamp.ljust(load.record_bytes)}\r\n"
                 sender.socket.sendall(line.encode())
-                pace.taken += 1
             if select.select([marks], [], [], pace.wait_s())[0]:
                 take()
         sent = pace.taken

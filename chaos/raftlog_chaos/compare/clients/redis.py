@@ -177,23 +177,22 @@ class _Steady:
     def __init__(self, load: Load) -> None:
         self._load = load
         self.pipeline = _Pipeline(load)
-        self._sent_at: list[float] = []
+        self._due_at: list[float] = []
         self.took_s: list[float] = []
         self.failed = self.sent = 0
         self.measured = False
 
-    def send(self, count: int, *, stamped: bool, partitions: int) -> None:
-        now = time.perf_counter()
-        stamp = f"@{now:.9f}@".encode() if stamped else b"x"
-        payload = stamp.ljust(self._load.record_bytes)
+    def send(self, due_at: list[float], *, stamped: bool, partitions: int) -> None:
+        """Send records that were due at these moments, which they tell if `stamped`."""
         keys = [f"{self._load.topic}-{each}".encode() for each in range(partitions)]
+        stamps = (f"@{each:.9f}@".encode() if stamped else b"x" for each in due_at)
         adds = (
-            words(b"XADD", keys[(self.sent + each) % partitions], b"*", b"d", payload)
-            for each in range(count)
+            words(b"XADD", keys[number % partitions], b"*", b"d", stamp.ljust(self._load.record_bytes))
+            for number, stamp in enumerate(stamps, self.sent)
         )
-        self._sent_at = [now] * count if self.measured else []
-        self.pipeline.send(b"".join(adds), count)
-        self.sent += count
+        self._due_at = due_at if self.measured else []
+        self.pipeline.send(b"".join(adds), len(due_at))
+        self.sent += len(due_at)
 
     def hear(self) -> None:
         taken = self.pipeline.hear()
@@ -201,21 +200,19 @@ class _Steady:
             return
         now = time.perf_counter()
         if taken:
-            self.took_s.extend(now - each for each in self._sent_at)
+            self.took_s.extend(now - each for each in self._due_at)
         else:
-            self.failed += len(self._sent_at)
-        self._sent_at = []
+            self.failed += len(self._due_at)
+        self._due_at = []
 
 
 def _run_steady(
     steady: _Steady, pace: Pace, reader: _Reader | None, took_s: list[float], *, partitions: int
 ) -> None:
     """Send at a steady rate until the pace is over; take acknowledgements, and what a reader is sent."""
-    while not pace.over:
-        count = pace.due()
-        if count > 0 and not steady.pipeline.on_their_way:
-            steady.send(count, stamped=reader is not None and steady.measured, partitions=partitions)
-            pace.taken += count
+    while not pace.over or steady.pipeline.on_their_way:
+        if not steady.pipeline.on_their_way and (due_at := pace.take()):
+            steady.send(due_at, stamped=reader is not None and steady.measured, partitions=partitions)
         wait_s = 0.01 if steady.pipeline.on_their_way else pace.wait_s()
         sockets = [steady.pipeline] if reader is None else [steady.pipeline, reader.pipeline]
         for each in select.select(sockets, [], [], wait_s)[0]:
@@ -244,8 +241,6 @@ def _measure(load: Load, reader: _Reader | None, partitions: int) -> Answer:
     steady.measured = True
     _run_steady(steady, Pace(load.rate, load.seconds), reader, took_s, partitions=partitions)
     clock.end()
-    while steady.pipeline.on_their_way:
-        steady.hear()
     while reader is not None and select.select([reader.pipeline], [], [], 0.5)[0]:
         _take(reader, took_s)
     took_s = steady.took_s if reader is None else took_s

@@ -62,16 +62,17 @@ def quantiles_ms(took_s: Sequence[float]) -> Quantiles:
     return p50, p99, p999
 
 
-def paced(send: Callable[[], None], *, rate: int, seconds: float) -> None:
-    """Call `send` at a steady rate. Calls that are late follow without a pause."""
+def paced(send: Callable[[float], None], *, rate: int, seconds: float) -> None:
+    """Call `send` at a steady rate, with the moment when it was due. Calls that are late follow without a pause."""
     started = time.perf_counter()
     for number in range(int(rate * seconds)):
-        pause = started + number / rate - time.perf_counter()
+        due_at = started + number / rate
+        pause = due_at - time.perf_counter()
         if pause > 0:
             time.sleep(pause)
         elif -pause > seconds:
             return
-        send()
+        send(due_at)
 
 
 def main(programs: dict[str, Callable[[Load], Answer]]) -> None:

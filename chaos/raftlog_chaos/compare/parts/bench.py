@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.systems.system import System
@@ -18,8 +18,16 @@ class Scale(NamedTuple):
     crash_bytes: int = 1_000_000_000
 
 
+class Open(Protocol):
+    """Starts another cluster of the same kind, which ends with the `with`. Each sync takes `slower_s` longer."""
+
+    def __call__(
+        self, nodes: int, *, slower_s: float = 0.0
+    ) -> AbstractContextManager[tuple[System, float]]: ...
+
+
 class Bench(NamedTuple):
-    """One system in one round. `open(nodes)` starts another cluster of the same kind, which ends with the `with`."""
+    """One system in one round."""
 
     system: System
     scale: Scale
@@ -27,7 +35,7 @@ class Bench(NamedTuple):
     """The seconds that the system took to start."""
     note: Callable[[str], None]
     """Tells why a figure is missing."""
-    open: Callable[[int], AbstractContextManager[tuple[System, float]]]
+    open: Open
 
 
 Measure = Callable[[Bench], Iterator[Sample]]

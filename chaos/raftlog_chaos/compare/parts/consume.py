@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import Load, Measured
 from raftlog_chaos.compare.parts.bench import Bench
+from raftlog_chaos.compare.parts.cost import per_gigabyte
 from raftlog_chaos.compare.systems.system import Failed, drop_from_memory
 
 TOPIC = "consume"
@@ -18,7 +19,7 @@ def consume(bench: Bench) -> Iterator[Sample]:
     bench.system.run(Load(kind="produce", topic=TOPIC, seconds=1.5 * seconds))
     measured = _read(bench)
     yield Sample("from memory", measured.megabytes_per_s, "MB/s", "more")
-    yield Sample("from memory, CPU", measured.used.cpu_s / measured.gigabytes, "s/GB", "less")
+    yield from per_gigabyte("from memory", measured)
     if not bench.system.reads_disk:
         bench.note("from disk: it keeps all records in memory")
         return

@@ -55,7 +55,7 @@ def _gap(system: KafkaWire, strike: Callable[[int], None], heal: Callable[[], ob
     meter = UnavailabilityMeter(",".join(system.servers()), TOPIC, PARTITIONS, log_level=0, **PATIENCE)
     with meter:
         _wait_for_acks(meter)
-        leader = system.partitions(TOPIC)[0].leader
+        leader = system.leader_of(TOPIC)
         began = time.monotonic()
         strike(leader)
         try:

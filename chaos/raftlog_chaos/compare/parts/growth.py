@@ -75,15 +75,17 @@ def _metadata_ms(system: KafkaWire, topics: Sequence[str]) -> float:
 
 
 def _idle_percent(system: KafkaWire) -> float:
-    pids = system.pids()
+    pids = system.check_alive()
     before = usage_of(pids, system.folder)
     time.sleep(IDLE_S)
-    return 100 * usage_of(pids, system.folder).since(before).cpu_s / IDLE_S / len(pids)
+    used = usage_of(pids, system.folder).since(before)
+    system.check_alive()
+    return 100 * used.cpu_s / IDLE_S / len(pids)
 
 
 def _failover_s(system: KafkaWire, topics: Sequence[str]) -> float:
     """Return the seconds from a kill -9 until no partition is led by its victim."""
-    victim = system.partitions(topics[0])[0].leader
+    victim = system.leader_of(topics[0])
     system.kill(victim)
 
     def taken_over(topic: str) -> bool:

@@ -8,13 +8,23 @@ from typing import Final
 from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import Kind, Load, LoadFailed, Measured
 from raftlog_chaos.compare.parts.bench import Bench
+from raftlog_chaos.compare.parts.cost import per_record
 from raftlog_chaos.compare.systems.system import Refused
 
 RATES: Final = (200, 1_000, 5_000, 20_000)
 SHORT_RATES: Final = (1_000,)
 RECORD_BYTES: Final = 100
+LEAST_RECORDS: Final = 5_000
+"""Of p99.9: among fewer, a handful decides."""
+SLOW_RATE: Final = 200
+LONGER: Final = 3
+"""So many times longer is the load at SLOW_RATE, whose records would use too few ticks of CPU time otherwise."""
 KEPT_UP: Final = 0.95
 """A load that reaches less of its rate says nothing about that rate."""
+SLOWER_MS: Final = (0.3, 1.0, 5.0)
+SLOW_DISK_RATE: Final = 1_000
+WARM_UP_S: Final = 2.0
+"""Of a cluster that has just started."""
 PRODUCERS: Final = 200
 PRODUCERS_RATE: Final = 5_000
 
@@ -23,15 +33,14 @@ def latency(bench: Bench) -> Iterator[Sample]:
     """Yield quantiles and CPU time at each rate."""
     for rate in SHORT_RATES if bench.scale.short else RATES:
         for kind in ("ack", "arrival"):
-            load = Load(
-                kind=kind, topic="latency", record_bytes=RECORD_BYTES, rate=rate, seconds=bench.scale.seconds
-            )
+            seconds = bench.scale.seconds * (LONGER if rate == SLOW_RATE and kind == "ack" else 1)
+            load = Load(kind=kind, topic="latency", record_bytes=RECORD_BYTES, rate=rate, seconds=seconds)
             measured = _run(bench, load, f"{kind} at {rate:,}/s")
             if measured is None:
                 continue
-            yield from _quantiles(_said(kind, rate), measured)
+            yield from quantiles(_said(kind, rate), measured)
             if kind == "ack":
-                yield from _cpu(f"at {rate:,}/s", measured)
+                yield from per_record(f"at {rate:,}/s", measured)
 
 
 def _said(kind: Kind, rate: int) -> str:
@@ -50,8 +59,26 @@ def producers(bench: Bench) -> Iterator[Sample]:
     )
     name = f"{PRODUCERS} producers, {PRODUCERS_RATE:,}/s together"
     if (measured := _run(bench, load, name)) is not None:
-        yield from _quantiles(name, measured)
-        yield from _cpu(name, measured)
+        yield from quantiles(name, measured)
+        yield from per_record(name, measured)
+
+
+def slow_disk(bench: Bench) -> Iterator[Sample]:
+    """Yield how long acknowledgements take if each sync takes longer, on a cluster of its own for each disk."""
+    for slower_ms in SLOWER_MS:
+        name = f"syncs {slower_ms:g} ms slower, ack at {SLOW_DISK_RATE:,}/s"
+        load = Load(
+            kind="ack",
+            topic="latency",
+            record_bytes=RECORD_BYTES,
+            rate=SLOW_DISK_RATE,
+            seconds=bench.scale.seconds,
+            warmup_s=WARM_UP_S,
+        )
+        with bench.open(3, slower_s=slower_ms / 1000) as (system, _):
+            measured = _run(bench._replace(system=system), load, name)
+        if measured is not None:
+            yield from quantiles(name, measured)
 
 
 def _run(bench: Bench, load: Load, name: str) -> Measured | None:
@@ -72,14 +99,10 @@ def _run(bench: Bench, load: Load, name: str) -> Measured | None:
     return measured
 
 
-def _quantiles(name: str, measured: Measured) -> Iterator[Sample]:
+def quantiles(name: str, measured: Measured) -> Iterator[Sample]:
+    """Yield how long records took; p99.9 only of enough of them."""
     assert measured.answer.took_ms is not None
     for quantile, value in zip(("p50", "p99", "p99.9"), measured.answer.took_ms, strict=True):
+        if quantile == "p99.9" and measured.answer.records < LEAST_RECORDS:
+            continue
         yield Sample(f"{name}, {quantile}", value, "ms", "less")
-
-
-def _cpu(name: str, measured: Measured) -> Iterator[Sample]:
-    """Yield CPU time of all nodes for a record."""
-    records = measured.answer.records
-    yield Sample(f"{name}, CPU user", measured.used.user_s / records * 1e6, "µs/record", "less")
-    yield Sample(f"{name}, CPU system", measured.used.system_s / records * 1e6, "µs/record", "less")

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import Load, LoadFailed, Measured
 from raftlog_chaos.compare.parts.bench import Bench
+from raftlog_chaos.compare.parts.cost import per_gigabyte
 from raftlog_chaos.compare.systems.system import Refused
 
 SIZES: Final = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}
@@ -81,11 +82,9 @@ def _run(bench: Bench, variant: Variant) -> Measured | None:
 
 
 def _cost(name: str, measured: Measured) -> Iterator[Sample]:
-    gigabytes = measured.gigabytes
-    yield Sample(f"{name}, CPU user", measured.used.user_s / gigabytes, "s/GB", "less")
-    yield Sample(f"{name}, CPU system", measured.used.system_s / gigabytes, "s/GB", "less")
+    yield from per_gigabyte(name, measured)
     if measured.used.flushes is not None:
-        yield Sample(f"{name}, flushes of the disk", measured.used.flushes / gigabytes, "/GB")
+        yield Sample(f"{name}, flushes of the disk", measured.used.flushes / measured.gigabytes, "/GB")
     yield Sample(
         f"{name}, the client's own CPU", 100 * measured.answer.client_s / measured.answer.seconds, "%"
     )

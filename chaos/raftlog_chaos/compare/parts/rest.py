@@ -21,10 +21,11 @@ def ready(bench: Bench) -> Iterator[Sample]:
     """Yield the time to ready, and the cost of three nodes that have nothing to do."""
     yield Sample("three nodes ready", bench.ready_s, "s", "less")
     time.sleep(SETTLE_S)
-    pids = bench.system.pids()
+    pids = bench.system.check_alive()
     before = usage_of(pids, bench.system.folder)
     time.sleep(IDLE_S)
     after = usage_of(pids, bench.system.folder)
+    bench.system.check_alive()
     yield Sample("RSS idle, a node", after.resident_bytes / len(pids) / MEGABYTE, "MB", "less")
     yield Sample("CPU idle, a node", 100 * after.since(before).cpu_s / IDLE_S / len(pids), "%", "less")
 
@@ -32,10 +33,11 @@ def ready(bench: Bench) -> Iterator[Sample]:
 def memory(bench: Bench) -> Iterator[Sample]:
     """Yield a node's memory at its most, and once a load is over."""
     bench.system.run(Load(kind="produce", topic="produce-6", seconds=bench.scale.seconds))
-    pids = bench.system.pids()
+    pids = bench.system.check_alive()
     most = sum(_peak_bytes(pid) for pid in pids)
     time.sleep(SETTLE_S)
     after = usage_of(pids, bench.system.folder).resident_bytes
+    bench.system.check_alive()
     yield Sample("RSS at its most, a node", most / len(pids) / MEGABYTE, "MB", "less")
     yield Sample("RSS after the load, a node", after / len(pids) / MEGABYTE, "MB", "less")
 

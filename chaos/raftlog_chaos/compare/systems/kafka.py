@@ -5,6 +5,7 @@ Maven fetches the jars once; `pom.xml` beside this folder names the version.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -38,21 +39,21 @@ JVM_OPTIONS: Final = (
 )
 """Those of kafka-run-class.sh; the last one is for the log."""
 
-_classpath: list[str] = []
-"""The jars, once they are known."""
-
 
 def classpath() -> str:
     """Return the jars that a broker needs, fetched if need be. Raises Missing."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise Missing(f"there is no {program} here")
-    if not _classpath:
-        _classpath.append(_resolve())
-    return _classpath[0]
+    jars, wrong = resolve()
+    if wrong:
+        raise Missing(f"Maven did not fetch the jars{wrong}")
+    return jars
 
 
-def _resolve() -> str:
+@functools.cache
+def resolve() -> tuple[str, str]:
+    """Return the jars, or what Maven has against them. It is asked once: a failure may have taken it minutes."""
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
     command = ["mvn", "--batch-mode", "--file", str(POM), goal]
     try:
@@ -60,13 +61,13 @@ def _resolve() -> str:
             command, capture_output=True, text=True, check=False, timeout=patient(MAVEN_S)
         )
     except subprocess.TimeoutExpired:
-        raise Missing(f"Maven did not fetch the jars in {MAVEN_S:.0f} s") from None
+        return "", f" in {MAVEN_S:.0f} s"
     lines = done.stdout.splitlines()
     found = [line for line in lines if ".jar" in line and os.pathsep in line and not line.startswith("[")]
     if done.returncode or not found:
         wrong = [line for line in lines if line.startswith("[ERROR]")]
-        raise Missing(f"Maven did not fetch the jars: {next(iter(wrong), 'it says nothing')[:200]}")
-    return found[-1]
+        return "", f": {next(iter(wrong), 'it says nothing')[:200]}"
+    return found[-1], ""
 
 
 class Kafka(KafkaWire):

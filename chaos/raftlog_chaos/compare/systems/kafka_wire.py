@@ -53,7 +53,6 @@ class KafkaWire(System):
     def create_topic(self, name: str, partitions: int) -> None:
         """Create it, and wait until all replicas of all partitions are in sync."""
         self.ask_for_topic(name, partitions)
-
         self._partitions[name] = partitions
         wait_for(
             lambda: self.is_whole(name),
@@ -99,6 +98,13 @@ class KafkaWire(System):
             except OSError:
                 continue
         return {}
+
+    def leader_of(self, topic: str) -> int:
+        """Return the node that leads a topic's first partition. Raises Failed if no node knows one that runs."""
+        first = self.partitions(topic).get(0)
+        if first is None or first.leader not in self.ports:
+            raise Failed(f"no node knows who leads {topic}")
+        return first.leader
 
     def all_see_each_other(self) -> bool:
         """Whether every node that runs sees exactly those that run."""

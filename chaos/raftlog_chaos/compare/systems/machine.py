@@ -12,7 +12,7 @@ from typing import Final
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog_chaos.compare.loads import Load, Measured
 from raftlog_chaos.compare.processes import Child
-from raftlog_chaos.compare.systems.system import Missing, Refused, System, wait_for
+from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, System, wait_for
 
 SOURCE: Final = Path(__file__).parents[1] / "reference.c"
 COMPILE_S: Final = 60.0
@@ -33,6 +33,7 @@ class Machine(System):
         super().__init__(folder, nodes)
         self._children: list[Child] = []
         self._held: HeldPorts | None = None
+        self._slower_us = 0
 
     @classmethod
     def version(cls) -> str:
@@ -47,11 +48,11 @@ class Machine(System):
             raise Refused("it has three nodes")
         self.folder.mkdir(parents=True, exist_ok=True)
         program = self._compile()
-        self._held = HeldPorts(self.nodes)
+        self._held, slower = HeldPorts(self.nodes), str(self._slower_us)
         leader, *followers = self._held.ports
         for port in (*followers, leader):
             others = [str(each) for each in followers] if port == leader else []
-            command = [program, "serve", str(port), str(self.folder / f"log-{port}"), "1", *others]
+            command = [program, "serve", str(port), str(self.folder / f"log-{port}"), slower, *others]
             self._children.append(Child(command, log_path=self.folder / f"node-{port}.log"))
         return wait_for(lambda: _listens(leader), "the leader listens")
 
@@ -59,7 +60,10 @@ class Machine(System):
         program = str(self.folder / "reference")
         for machine in (["-march=native"], []):
             command = ["cc", "-O2", *machine, "-o", program, str(SOURCE)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_S)  # noqa: S603
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMPILE_S)  # noqa: S603
+            except subprocess.TimeoutExpired:
+                raise Failed(f"cc does not compile {SOURCE.name} in {COMPILE_S:.0f} s") from None
             if done.returncode == 0:
                 return program
         raise Missing(f"cc does not compile {SOURCE.name}: {done.stderr.strip().splitlines()[-1:]}")
@@ -70,6 +74,10 @@ class Machine(System):
         self._children.clear()
         if self._held is not None:
             self._held.release()
+
+    def slow_syncs(self, slower_s: float) -> None:
+        """Have each node rest after each fdatasync."""
+        self._slower_us = round(slower_s * 1e6)
 
     def pids(self) -> Sequence[int]:
         return [child.pid for child in self._children if child.running]

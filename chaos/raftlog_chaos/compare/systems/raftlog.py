@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import raftlog
+from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog_chaos.compare.systems.kafka_wire import KafkaWire
 from raftlog_chaos.compare.systems.system import Failed
+
+
+class Alone(Cluster):
+    """Nodes that start as `raftlog server` starts them: each imports all of its code, as each Kafka starts its JVM."""
+
+    forked = False
 
 
 class Raftlog(KafkaWire):
@@ -20,8 +27,23 @@ class Raftlog(KafkaWire):
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)
-        settings = {"log.flush.policy": self.policy}
-        self._cluster = Cluster(nodes, settings=settings, voters=min(nodes, 3), directory=folder / "nodes")
+        self.cluster = self._new_cluster()
+
+    def _new_cluster(self, *, faults: bool = False) -> Cluster:
+        return Alone(
+            self.nodes,
+            settings={"log.flush.policy": self.policy},
+            voters=min(self.nodes, 3),
+            directory=self.folder / "nodes",
+            faults=faults,
+        )
+
+    def slow_syncs(self, slower_s: float) -> None:
+        """Give each node the fault `slow-disk`, under which syncs run in threads."""
+        self.cluster.close()
+        self.cluster = self._new_cluster(faults=True)
+        for node in self.cluster.nodes:
+            self.cluster.trouble_disk(node, DiskTrouble(slow_s=slower_s))
 
     @classmethod
     def version(cls) -> str:
@@ -29,35 +51,35 @@ class Raftlog(KafkaWire):
 
     def start(self) -> float:
         try:
-            return self._cluster.start()
+            return self.cluster.start()
         except ClusterError as error:
             raise Failed(str(error).splitlines()[0]) from None
 
     def close(self) -> None:
-        self._cluster.close()
+        self.cluster.close()
 
     def pids(self) -> Sequence[int]:
-        return [node.pid for node in self._cluster.nodes.values() if node.running]
+        return [node.pid for node in self.cluster.nodes.values() if node.running]
 
     @property
     def ports(self) -> dict[int, int]:
-        return {each: self._cluster.nodes[each].port for each in sorted(self._cluster.running_ids())}
+        return {each: self.cluster.nodes[each].port for each in sorted(self.cluster.running_ids())}
 
     def kill(self, node: int) -> None:
-        self._cluster.kill(node)
+        self.cluster.kill(node)
 
     def pause(self, node: int) -> None:
-        self._cluster.pause(node)
+        self.cluster.pause(node)
 
     def resume(self, node: int) -> None:
-        self._cluster.resume(node)
+        self.cluster.resume(node)
 
     def restart(self) -> float:
-        for node in self._cluster.nodes.values():
+        for node in self.cluster.nodes.values():
             if not node.running:
                 node.start()
         try:
-            return self._cluster.wait_until(self.all_see_each_other, "all nodes see each other")
+            return self.cluster.wait_until(self.all_see_each_other, "all nodes see each other")
         except ClusterError as error:
             raise Failed(str(error).splitlines()[0]) from None
 

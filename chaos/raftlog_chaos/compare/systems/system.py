@@ -77,11 +77,12 @@ class System(ABC):
     def pids(self) -> Sequence[int]:
         """Return the processes that run."""
 
-    def check_alive(self) -> None:
-        """Raise Failed if one of its processes has ended."""
-        alive = len(self.pids())
-        if alive < self.nodes:
-            raise Failed(f"{self.nodes - alive} of its {self.nodes} processes ended")
+    def check_alive(self) -> Sequence[int]:
+        """Return all of its processes. Raises Failed if one of them has ended."""
+        alive = self.pids()
+        if len(alive) < self.nodes:
+            raise Failed(f"{self.nodes - len(alive)} of its {self.nodes} processes ended")
+        return alive
 
     # --- its load
 
@@ -101,7 +102,9 @@ class System(ABC):
             self.create_topic(load.topic, load.partitions)
             self._topics.add(load.topic)
         load = msgspec.structs.replace(load, servers=list(self.servers()), hello=self.hello.hex())
-        return run_client(self._command(load), load, pids=self.pids(), folder=self.folder)
+        measured = run_client(self._command(load), load, pids=self.pids(), folder=self.folder)
+        self.check_alive()  # two of three nodes are another system, whatever they reach
+        return measured
 
     def _command(self, load: Load) -> Sequence[str]:
         if load.kind == "connections":
@@ -132,6 +135,10 @@ class System(ABC):
     def is_whole(self, topic: str) -> bool:
         """Whether all replicas of a topic are in sync; a system that cannot tell is whole once it is ready."""
         return True
+
+    def slow_syncs(self, slower_s: float) -> None:
+        """Let each sync of each node take that much longer. Called before the start."""
+        raise Refused("its disk can't be made slower here")
 
     def kill(self, node: int) -> None:
         """Kill -9 a node. Nodes count from 1."""
