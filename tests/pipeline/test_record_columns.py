@@ -155,7 +155,7 @@ def test_records_that_do_not_fit_their_batch_are_refused(place: int, change: int
 
 
 def test_a_count_larger_than_the_offsets_is_refused() -> None:
-    """Where only a topic's name is asked for, only headers are read: none may fill the memory of a worker."""
+    """A read of the topic's name alone reads headers alone: none may fill the memory of a worker."""
     from raftlog.pipeline.record_columns import Batch
 
     whole = build_batch([new_record(b"k", b"v", timestamp=1)])
