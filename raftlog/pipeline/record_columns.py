@@ -7,7 +7,7 @@ each record costs more than everything that happens to it afterwards. Headers ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,8 @@ from raftlog.records.batch import HEADER_BYTES, MAX_PLAIN_BYTES, BatchHeader
 from raftlog.records.compression import decompress
 from raftlog.records.varint import read_varint
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Integers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 COUNTED: Final = frozenset({"topic", "partition"})
 """Columns that need a batch's header only: it says how many records there are, after compaction too."""
