@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pytest
 
+import raftlog
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
@@ -63,12 +64,15 @@ def lead(host: FakeHost, folder: Path, index: int) -> Partition:
     return partition
 
 
+PACKAGE = f"{Path(raftlog.__file__).parent}/"
+
+
 def count_calls(call: Callable[[], Any]) -> Counter[str]:
     """Return the raftlog functions that a call runs, with how often."""
     calls: Counter[str] = Counter()
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and "raftlog/" in frame.f_code.co_filename:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             calls[frame.f_code.co_qualname] += 1
 
     sys.setprofile(profile)
