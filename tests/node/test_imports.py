@@ -35,7 +35,7 @@ from raftlog import process
 
 async def run(config, **options):
     def tell(node):
-        print(json.dumps(sorted(sys.modules)), flush=True)
+        print(json.dumps(sorted(name for name, found in sys.modules.items() if found)), flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
     await plain(config, **options, ready=tell)
