@@ -45,7 +45,7 @@ class CompareOptions:
     only: Annotated[str, typer.Option(help=f"parts: {', '.join(PARTS)} (default: all)")] = ""
     systems: Annotated[str, typer.Option(help=f"systems: {', '.join(SYSTEMS)} (default: all)")] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds over all systems")] = 2
-    minutes: Annotated[float, typer.Option(min=0.1, help="no part begins later than that")] = 22.0
+    minutes: Annotated[float, typer.Option(min=0.1, help="no part begins later than that")] = 26.0
     seconds: Annotated[float, typer.Option(min=0.1, max=600, help="of each load")] = 2.0
     short: Annotated[
         bool, typer.Option("--short", help="one short round of the main parts: three minutes")

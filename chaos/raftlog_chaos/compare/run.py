@@ -1,8 +1,9 @@
 """A comparison from its first round to its last: systems in turn, parts one after the other, and a limit of time.
 
 Every second round goes through the systems in the opposite order, so that a machine that gets slower or faster favours
-none. Parts that run once come after the rounds, so that they take no round's time. A system that is missing, dies,
-refuses or is too slow ends its part with a note, and the run goes on; so does whatever else goes wrong with it.
+none. Parts that run once come after the first round: there is time for every figure once before there is time for a
+second one. A system that is missing, dies, refuses or is too slow ends its part with a note, and the run goes on; so
+does whatever else goes wrong with it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Run:
         self._gone: set[str] = set()
 
     def run(self) -> None:
-        """Run all rounds, or as many as there is time for, and then what runs once."""
+        """Run the first round, then what runs once, then the other rounds, as far as there is time."""
         try:
             self._rounds()
         finally:
@@ -58,11 +59,17 @@ class Run:
     def _rounds(self) -> None:
         often = [part for part in self.plan.parts if not part.once]
         for number in range(self.plan.rounds):
+            if number and self._no_time_is_left:
+                return
             self._round = self.comparison.rounds = number + 1
             self._when = f"round {self._round}"
             for system in self.plan.systems if number % 2 == 0 else reversed(self.plan.systems):
                 self._take(system, often)
-        self._when = "after the rounds"
+            if not number:
+                self._take_once()
+
+    def _take_once(self) -> None:
+        self._when = "after the first round"
         for system in self.plan.systems:
             if not system.variant:
                 self._take(system, [part for part in self.plan.parts if part.once])
@@ -121,6 +128,7 @@ class Run:
             system=cluster,
             scale=self.plan.scale,
             ready_s=ready_s,
+            again=self._round > 1,
             note=lambda why: self.comparison.note(system.key, part.name, why),
             open=partial(self._open, system),
         )
@@ -143,11 +151,15 @@ class Run:
         self._say(f"{self._when}: {system.title}: {why}")
         self.comparison.note(system.key, part, f"{self._when}: {why}")
 
+    @property
+    def _no_time_is_left(self) -> bool:
+        return time.monotonic() - self._began_at >= self.plan.limit_s
+
     def _is_over(self, system: type[System], what: str) -> bool:
-        if time.monotonic() - self._began_at < self.plan.limit_s:
-            return False
-        self.comparison.note(system.key, what, f"{self._when}: no time was left")
-        return True
+        """Whether a part may not begin any more; what has no figure at all is noted."""
+        if self._no_time_is_left and self._round == 1:
+            self.comparison.note(system.key, what, f"{self._when}: no time was left")
+        return self._no_time_is_left
 
     @contextmanager
     def _open(
@@ -187,6 +199,5 @@ def _warm_up(cluster: System) -> None:
     """
     if cluster.warm_up_s:
         cluster.run(Load(kind="produce", topic="produce-6", seconds=cluster.warm_up_s))
-        cluster.run(
-            Load(kind="ack", topic="latency", record_bytes=100, rate=WARM_UP_RATE, seconds=cluster.warm_up_s)
-        )
+        seconds = cluster.warm_up_small_s
+        cluster.run(Load(kind="ack", topic="latency", record_bytes=100, rate=WARM_UP_RATE, seconds=seconds))

@@ -237,7 +237,7 @@ def test_a_load_in_which_a_node_died_is_no_figure(tmp_path):
         Dying(tmp_path).run(Load(kind="produce", seconds=0.1, warmup_s=0.0))
 
 
-def test_a_part_that_runs_once_comes_after_the_rounds_and_for_no_variant(tmp_path):
+def test_a_part_that_runs_once_comes_after_the_first_round_and_for_no_variant(tmp_path):
     """It would only say the same again."""
 
     class Variant(Peer):
@@ -246,4 +246,20 @@ def test_a_part_that_runs_once_comes_after_the_rounds_and_for_no_variant(tmp_pat
     parts = [Part("growth", "", measure, once=True), Part("ready", "", measure)]
     found = run(tmp_path, [Healthy, Variant], parts, rounds=3)
     assert [each.part for each in found.figures] == ["ready", "growth"]
-    assert found.find("growth", "ready").samples == {"raftlog": {3: 0.5}}
+    assert found.find("growth", "ready").samples == {"raftlog": {1: 0.5}}
+
+
+def test_time_that_is_over_is_told_of_what_has_no_figure(tmp_path):
+    """Further rounds only make figures better."""
+    asked = []
+
+    def once(bench: Bench) -> Iterator[Sample]:
+        asked.append(bench.again)
+        yield from measure(bench)
+
+    found = run(tmp_path, [Healthy], [Part("ready", "", once)], rounds=2)
+    assert asked == [False, True]
+    assert not found.notes
+    late = run(tmp_path, [Healthy], [Part("ready", "", once)], rounds=2, limit_s=0.0)
+    assert [note.why for note in late.notes] == ["round 1: no time was left"]
+    assert late.rounds == 1

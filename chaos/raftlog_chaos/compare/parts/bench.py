@@ -33,6 +33,8 @@ class Bench(NamedTuple):
     scale: Scale
     ready_s: float
     """The seconds that the system took to start."""
+    again: bool
+    """Whether this is not the first round: what has a figure that few people ask for is left out."""
     note: Callable[[str], None]
     """Tells why a figure is missing."""
     open: Open

@@ -51,7 +51,7 @@ def produce(bench: Bench) -> Iterator[Sample]:
         if (measured := _run(bench, variant)) is not None:
             yield Sample(variant.name, measured.megabytes_per_s, "MB/s", "more")
             yield from _cost(variant.name, measured)
-    for variant in () if bench.scale.short else OTHERS:
+    for variant in () if bench.scale.short or bench.again else OTHERS:
         if (measured := _run(bench, variant)) is not None:
             yield Sample(variant.name, measured.megabytes_per_s, "MB/s", "more")
 

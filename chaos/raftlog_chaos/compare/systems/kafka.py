@@ -76,6 +76,8 @@ class Kafka(KafkaWire):
     key = "kafka"
     title = "Apache Kafka"
     warm_up_s = 8.0
+    warm_up_small_s = 20.0
+    """Its virtual machine compiles what is slow only after thousands of requests, and three of them share the cores."""
     settings: Mapping[str, str] = {}
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:

@@ -43,7 +43,9 @@ class System(ABC):
     acks: ClassVar[frozenset[str]] = frozenset({"0", "1", "all"})
     compresses: ClassVar[bool] = False
     warm_up_s: ClassVar[float] = 1.0
-    """So long it is loaded before it is measured."""
+    """So long it is loaded with large requests before it is measured."""
+    warm_up_small_s: ClassVar[float] = 1.0
+    """And so long with small ones."""
     variant: ClassVar[bool] = False
     """Whether it is another system with one setting changed, so that some parts would only say the same again."""
     reads_disk: ClassVar[bool] = True
