@@ -31,6 +31,7 @@ class CleanedSegment:
         segment.configure(
             index_interval_bytes=config.index_interval_bytes,
             index_bytes=config.segment_index_bytes,
+            segment_bytes=config.segment_bytes,
             roll_ms=retention.roll_ms(config, directory, group[0].base_offset),
         )
         self._pending: list[bytes] = []

@@ -143,7 +143,14 @@ def first_bad_offset(segment: Segment, offset: int) -> int:
     return bad
 
 
-def position_after(segment: Segment, offset: int) -> int:
+def set_aside(disk: Disk, segment: Segment, offset: int) -> None:
+    """Move a segment's bytes from a bad offset on into a `.damaged` file, durably."""
+    position = _position_after(segment, offset)
+    quarantine_bytes(disk, segment, position, offset)
+    segment.truncate(position, offset)
+
+
+def _position_after(segment: Segment, offset: int) -> int:
     """Return the position where the sound batches before `offset` end."""
     if offset == segment.base_offset:
         return 0

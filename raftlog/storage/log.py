@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk
@@ -18,23 +17,21 @@ from raftlog.base.types import NO_TIMESTAMP, EpochEnd
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import (
     CONTROL_BIT,
-    HEADER_BYTES,
     LENGTH_OVERHEAD,
     STAMP,
-    STAMP_BYTES,
     BatchHeader,
     stamp_append_time,
 )
 from raftlog.storage import damage as damages
-from raftlog.storage import producer_snapshots, recovery, retention, swap, timestamps
+from raftlog.storage import recovery, retention, timestamps
 from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
-from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.partition_files import EPOCH_CHECKPOINT, TRUNCATION_MARK
-from raftlog.storage.producers import AbortedTransaction
-from raftlog.storage.recovery import LoadedLog
-from raftlog.storage.retention import PendingFileDeletes
+from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
+from raftlog.storage.partition_files import EPOCH_CHECKPOINT
+from raftlog.storage.producer_snapshots import ProducerSnapshots
+from raftlog.storage.producers import AbortedTransaction, BatchMetadata
+from raftlog.storage.recovery import LoadedLog, TruncationMark
 from raftlog.storage.segment import Segment, segment_of
 from raftlog.storage.segment_reads import read_batches
 
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Log", "LogAppendInfo"]
 
-_BASE_OFFSET: Final = attrgetter("base_offset")
 _new_tuple = tuple.__new__
 
 
@@ -53,8 +49,6 @@ class Log:
     def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: LoadedLog) -> None:
         self.disk = disk
         self.directory = directory
-        self._segments = contents.segments
-        self._active = contents.segments[-1]
         self._epochs = contents.epochs
         self.producers = contents.producers
         self.transaction_index = contents.aborted
@@ -67,16 +61,17 @@ class Log:
         is cut already.
         """
         self.topic_id: UUID | None = contents.topic_id
-        self.log_start_offset = self._segments[0].base_offset
-        self.log_end_offset = self._active.end_offset
+        self.log_start_offset = contents.segments[0].base_offset
+        self.log_end_offset = contents.segments[-1].end_offset
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
         self._unflushed = FlushState.recovered(disk, directory, contents)
+        self._segments = LogSegments(
+            disk, directory, contents.segments, epochs=self._epochs, unflushed=self._unflushed
+        )
         self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
         self.truncation_count = 0  # how often the log's end went back
-        self._snapshot_offset = contents.snapshot_offset
-        self._checkpoints_to_unmark = 2 if contents.truncated else 0
-        """The mark of a truncation is needed until the recovery point that follows it was written."""
-        self._condemned = PendingFileDeletes(disk)
+        self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
+        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated)
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config
@@ -115,34 +110,24 @@ class Log:
     @config.setter
     def config(self, config: TopicConfig) -> None:
         self._config = config
-        self._segment_bytes = config.segment_bytes
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self.compacted = "compact" in config.cleanup_policy
-        self._configure_active()
-
-    def _configure_active(self) -> None:
-        self._active.epochs = self._epochs
-        self._active.may_have_gaps = self._segments[0].may_have_gaps
-        self._active.configure(
-            index_interval_bytes=self._config.index_interval_bytes,
-            index_bytes=self._config.segment_index_bytes,
-            roll_ms=retention.roll_ms(self._config, self.directory, self._active.base_offset),
-        )
+        self._segments.configure(config)
 
     @property
     def active_segment(self) -> Segment:
-        return self._active
+        return self._segments.active
 
     @property
     def segments(self) -> list[Segment]:
         """All segments, oldest first; do not change the list."""
-        return self._segments
+        return self._segments.all
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def latest_epoch(self) -> int:
@@ -163,67 +148,54 @@ class Log:
         # in offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
-        producer_id = header.producer_id
-        if producer_id >= 0:
-            # The sequence is judged before anything is written: a retry is answered as its original was, at the same
-            # offsets, even if the segment would have to roll or its timestamp is too old by now.
-            original = self.producers.check_sequence(header)
-            if original is not None:
-                time_ms = original.timestamp if self._stamps_time else NO_TIMESTAMP
-                return LogAppendInfo(
-                    original.base_offset, original.last_offset + 1, time_ms, self.log_start_offset, True
-                )
+        # The sequence is judged first: a retry is answered even if its timestamp is too old by now, or a roll is due.
+        if header.producer_id >= 0 and (original := self.producers.check_sequence(header)) is not None:
+            return self._answer_retry(original)
         # The offsets of a batch are the log's end: the loop runs one append at a time, so no lock guards it.
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        length = header.length
         timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
         if self._stamps_time:
             timestamp = append_time = now_ms
             head = stamp_append_time(
                 header, batch, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms
             )
-            rest = memoryview(batch)[HEADER_BYTES:]
         else:
-            if (
-                timestamp > now_ms + self._after_max_ms
-                or -1 < header.base_timestamp < now_ms - self._before_max_ms
-            ):
+            oldest_ms, newest_ms = now_ms - self._before_max_ms, now_ms + self._after_max_ms
+            if timestamp > newest_ms or -1 < header.base_timestamp < oldest_ms:
                 raise InvalidTimestamp(f"timestamp {timestamp} is too far from the broker's time {now_ms}")
-            # Only these first bytes are the leader's to write, and the CRC does not cover them, so the rest goes to
-            # the file as it came, without a copy.
-            head = STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)
-            rest = memoryview(batch)[STAMP_BYTES:]
-        segment = self._active
+            # Only these first bytes are the leader's to write, and the CRC does not cover them. The rest is not copied.
+            head = STAMP.pack(base_offset, header.length - LENGTH_OVERHEAD, leader_epoch)
+        buffers = (head, memoryview(batch)[len(head) :])
+        segment = self._segments.active
         try:
-            # Roll before the append, never after: a segment's limits hold for what it contains, and its indexes have
-            # 32 bits for offsets relative to its base.
-            if (
-                segment.size + length > self._segment_bytes
-                or segment.full
-                or timestamp > segment.roll_after_ms
-                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            ) and segment.size:
-                self._roll(now_ms)
-                segment = self._active
-            segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
+            # Once at most: an empty segment takes any batch.
+            while not segment.append(
+                buffers, header.length, last_offset=last_offset, max_timestamp=timestamp
+            ):
+                segment = self._roll(now_ms)
         except OSError as error:
             # The producer's next batches may be on their way. Until this one comes again they are refused as it was.
-            self.producers.note_refused_batch(
-                header, KafkaStorageError(f"the disk refused it: {error.strerror}")
-            )
+            refused = KafkaStorageError(f"the disk refused it: {error.strerror}")
+            self.producers.note_refused_batch(header, refused)
             raise
         # From here on the batch is in the log. The end moves first, then what is derived from the log: epochs and
         # producers are rebuilt from it after a crash, so they may lag behind it, and must never be ahead.
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
             self._epochs.note(leader_epoch, base_offset)
-        if producer_id >= 0:
+        if header.producer_id >= 0:
             if header.attributes & CONTROL_BIT:
                 self._end_transaction(header, batch, base_offset)
             else:
                 self.producers.record(header, base_offset, timestamp)
         return _new_tuple(LogAppendInfo, (base_offset, end_offset, append_time, self.log_start_offset, False))
+
+    def _answer_retry(self, original: BatchMetadata) -> LogAppendInfo:
+        time_ms = original.timestamp if self._stamps_time else NO_TIMESTAMP
+        return LogAppendInfo(
+            original.base_offset, original.last_offset + 1, time_ms, self.log_start_offset, True
+        )
 
     def _end_transaction(self, header: BatchHeader, batch: Buffer, base_offset: int) -> None:
         marker = read_end_marker(batch)
@@ -245,14 +217,14 @@ class Log:
         refused: CorruptMessage | None = None
         end_offset, epoch = self.log_end_offset, self._epochs.latest
         # The mark comes first: a recovery that meets a hole without it takes the rest of the log for damaged.
-        if not self._active.may_have_gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
+        if not self._segments.active.may_have_gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
             self.write_gaps_mark()
         batches = iter_valid_batches(view, end_offset=end_offset, epoch=epoch, gaps=gaps)
         try:
             for position, header in batches:
-                size = self._active.size + position - run_start
+                active = self._segments.active
                 # Neighbours that fit into one segment are one write: a follower that catches up writes megabytes.
-                if not self._active.has_room(header, size=size, segment_bytes=self._segment_bytes):
+                if not active.has_room(header, size=active.size + position - run_start):
                     self._append_run(view[run_start:position], run)
                     run, run_start = [], position
                     self._roll(header.max_timestamp)
@@ -271,7 +243,7 @@ class Log:
     def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
         if not headers:
             return
-        self._active.append_batches(run, headers)
+        self._segments.active.append_batches(run, headers)
         self.log_end_offset = headers[-1].end_offset
         position = 0
         for header in headers:
@@ -284,29 +256,18 @@ class Log:
                     self.producers.record(header, header.base_offset, header.max_timestamp)
             position += header.length
 
-    def _roll(self, now_ms: int) -> None:
-        """Begin a new segment at the log's end. OSError leaves the log on the old one."""
-        old = self._active
+    def _roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log's end and return it. OSError leaves the log on the old one."""
+        old = self._segments.active
         assert old.size, "an empty segment is never left behind"
         # Everything that the disk may refuse comes before the list of segments changes.
         old.save_indexes(final=True)
         self.transaction_index.save(self.disk, old)
         self._save_producers()
-        new = Segment(self.disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
-        self._unflushed.rolled(old)
-        self._unflushed.directories.add(self.directory)
-        self._segments = [*self._segments, new]
-        self._active = new
-        self._configure_active()
+        return self._segments.roll(self.log_end_offset, now_ms)
 
     def _save_producers(self) -> None:
-        """Write a snapshot for the log's end; only those at a segment's start outlive the next one."""
-        old, offset = self._snapshot_offset, self.log_end_offset
-        if offset not in (old, self._segments[0].base_offset):
-            producer_snapshots.save(self.disk, self.directory, self.producers, offset)
-            self._snapshot_offset = offset
-            if old >= 0 and all(segment.base_offset != old for segment in self._segments):
-                producer_snapshots.remove(self.disk, self.directory, old)
+        self._snapshots.save(self.producers, self.log_end_offset, self._segments.all)
 
     def read(
         self,
@@ -333,9 +294,9 @@ class Log:
         end_offset = min(end_offset, sound_end)
         if offset >= end_offset:
             return b""
-        segment = self._active
+        segment = self._segments.active
         if offset < segment.base_offset:
-            segment = segment_of(self._segments, offset)
+            segment = segment_of(self._segments.all, offset)
             self.has_old_reads = True
         try:
             bounds = segment.find_read_range(
@@ -351,7 +312,7 @@ class Log:
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
-        if segment not in self._segments:
+        if segment not in self._segments.all:
             raise FileNotFoundError(f"{segment.path}.log was replaced under its reader")
         end_offset = segment.end_offset
         bad = damages.first_bad_offset(segment, offset)
@@ -373,15 +334,13 @@ class Log:
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
-        keep = bisect_left(self._segments, offset, key=_BASE_OFFSET)
-        found = self._segments[keep - 1].cut_point(offset)
-        self._announce_cut(found[1])
-        self._drop_segments(keep, len(self._segments))
-        self.disk.sync_dir(self.directory)
-        self._active = self._segments[-1]
-        self._active.truncate(*found)
-        self._configure_active()
-        self._forget_beyond(found[1])
+        segments = self._segments
+        keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
+        position, end_offset = segments.all[keep - 1].cut_point(offset)
+        self._announce_cut(end_offset)
+        segments.cut(keep).truncate(position, end_offset)
+        segments.configure(self._config)
+        self._forget_beyond(end_offset)
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -392,34 +351,15 @@ class Log:
         self._announce_cut(offset)
         self._epochs.clear()
         recovery.remove_epoch_checkpoint(self.disk, self.directory)
-        self._drop_segments(0, len(self._segments))
-        segment = Segment(self.disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
-        self.disk.sync_dir(self.directory)
-        self._segments = [segment]
-        self._active = segment
-        self._configure_active()
+        self._segments.restart_at(offset)
         self.log_start_offset = offset
         self._forget_beyond(offset)
 
     def _announce_cut(self, end_offset: int) -> None:
         """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
         if end_offset < self.recovery_point:
-            recovery.mark_truncation(self.disk, self.directory, end_offset)
+            self._truncation_mark.write(end_offset)
             self.recovery_point = end_offset
-            self._checkpoints_to_unmark = 2
-
-    def _drop_segments(self, first: int, stop: int, *, suffix: str = ".deleted") -> None:
-        dropped = self._segments[first:stop]
-        if not dropped:
-            return
-        self._segments = self._segments[:first] + self._segments[stop:]
-        self._unflushed.dropped(dropped)
-        self._unflushed.directories.add(self.directory)
-        # From the outside in, so that a crash half-way leaves one stretch of offsets.
-        for segment in dropped if first == 0 < len(self._segments) else reversed(dropped):
-            paths = segment.rename_for_deletion(suffix)
-            if suffix == ".deleted":
-                self._condemned.add(paths)
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
@@ -428,15 +368,12 @@ class Log:
         self._unflushed.truncate(end_offset)
         self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
-        producer_snapshots.remove_after(self.disk, self.directory, end_offset)
+        self._snapshots.truncate(end_offset)
         self.transaction_index.truncate(end_offset)
-        self.transaction_index.save(self.disk, self._segments[-1])
-        if end_offset > self._segments[0].base_offset and self.producers.try_truncate(end_offset):
-            self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
+        self.transaction_index.save(self.disk, self._segments.all[-1])
+        if end_offset > self._segments.all[0].base_offset and self.producers.try_truncate(end_offset):
             return
-        self.producers, self._snapshot_offset = producer_snapshots.load(
-            self.disk, self.directory, self._segments, aborted=self.transaction_index
-        )
+        self.producers = self._snapshots.load(self._segments.all, aborted=self.transaction_index)
 
     def advance_log_start(self, offset: int) -> None:
         """Make `offset` the first that readers may ask for; going back does nothing. OffsetOutOfRange past the end."""
@@ -452,56 +389,52 @@ class Log:
         Only what lies below `end_limit` (the high watermark) goes. A wholly expired log rolls first (as Kafka's does).
         """
         count = retention.count_deletable_segments(
-            self._segments,
+            self._segments.all,
             self._config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
             end_limit=end_limit,
         )
-        if count == len(self._segments):
+        if count == len(self._segments.all):
             self._roll(now_ms)
-        self._drop_segments(0, count)
+        self._segments.drop_oldest(count)
         if count:
-            self.advance_log_start(self._segments[0].base_offset)
-            self.transaction_index.drop_before(self._segments[0].base_offset)
+            first_offset = self._segments.all[0].base_offset
+            self.advance_log_start(first_offset)
+            self.transaction_index.drop_before(first_offset)
         self.has_old_reads = False
-        for segment in self._segments[:-1]:
+        for segment in self._segments.all[:-1]:
             segment.unload_indexes()
         return count
 
     def next_expiry_ms(self) -> int | None:
         """Return when the oldest segment will be too old, in wall ms; None: never, by age."""
-        return retention.expiry_ms(self._segments[0], self._config)
+        return retention.expiry_ms(self._segments.all[0], self._config)
 
     @property
     def has_files_to_delete(self) -> bool:
         """Whether files wait for file.delete.delay.ms."""
-        return bool(self._condemned)
+        return bool(self._segments.pending_deletes)
 
     def delete_due_files(self, now_ms: int) -> int:
         """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
-        return self._condemned.delete_due(now_ms, delay_ms=self._config.file_delete_delay_ms)
+        delay_ms = self._config.file_delete_delay_ms
+        return self._segments.pending_deletes.delete_due(now_ms, delay_ms=delay_ms)
 
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
         """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
 
         `write_gaps_mark` first. OSError leaves a log that must go offline.
         """
-        first = bisect_left(self._segments, group[0].base_offset, key=_BASE_OFFSET)
-        stop = first + len(group)
-        if self.damage is not None or stop >= len(self._segments) or self._segments[first:stop] != [*group]:
+        if self.damage is not None or not self._segments.replace(group, cleaned):
             return False
-        cleaned.epochs = self._epochs
-        self._condemned.replaced(swap.swap_in(self.disk, self.directory, group, cleaned))
-        self._segments = [*self._segments[:first], cleaned, *self._segments[stop:]]
         self.transaction_index.cleaned(cleaned.base_offset, cleaned.end_offset)
-        self._unflushed.directories.add(self.directory)
         return True
 
     def write_gaps_mark(self) -> None:
         """The first hole is about to be made: say so on the disk. OSError changes nothing."""
-        if not self._active.may_have_gaps:
-            recovery.write_gaps_mark(self.disk, self.directory, self._segments)
+        if not self._segments.active.may_have_gaps:
+            recovery.write_gaps_mark(self.disk, self.directory, self._segments.all)
             self._unflushed.directories.add(self.directory)
 
     def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
@@ -525,14 +458,10 @@ class Log:
             return
         assert self.damage is not None
         damages.write_damage_mark(self.disk, self.directory, self.damage)
-        keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
-        self._drop_segments(keep, len(self._segments), suffix=".damaged")
-        self.disk.sync_dir(self.directory)
-        self._active = self._segments[-1]
-        position = damages.position_after(self._active, offset)
-        damages.quarantine_bytes(self.disk, self._active, position, offset)
-        self._active.truncate(position, offset)
-        self._configure_active()
+        keep = bisect_right(self._segments.all, offset, key=BASE_OFFSET)
+        last = self._segments.cut(keep, suffix=".damaged")
+        damages.set_aside(self.disk, last, offset)
+        self._segments.configure(self._config)
         self._forget_beyond(offset)
 
     def accept_damage(self) -> None:
@@ -554,12 +483,12 @@ class Log:
     def offset_for_timestamp(self, timestamp: int) -> timestamps.TimestampAndOffset | None:
         """Return the first record at or after a time, from the log start on. Reads and may decompress a batch."""
         self.has_old_reads = True
-        return timestamps.find_by_timestamp(self._segments, timestamp, self.log_start_offset)
+        return timestamps.find_by_timestamp(self._segments.all, timestamp, self.log_start_offset)
 
     def max_timestamp(self) -> timestamps.TimestampAndOffset | None:
         """Return the record with the largest timestamp (ListOffsets -3). Reads and may decompress a batch."""
         self.has_old_reads = True
-        return timestamps.find_max_timestamp(self._segments, self.log_start_offset)
+        return timestamps.find_max_timestamp(self._segments.all, self.log_start_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -586,7 +515,7 @@ class Log:
 
         One ticket at a time: `complete_flush` it, or give the log up.
         """
-        return self._unflushed.begin(self._active, self.log_end_offset)
+        return self._unflushed.begin(self._segments.active, self.log_end_offset)
 
     def complete_flush(self, ticket: FlushTicket) -> None:
         """Count what a ticket has synced, but for what was truncated meanwhile."""
@@ -600,23 +529,21 @@ class Log:
 
     def checkpoint(self) -> int:
         """Write indexes, epochs (waits for the disk if they changed) and producers; returns the new recovery point."""
-        self._active.save_indexes()
-        self.transaction_index.save(self.disk, self._active)
+        self._segments.active.save_indexes()
+        self.transaction_index.save(self.disk, self._segments.active)
         if self._epochs.changed:
             self.disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._epochs.changed = False
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
-        if self._checkpoints_to_unmark == 1:
-            self.disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
-        self._checkpoints_to_unmark = max(0, self._checkpoints_to_unmark - 1)
+        self._truncation_mark.count_checkpoint()
         return self.recovery_point
 
     def close(self, *, clean: bool) -> None:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""
         if clean:
-            self._active.save_indexes(final=True)
+            self._segments.active.save_indexes(final=True)
             self.flush()
             self.checkpoint()
-        for segment in self._segments:
+        for segment in self._segments.all:
             segment.close()

@@ -10,6 +10,39 @@ from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
 from raftlog.storage.transaction_index import TransactionIndex
 
 
+class ProducerSnapshots:
+    """The snapshots of an open log. Only those at the start of a segment outlive the next one."""
+
+    __slots__ = ("_directory", "_disk", "_latest_offset")
+
+    def __init__(self, disk: Disk, directory: str, latest_offset: int) -> None:
+        """`latest_offset`: of the newest snapshot, -1 without one."""
+        self._disk = disk
+        self._directory = directory
+        self._latest_offset = latest_offset
+
+    def save(self, producers: ProducerState, end_offset: int, segments: list[Segment]) -> None:
+        """Write a snapshot for the log's end, unless there is one or the log is empty."""
+        old = self._latest_offset
+        if end_offset in (old, segments[0].base_offset):
+            return
+        save(self._disk, self._directory, producers, end_offset)
+        self._latest_offset = end_offset
+        if old >= 0 and all(segment.base_offset != old for segment in segments):
+            remove(self._disk, self._directory, old)
+
+    def truncate(self, end_offset: int) -> None:
+        """Remove the snapshots beyond the log's new end, durably."""
+        remove_after(self._disk, self._directory, end_offset)
+        if self._latest_offset > end_offset:
+            self._latest_offset = -1
+
+    def load(self, segments: list[Segment], *, aborted: TransactionIndex) -> ProducerState:
+        """Return the producer state at the log's end, as `load` does."""
+        producers, self._latest_offset = load(self._disk, self._directory, segments, aborted=aborted)
+        return producers
+
+
 def snapshot_path(directory: str, offset: int) -> str:
     return f"{directory}/{offset:020d}.snapshot"
 

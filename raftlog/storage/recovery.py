@@ -183,9 +183,29 @@ def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
         disk.sync_dir(directory)
 
 
-def mark_truncation(disk: Disk, directory: str, end_offset: int) -> None:
-    """Write durably that what a recovery point beyond `end_offset` claims was cut on purpose."""
-    disk.write_file(f"{directory}/{TRUNCATION_MARK}", f"0\n{end_offset}\n".encode())
+class TruncationMark:
+    """The file that says that records below a recovery point were cut on purpose.
+
+    It stays until the recovery point that follows the cut is written, which is so at the second checkpoint.
+    """
+
+    __slots__ = ("_checkpoints_left", "_directory", "_disk")
+
+    def __init__(self, disk: Disk, directory: str, *, is_there: bool) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._checkpoints_left = 2 if is_there else 0
+
+    def write(self, end_offset: int) -> None:
+        """Write durably that what a recovery point beyond `end_offset` claims was cut."""
+        self._disk.write_file(f"{self._directory}/{TRUNCATION_MARK}", f"0\n{end_offset}\n".encode())
+        self._checkpoints_left = 2
+
+    def count_checkpoint(self) -> None:
+        """Remove the file if it is no longer needed."""
+        if self._checkpoints_left == 1:
+            self._disk.remove(f"{self._directory}/{TRUNCATION_MARK}")
+        self._checkpoints_left = max(0, self._checkpoints_left - 1)
 
 
 def _read_truncation(disk: Disk, directory: str) -> int | None:

@@ -73,6 +73,7 @@ class Segment:
         "path",
         "roll_after_ms",
         "roll_ms",
+        "segment_bytes",
         "size",
         "time_index",
         "trusted_from",
@@ -104,6 +105,7 @@ class Segment:
         self.index_interval_bytes = 4096
         self._index_room = 0
         self.roll_ms = 0
+        self.segment_bytes = MAX_RELATIVE_OFFSET
         self.roll_after_ms = NEVER_MS
         """A batch with a later timestamp belongs in the next segment."""
         self.may_have_gaps = False
@@ -118,8 +120,11 @@ class Segment:
         self._indexed = self._time_indexed = create
         self._saved = (0, 0)
 
-    def configure(self, *, index_interval_bytes: int, index_bytes: int, roll_ms: int) -> None:
+    def configure(
+        self, *, index_interval_bytes: int, index_bytes: int, segment_bytes: int, roll_ms: int
+    ) -> None:
         """Set how densely batches are indexed, and when the segment is full or old."""
+        self.segment_bytes = segment_bytes
         self.index_interval_bytes = index_interval_bytes
         self._index_room = index_bytes // TIME_ENTRY_BYTES - len(self.index)
         self.full = self._index_room <= 0
@@ -130,9 +135,19 @@ class Segment:
         known = self.first_timestamp >= 0
         self.roll_after_ms = self.first_timestamp + self.roll_ms if known else NEVER_MS
 
-    def append(self, buffers: Sequence[Buffer], length: int, *, last_offset: int, max_timestamp: int) -> None:
-        """Write one batch of `length` bytes at the end. OSError leaves the segment as it was."""
+    def append(self, buffers: Sequence[Buffer], length: int, *, last_offset: int, max_timestamp: int) -> bool:
+        """Write one batch of `length` bytes at the end; False if it belongs in the next segment (as in `has_room`).
+
+        OSError leaves the segment as it was.
+        """
         position = self.size
+        if position and (
+            position + length > self.segment_bytes
+            or self.full
+            or max_timestamp > self.roll_after_ms
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            return False
         try:
             self.file.pwritev(buffers, position)
         except OSError:
@@ -150,6 +165,7 @@ class Segment:
         if self._bytes_since_index > self.index_interval_bytes:
             self._index_batch(last_offset, position)
         self._bytes_since_index += length
+        return True
 
     def _index_batch(self, last_offset: int, position: int) -> None:
         self.index.append(last_offset, position)
@@ -174,10 +190,13 @@ class Segment:
         self.size = position
         self.end_offset = headers[-1].end_offset
 
-    def has_room(self, header: BatchHeader, *, size: int, segment_bytes: int) -> bool:
-        """Whether a batch still belongs here once the segment holds `size` bytes; the first one always does."""
+    def has_room(self, header: BatchHeader, *, size: int) -> bool:
+        """Whether a batch still belongs here once the segment holds `size` bytes; the first one always does.
+
+        A segment rolls before its limits are passed, never after: its indexes have 32 bits for relative offsets.
+        """
         return size == 0 or not (
-            size + header.length > segment_bytes
+            size + header.length > self.segment_bytes
             or self.full
             or header.max_timestamp > self.roll_after_ms
             or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET

@@ -12,7 +12,6 @@ CIRCLES = frozenset(
         "raftlog.broker.network.admission",
         "raftlog.broker.network.connection",
         "raftlog.broker.network.idle_connections",
-        "raftlog.broker.network.outbox",
         "raftlog.broker.network.peer_handshake",
         "raftlog.broker.network.response_slots",
         "raftlog.broker.network.server",

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Protocol
 
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.metadata.image import PartitionState
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Endurance, Report
 from raftlog_chaos.simulator.loop import SimLoop
@@ -117,6 +119,15 @@ class Choreography(Endurance):
             await asyncio.sleep(self.a_while(0.0, 0.001, 0.01))
         except TimeoutError:
             pass
+
+    async def crash_coordinator(self, chance: Random) -> None:
+        """Crash the broker that coordinates groups, or now and then all brokers, and start them again after a while."""
+        state = self.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
+        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        nodes = (state.leader,) if state and one else tuple(self.cluster.nodes)
+        self.cluster.crash(*(each for each in nodes if each > 0), power_loss=self.power())
+        await asyncio.sleep(self.a_while(0.0, 0.2, 0.5))
+        self.cluster.start()
 
     async def more_commits(self, book: Commits, count: int, within_s: float) -> None:
         """Wait until a group has committed so often more."""

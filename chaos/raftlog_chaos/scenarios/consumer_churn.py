@@ -6,12 +6,10 @@ No partition is ever in two hands, in one epoch it has one owner, and what was c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
@@ -92,12 +90,7 @@ async def _churn(loop: SimLoop, seconds: float, company: GroupMembers) -> Report
     end = loop.time() + seconds
     while loop.time() < end:
         await scene.moment(book.told_one, REBALANCED_S)
-        state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
-        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
-        nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
-        scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
-        await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
-        scene.cluster.start()
+        await scene.crash_coordinator(chance)
         await scene.more_commits(book, chance.randrange(10), SERVED_S)
     if not company.classic:  # who comes last is given what others give up, and nothing else brings it about
         workers.append(_employ(scene, book, "last", None))

@@ -6,9 +6,6 @@ KAFKA-9752).
 
 from __future__ import annotations
 
-import asyncio
-
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
@@ -42,12 +39,7 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     end = loop.time() + seconds
     while loop.time() < end:
         await scene.moment(book.told_one, REBALANCED_S)
-        state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
-        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
-        nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
-        scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
-        await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
-        scene.cluster.start()
+        await scene.crash_coordinator(chance)
         await scene.more_commits(book, chance.randrange(10), SERVED_S)
     for each in workers:
         each.calm = True

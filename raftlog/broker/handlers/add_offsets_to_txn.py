@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidGroupId, InvalidProducerEpoch, KafkaError, ProducerFenced
+from raftlog.base.errors import InvalidGroupId, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.fenced_producer import error_for_version
 from raftlog.coordinator.groups import check_group_id
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
@@ -38,6 +39,5 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
-    if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
-        error = InvalidProducerEpoch(error.message)
-    return build_response(API_KEY, request.api_version, error_code=error.code)
+    told = error_for_version(error, request.api_version, first_fenced_version=FIRST_FENCED_VERSION)
+    return build_response(API_KEY, request.api_version, error_code=told.code)

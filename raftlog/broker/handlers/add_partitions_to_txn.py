@@ -14,17 +14,16 @@ from typing import Any, Final
 from raftlog.base.errors import (
     NONE,
     ClusterAuthorizationFailed,
-    InvalidProducerEpoch,
     InvalidTxnState,
     KafkaError,
     OperationNotAttempted,
-    ProducerFenced,
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
+from raftlog.broker.handlers.fenced_producer import error_for_version
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
@@ -151,7 +150,6 @@ async def _add(
     try:
         await add(request)
     except KafkaError as error:
-        if isinstance(error, ProducerFenced) and version < FIRST_FENCED_VERSION:
-            error = InvalidProducerEpoch(error.message)
-        return dict.fromkeys(request.partitions, error.code)
+        told = error_for_version(error, version, first_fenced_version=FIRST_FENCED_VERSION)
+        return dict.fromkeys(request.partitions, told.code)
     return dict.fromkeys(request.partitions, NONE)

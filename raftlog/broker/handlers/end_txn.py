@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
-from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
+from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.fenced_producer import producer_error_response
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import EndTransaction
 from raftlog.protocol.apis import ApiKey
@@ -36,12 +36,4 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
-    if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
-        error = InvalidProducerEpoch(error.message)
-    return build_response(
-        API_KEY,
-        request.api_version,
-        error_code=error.code,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_EPOCH,
-    )
+    return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import (
-    InvalidProducerEpoch,
     InvalidRequest,
     KafkaError,
-    ProducerFenced,
     TransactionalIdAuthorizationFailed,
     UnsupportedVersion,
 )
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.fenced_producer import producer_error_response
 from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import InitProducerId
 from raftlog.protocol.apis import ApiKey
@@ -59,12 +58,4 @@ async def _init(broker: BrokerContext, message: Any) -> ProducerIdAndEpoch:
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
-    if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
-        error = InvalidProducerEpoch(error.message)
-    return build_response(
-        API_KEY,
-        request.api_version,
-        error_code=error.code,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_EPOCH,
-    )
+    return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)

@@ -1,10 +1,12 @@
 """One client's connection: bytes in, frames cut in place, responses out in the order of the requests.
 
 Knows nothing of what a request is for. A frame is a view of the workspace that all connections receive into, valid only
-while it is handled: `lasting` is for those who need its bytes later. Memory is bounded for each connection (one frame
-that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response beyond `ANSWERS_HIGH_BYTES`) and for all of them
-together (`request_memory.py`, and the account of `outbox.py`). Past a limit the connection stops handling frames, then
-stops reading; `watch.py` ends it if nothing moves.
+while it is handled: `lasting` is for those who need its bytes later.
+
+Memory is bounded for each connection: one frame that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response
+beyond `ANSWERS_HIGH_BYTES`. It is bounded for all connections together too, by the accounts of `inbox.py` and
+`outbox.py`. Past a limit the connection stops handling frames, then stops reading. `idle_connections.py` ends it if
+nothing moves.
 
 An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
 """
@@ -23,10 +25,9 @@ from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.network.admission import ConnectionStanding
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
-from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, ConnectionProgress, pace_of_frame
+from raftlog.broker.network.inbox import Inbox
 from raftlog.broker.network.outbox import Outbox
 from raftlog.broker.network.peer_handshake import dispatch_in_hall
-from raftlog.broker.network.request_memory import FrameRest
 from raftlog.broker.network.response_slots import ReadySlot, Slot
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
 
@@ -60,30 +61,24 @@ class Connection(asyncio.BufferedProtocol, Guard):
     __slots__ = (
         "_active",
         "_arrived_at",
-        "_blocked",
         "_closing",
         "_finishing",
         "_frame_max_bytes",
         "_handle_due",
         "_handling",
         "_lasts",
-        "_looks_at_the_end",
         "_lost",
-        "_needed",
         "_out",
         "_out_bytes",
         "_plain_max_bytes",
         "_quiet_sweeps",
-        "_read_paused",
-        "_receiving",
-        "_rest",
         "_slots",
         "_transport",
         "_waiting_for",
         "api_key",
         "dispatch",
-        "granted",
         "handshake",
+        "inbox",
         "is_follower",
         "lane",
         "listener",
@@ -119,12 +114,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Fetch sessions that end with this connection."""
         self.standing = ConnectionStanding.STRANGER
         self.dispatch = server.dispatch
+        self.inbox = Inbox(server.requests)
         self.outbox = Outbox(server.memory.answers)
         self._limit_frames(server.request_max_bytes)
-        self._rest: FrameRest | None = None  # what was received and is not handled; None: nothing
-        self._needed = 0  # bytes of its first frame, or of that frame's length while that is cut off
-        self.granted = 0
-        self._receiving: ConnectionProgress | None = None
         self._lasts = False  # the frame being handled lies in a buffer that is not written to again
         self._slots: list[Slot] = []
         self._out: list[Buffer] = []  # of what is handled now; they leave together
@@ -132,12 +124,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._waiting_for: Slot | None = None
         self._handling = False
         self._handle_due = False
-        self._blocked = False  # the rest begins with a complete frame
-        self._read_paused = False
         self._closing = False
         self._finishing = False
         self._lost = False
-        self._looks_at_the_end = 0
         self._active = True
         self._quiet_sweeps = 0
         self._arrived_at = 0.0
@@ -150,6 +139,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         try:
             self._transport = cast(asyncio.Transport, transport)
+            self.inbox.open(self._transport)
             self.outbox.open(self._transport)
             self.server.tune(transport)
             peer = transport.get_extra_info("peername")
@@ -161,7 +151,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         requests = self.server.requests
-        return requests.workspace if self.granted or self.peer is not None else requests.window
+        return requests.workspace if self.inbox.granted or self.peer is not None else requests.window
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
@@ -169,30 +159,13 @@ class Connection(asyncio.BufferedProtocol, Guard):
             server.counters.bytes_received += nbytes
             self._active = True
             received = server.requests.workspace
-            if self._rest is None:
+            if self.inbox.rest is None:
                 self._handle_frames(received, nbytes)
             else:
-                self._rest.append(received[:nbytes], self._needed)
-                server.requests.arrived(self, nbytes)
+                self.inbox.append(received[:nbytes])
                 self._take_rest()
         except Exception:
             self.crash("buffer_updated")
-
-    def take_over(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Go on with a connection that another protocol accepted, and with what that one has read."""
-        transport.pause_reading()
-        transport.set_protocol(self)
-        self.connection_made(transport)
-        if not self.is_open:
-            return
-        transport.resume_reading()  # into this protocol's own buffer
-        rest = memoryview(received)
-        while rest and self.is_open:
-            window = self.get_buffer(len(rest))
-            size = min(len(rest), len(window))
-            window[:size] = rest[:size]
-            self.buffer_updated(size)
-            rest = rest[size:]
 
     def pause_writing(self) -> None:
         self.outbox.is_paused = True
@@ -341,18 +314,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def abort(self) -> None:
         """Close now; what is not sent is lost."""
         self._closing = True
-        self._looks_at_the_end = FAREWELL_LOOKS
         self._let_go()
         if self._transport is not None:
             self._transport.abort()
-            self.server.watch.add(self)
+            self.server.watch.add_aborted(self)
 
-    # Called by those who look after memory.
-
-    def read_on(self) -> None:
-        """There is room for the rest of the frame that is under way."""
-        self._receiving = None
-        self._resume_reading()
+    # Called by those who look after memory and time.
 
     def memory_freed(self) -> None:
         """There is room for answers again."""
@@ -363,19 +330,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Whether there is something to look at once a second (see `watch`)."""
         if self._lost:
             return False
-        holds = self._rest is not None or self.outbox.waiting_bytes > 0
+        holds = self.inbox.rest is not None or self.outbox.waiting_bytes > 0
         return holds or self._closing or self.standing is ConnectionStanding.IN_HALL
 
     def look(self, *, crowded: bool) -> None:
-        """Once a second while it is watched: end this connection if it holds bytes that do not move.
+        """Once a second while it is open and watched: end this connection if it holds bytes that do not move.
 
         `crowded`: half of the memory for answers is used.
         """
-        if self._closing:
-            self._look_at_the_end()
-            return
         self.server.admission.look(self)
-        self._look_at_the_frame()
+        if self.inbox.look():
+            needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
+            self.cut("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
         if self.outbox.look(crowded=crowded):
             self.cut("slow_reader_closed", waiting_bytes=self.outbox.waiting_bytes)
 
@@ -393,7 +359,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def _close(self) -> None:
         self._flush()
         self._closing = True
-        self._drop_rest()
+        self.inbox.close()
         if self._transport is not None:
             self._transport.close()
             self.server.watch.add(self)
@@ -402,28 +368,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Free all memory."""
         self._out, self._out_bytes = [], 0
         self.outbox.clear()
-        self._drop_rest()
+        self.inbox.close()
         self.server.memory.answers.leave(self)
-
-    def _look_at_the_end(self) -> None:
-        """A client that takes nothing keeps a transport from closing; one that is gone may never say so (uvloop)."""
-        self._looks_at_the_end += 1
-        if self._looks_at_the_end == FAREWELL_LOOKS:
-            self.abort()
-        elif self._looks_at_the_end > FAREWELL_LOOKS + 1:
-            self.connection_lost(None)
-
-    def _look_at_the_frame(self) -> None:
-        requests = self.server.requests
-        if self._rest is None or self._blocked or requests.is_waiting(self):
-            self._receiving = None
-            return
-        arrived = self._rest.size
-        if self._receiving is None:
-            self._receiving = ConnectionProgress(arrived)
-        slowest, patience_s = pace_of_frame(requests, self)
-        if self._receiving.is_stuck(arrived, slowest=slowest, patience_s=patience_s):
-            self.cut("slow_sender_closed", frame_bytes=self._needed, arrived_bytes=arrived)
 
     # Inside: requests.
 
@@ -447,9 +393,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
         `arrived_at`: when, by the stopwatch, if they have waited for this turn of the loop since then.
         """
-        position = 0
-        self._needed = PREFIX_BYTES
-        self._blocked = False
+        inbox, position = self.inbox, 0
+        inbox.needed_bytes = PREFIX_BYTES
+        inbox.is_blocked = False
         self._handling = True
         handled = 0
         self._arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
@@ -458,7 +404,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         # the admin API's own links are free as well: few, and an operator needs them most in a flood
         is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
         limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
-        self._lasts = self._rest is not None
+        self._lasts = inbox.rest is not None
         answers = self.server.memory.answers
         try:
             while filled - position >= PREFIX_BYTES:
@@ -468,7 +414,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     size = frame_length(view, position, self._frame_max_bytes)
                 end = position + PREFIX_BYTES + size
                 if end > filled:
-                    self._needed = PREFIX_BYTES + size
+                    inbox.needed_bytes = PREFIX_BYTES + size
                     break
                 # Responses leave in the order of requests. A fetch that waits for records would hold up this request,
                 # so it answers with what it has.
@@ -486,7 +432,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     )
                     and self._is_held_up(api_key_at(view, position, size))
                 ):
-                    self._blocked = True
+                    inbox.is_blocked = True
                     break
                 # The view may be of a buffer that all connections share: whoever needs the bytes after this call asks
                 # for lasting ones (`lasting`).
@@ -496,80 +442,47 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     self._flush()
                 position = end
         except FramingLost as lost:
-            self._blocked = bool(self._slots)  # what came before is answered first
-            if not self._slots:
-                self.close("framing_lost", reason=str(lost))
+            self._lose_framing(lost)
         finally:
             self._handling = False
         # What was answered at once leaves in one write, before the rest is copied.
         if self._out:
             self._flush()
-        if position < filled or self._rest is not None:
+        if position < filled or inbox.rest is not None:
             self._keep_rest(view, position, filled)
         if handled >= limit:
             self._go_on(in_line=limit < HANDLED_AT_ONCE)
 
+    def _lose_framing(self, lost: FramingLost) -> None:
+        self.inbox.is_blocked = bool(self._slots)  # what came before is answered first
+        if not self._slots:
+            self.close("framing_lost", reason=str(lost))
+
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
         """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
-        requests, rest = self.server.requests, self._rest
-        if self._closing or position == filled:
-            self._drop_rest()
-            self._resume_reading()
-            return
-        if rest is None or position:
-            self._rest = FrameRest(view[position:filled])
-            self._receiving = None
-            if rest is None:
-                requests.take(filled - position)
-            else:
-                requests.give(position)
-        self.server.watch.add(self)
-        if self._blocked:
-            self._pause_reading()
-        else:
-            self._read_or_wait()
+        self.inbox.keep(view, position, filled)
+        if self.inbox.rest is not None:
+            self.server.watch.add(self)
+            self._read_or_stop()
 
     def _take_rest(self, arrived_at: float | None = None) -> None:
         """Handle the frame that more has arrived of, if it is complete."""
-        rest = self._rest
+        rest = self.inbox.rest
         if rest is None or self._closing:
             return
-        if rest.size >= self._needed:
+        if rest.size >= self.inbox.needed_bytes:
             self._handle_frames(rest.view(), rest.size, arrived_at)
         else:
-            self._read_or_wait()
+            self._read_or_stop()
 
-    def _read_or_wait(self) -> None:
-        """Read on, unless that takes a grant (see `request_memory`); brokers do not wait for clients."""
-        requests, rest = self.server.requests, self._rest
-        if rest is not None and requests.is_short and not self.granted and self.peer is None:
-            self._pause_reading()
-            requests.wait(self, self._needed - rest.size)
-        else:
-            self._resume_reading()
-
-    def _drop_rest(self) -> None:
-        rest, self._rest = self._rest, None
-        self._blocked = False
-        if rest is not None:
-            self.server.requests.leave(self)
-            self.server.requests.give(rest.size)
-
-    def _pause_reading(self) -> None:
-        if not self._read_paused and self._transport is not None and not self._closing:
-            self._read_paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._read_paused and self._transport is not None and not self._closing:
-            self._read_paused = False
-            self._transport.resume_reading()
+    def _read_or_stop(self) -> None:
+        self.inbox.read_or_stop(needs_grant=self.peer is None)  # brokers do not wait for clients
 
     def _go_on(self, *, in_line: bool = False) -> None:
         """Handle what a limit held back; `in_line`: the limit for this turn of the loop (see `arrivals`)."""
         if self._finishing:
             self._close_if_finished()
-        elif self._blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
+        elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
             self._handle_due = True
             if in_line:
                 self.server.arrivals.wait(self.guarded(self._handle_rest, self._arrived_at))

@@ -12,7 +12,7 @@ from typing import Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.memory import Account
-from raftlog.broker.network.idle_connections import (
+from raftlog.broker.network.progress import (
     PATIENCE_S,
     PRESSED_BYTES,
     PRESSED_S,

@@ -8,7 +8,7 @@ frame stops reading and waits for a grant, which is room for the rest of that fr
 as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
 has nothing yet reads a small piece at a time, so the smallest requests are served as ever. For the rests of others up
 to SMALL_REST_BYTES there is room of their own beyond the account, so that they need not wait for a large one that comes
-slowly. One that has a grant and sends too slowly is closed (`idle_connections.py`), all the sooner if others wait, so
+slowly. One that has a grant and sends too slowly is closed (`progress.py`), all the sooner if others wait, so
 none waits for ever. Brokers read without a grant.
 """
 

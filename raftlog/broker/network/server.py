@@ -189,7 +189,13 @@ class BrokerServer:
         if self._stopped:
             transport.abort()
             return
-        Connection(self, self.config.controller_listener_names[0]).take_over(transport, received)
+        connection = Connection(self, self.config.controller_listener_names[0])
+        transport.pause_reading()
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if connection.is_open:
+            transport.resume_reading()  # into the connection's own buffer
+            _feed(connection, memoryview(received))
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:
@@ -315,6 +321,16 @@ class BrokerServer:
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
         request = AllocateProducerIds(self.config.node_id, self.broker.broker_epoch())
         return await ask(self.broker, request, ProducerIdBlock)
+
+
+def _feed(connection: Connection, received: memoryview) -> None:
+    """Have a connection receive what another protocol has read for it."""
+    while received and connection.is_open:
+        window = connection.get_buffer(len(received))
+        size = min(len(received), len(window))
+        window[:size] = received[:size]
+        connection.buffer_updated(size)
+        received = received[size:]
 
 
 def _bound_port(server: asyncio.Server) -> int | None:

@@ -32,6 +32,8 @@ from raftlog_chaos.simulator import Host, SimEnv, SimLoop
 
 OFFSETS_ID, TOPIC_ID = UUID(int=7), UUID(int=8)
 PARTITIONS = 2
+AWAY_S = 0.01
+"""Between the broker and its controller, seconds of the simulated clock."""
 TOPIC = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * 3)
 TRANSACTIONS = TopicState(TRANSACTION_STATE_TOPIC, UUID(int=9), (PartitionState((2,), (2,), 2),))
 """Another broker coordinates all transactions, unless the test is about those."""
@@ -127,12 +129,14 @@ class GroupBroker:
             self.publish()
 
     async def submit(self, request: Any, *, timeout: float | None = None) -> CreateTopicsReply:
-        """The controller, a moment away; the image follows its answer."""
+        """The controller, `AWAY_S` away; the image follows its answer by as much."""
         assert isinstance(request, CreateTopics)
         self.submitted.append(request)
-        await asyncio.sleep(0.01)
-        self.loop.call_later(0.01, self.publish)
-        return CreateTopicsReply((TopicCreation(self.topic),))
+        answer: asyncio.Future[CreateTopicsReply] = self.loop.create_future()
+        self.loop.call_later(AWAY_S, answer.set_result, CreateTopicsReply((TopicCreation(self.topic),)))
+        reply = await answer
+        self.loop.call_later(AWAY_S, self.publish)
+        return reply
 
     def publish(self, *, leader: int | None = None, topics: dict[str, TopicState] | None = None) -> None:
         """Publish an image with the coordinators' topic, here with a new election if `leader` is given."""
@@ -174,8 +178,10 @@ class GroupBroker:
         return Partition(name, OFFSETS_ID, log=log, host=self.partition_host)
 
     async def pass_time(self, seconds: float) -> None:
-        """Virtual seconds."""
-        await asyncio.sleep(seconds)
+        """Let the simulated clock go on for so many seconds; no real time passes."""
+        over = asyncio.Event()
+        self.loop.call_later(seconds, over.set)
+        await over.wait()
 
     async def call(self, handler: Any, version: int, **fields: Any) -> Any:
         """Send one request through the wire's bytes to a handler and read the response's bytes back."""

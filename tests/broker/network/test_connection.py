@@ -104,7 +104,7 @@ async def test_a_frame_larger_than_the_window_arrives_whole_and_its_memory_is_gi
     pipe.feed(frame[1_000_000:])
     assert fake.partition.batches[0][2] == data
     assert pipe.correlation_ids() == [1]
-    assert (fake.server.memory.requests.used, pipe.connection._rest) == (0, None)
+    assert (fake.server.memory.requests.used, pipe.connection.inbox.rest) == (0, None)
     pipe.send(produce(2, (0, data)))
     assert pipe.correlation_ids() == [2]
 

@@ -8,13 +8,8 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.broker.network.idle_connections import (
-    FAREWELL_LOOKS,
-    PATIENCE_S,
-    PRESSED_BYTES,
-    PRESSED_S,
-    SLOWEST_BYTES,
-)
+from raftlog.broker.network.idle_connections import FAREWELL_LOOKS
+from raftlog.broker.network.progress import PATIENCE_S, PRESSED_BYTES, PRESSED_S, SLOWEST_BYTES
 from raftlog.broker.network.request_memory import WINDOW_BYTES
 from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
 

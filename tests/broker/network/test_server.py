@@ -20,7 +20,7 @@ from raftlog.base.errors import NotController, UnsupportedVersion
 from raftlog.broker.handlers import served
 from raftlog.broker.links.peer_auth import prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
-from raftlog.broker.network import idle_connections, outbox
+from raftlog.broker.network import idle_connections, outbox, progress
 from raftlog.broker.network.server import ListenerUnavailable
 from raftlog.protocol.apis import APIS, CONTROLLER_KEYS
 from raftlog.protocol.codec import decode_response
@@ -215,8 +215,9 @@ def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks a hundred times a second, and little patience."""
-    monkeypatch.setattr(idle_connections, "LOOK_S", 0.01)
-    for module in (outbox, idle_connections):
+    for module in (progress, idle_connections):
+        monkeypatch.setattr(module, "LOOK_S", 0.01)
+    for module in (progress, outbox):
         monkeypatch.setattr(module, "PATIENCE_S", 0.1)
 
 

@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from raftlog_chaos.compare.clients.pace import Pace
-from raftlog_chaos.compare.clients.speech import Clock, main
+from raftlog_chaos.compare.clients.speech import Clock, main, measure_stream
 from raftlog_chaos.compare.loads import Answer, Load
 from raftlog_chaos.compare.nats_wire import RECEIVED_AT_ONCE, NatsConnection, stream_of
 
@@ -74,14 +74,7 @@ class _Stream:
 
 def produce(load: Load) -> Answer:
     """Publish as fast as possible."""
-    clock, stream = Clock(), _Stream(load)
-    stream.run(load.warmup_s)
-    clock.begin()
-    before = stream.acknowledged
-    stream.run(load.seconds)
-    records = stream.acknowledged - before
-    clock.end()
-    return clock.answer(records, failed=stream.failed)
+    return measure_stream(_Stream(load), load)
 
 
 def _push_from(receiver: NatsConnection, load: Load, policy: str) -> int:

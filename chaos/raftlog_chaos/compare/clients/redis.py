@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from raftlog_chaos.compare.clients.pace import Pace
-from raftlog_chaos.compare.clients.speech import Clock, main
+from raftlog_chaos.compare.clients.speech import Clock, main, measure_stream
 from raftlog_chaos.compare.loads import Answer, Load
 
 REPLICAS: Final = 2
@@ -108,14 +108,7 @@ class _Stream:
 
 def produce(load: Load) -> Answer:
     """Add records as fast as possible."""
-    clock, stream = Clock(), _Stream(load)
-    stream.run(load.warmup_s)
-    clock.begin()
-    before = stream.acknowledged
-    stream.run(load.seconds)
-    records = stream.acknowledged - before
-    clock.end()
-    return clock.answer(records, failed=stream.failed)
+    return measure_stream(_Stream(load), load)
 
 
 class _Reader:

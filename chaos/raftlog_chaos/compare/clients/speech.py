@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -45,6 +46,28 @@ class Clock:
             took_ms=quantiles_ms(took_s) if took_s else None,
             consumed=consumed,
         )
+
+
+class ProduceStream(Protocol):
+    """A client that sends as fast as it can, and counts what became of the records."""
+
+    acknowledged: int
+    failed: int
+
+    def run(self, seconds: float) -> None:
+        """Send for so long."""
+
+
+def measure_stream(stream: ProduceStream, load: Load) -> Answer:
+    """Warm a stream up, then measure it."""
+    clock = Clock()
+    stream.run(load.warmup_s)
+    clock.begin()
+    before = stream.acknowledged
+    stream.run(load.seconds)
+    records = stream.acknowledged - before
+    clock.end()
+    return clock.answer(records, failed=stream.failed)
 
 
 def say(line: str) -> None:

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from raftlog_chaos.compare.figures import Sample
-from raftlog_chaos.compare.systems.system import System
+from raftlog_chaos.compare.loads import Load, LoadFailed, Measured
+from raftlog_chaos.compare.systems.system import Refused, System
 
 
 class Scale(NamedTuple):
@@ -38,6 +39,16 @@ class Bench(NamedTuple):
     note: Callable[[str], None]
     """Tells why a figure is missing."""
     open: Open
+
+    def run(self, load: Load, name: str) -> Measured | None:
+        """Run a load on the system; return None, and note why, if it refused or failed."""
+        try:
+            return self.system.run(load)
+        except Refused as error:
+            self.note(str(error))
+        except LoadFailed as error:
+            self.note(f"{name}: {error}")
+        return None
 
 
 Measure = Callable[[Bench], Iterator[Sample]]

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from raftlog_chaos.compare.figures import Sample
-from raftlog_chaos.compare.loads import Kind, Load, LoadFailed, Measured
+from raftlog_chaos.compare.loads import Kind, Load, Measured
 from raftlog_chaos.compare.parts.bench import Bench
 from raftlog_chaos.compare.parts.cost import per_record
-from raftlog_chaos.compare.systems.system import Refused
 
 RATES: Final = (200, 1_000, 5_000, 20_000)
 SHORT_RATES: Final = (1_000,)
@@ -83,13 +82,8 @@ def slow_disk(bench: Bench) -> Iterator[Sample]:
 
 def _run(bench: Bench, load: Load, name: str) -> Measured | None:
     """Run a load, or note why it says nothing."""
-    try:
-        measured = bench.system.run(load)
-    except Refused as error:
-        bench.note(str(error))
-        return None
-    except LoadFailed as error:
-        bench.note(f"{name}: {error}")
+    measured = bench.run(load, name)
+    if measured is None:
         return None
     reached = measured.answer.records / (load.rate * load.seconds)
     if reached < KEPT_UP or measured.answer.took_ms is None:

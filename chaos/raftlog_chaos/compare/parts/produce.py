@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from raftlog_chaos.compare.figures import Sample
-from raftlog_chaos.compare.loads import Load, LoadFailed, Measured
+from raftlog_chaos.compare.loads import Load, Measured
 from raftlog_chaos.compare.parts.bench import Bench
 from raftlog_chaos.compare.parts.cost import per_gigabyte
-from raftlog_chaos.compare.systems.system import Refused
 
 SIZES: Final = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}
 
@@ -66,13 +65,8 @@ def _run(bench: Bench, variant: Variant) -> Measured | None:
         codec=variant.codec,
         seconds=bench.scale.seconds,
     )
-    try:
-        measured = bench.system.run(load)
-    except Refused as error:
-        bench.note(str(error))
-        return None
-    except LoadFailed as error:
-        bench.note(f"{variant.name}: {error}")
+    measured = bench.run(load, variant.name)
+    if measured is None:
         return None
     if measured.answer.failed or not measured.answer.records:
         bench.note(

@@ -1,0 +1,119 @@
+"""The incoming bytes of one connection that are not handled yet, and whether it reads on.
+
+Holds the beginning of a frame that is still under way, or whole frames that a limit holds back (`is_blocked`). All
+of it counts in the memory for requests (`request_memory.py`), which may stop the reading until there is room.
+Knows nothing of responses, nor of the limits that block a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.broker.network.progress import ConnectionProgress, pace_of_frame
+from raftlog.broker.network.request_memory import FrameRest, RequestMemory
+from raftlog.protocol.frames import PREFIX_BYTES
+
+
+class Inbox:
+    """The memory for requests knows a connection by this object: it is the `FrameReader`."""
+
+    __slots__ = (
+        "_is_paused",
+        "_progress",
+        "_requests",
+        "_transport",
+        "granted",
+        "is_blocked",
+        "needed_bytes",
+        "rest",
+    )
+
+    def __init__(self, requests: RequestMemory) -> None:
+        self._requests = requests
+        self._transport: asyncio.ReadTransport | None = None
+        self._progress: ConnectionProgress | None = None
+        self._is_paused = False
+        self.rest: FrameRest | None = None
+        """The bytes held; None without any."""
+        self.needed_bytes = PREFIX_BYTES
+        """The length of the first frame, or of its length field while that is cut off."""
+        self.is_blocked = False
+        """Whether what is held begins with a complete frame."""
+        self.granted = 0
+
+    def open(self, transport: asyncio.ReadTransport) -> None:
+        """Pause and resume this transport from now on."""
+        self._transport = transport
+
+    def close(self) -> None:
+        """Drop what is held, and leave the transport alone from now on."""
+        self._transport = None
+        self._drop()
+
+    @property
+    def held_bytes(self) -> int:
+        return 0 if self.rest is None else self.rest.size
+
+    def append(self, received: memoryview) -> None:
+        """Add bytes to those held."""
+        assert self.rest is not None
+        self.rest.append(received, self.needed_bytes)
+        self._requests.arrived(self, len(received))
+
+    def keep(self, view: memoryview, start: int, end: int) -> None:
+        """Hold what lies from `start` to `end`, and nothing else; nothing at all if that is empty or after `close`."""
+        if start == end or self._transport is None:
+            self._drop()
+            self._resume()
+            return
+        is_first = self.rest is None
+        if is_first or start:
+            self.rest = FrameRest(view[start:end])
+            self._progress = None
+            if is_first:
+                self._requests.take(end - start)
+            else:
+                self._requests.give(start)
+
+    def read_or_stop(self, *, needs_grant: bool) -> None:
+        """Read on, unless a frame is blocked, or `needs_grant` and memory is short: then wait for a grant."""
+        if self.is_blocked:
+            self._pause()
+        elif self.rest is not None and needs_grant and self._requests.is_short and not self.granted:
+            self._pause()
+            self._requests.wait(self, self.needed_bytes - self.rest.size)
+        else:
+            self._resume()
+
+    def read_on(self) -> None:
+        """There is room for the rest of the frame that is under way."""
+        self._progress = None
+        self._resume()
+
+    def look(self) -> bool:
+        """Say whether an incomplete frame arrives too slowly; called once a second while one is held (see `watch`)."""
+        if self.rest is None or self.is_blocked or self._requests.is_waiting(self):
+            self._progress = None
+            return False
+        arrived = self.rest.size
+        if self._progress is None:
+            self._progress = ConnectionProgress(arrived)
+        slowest, patience_s = pace_of_frame(self._requests, self)
+        return self._progress.is_stuck(arrived, slowest=slowest, patience_s=patience_s)
+
+    def _drop(self) -> None:
+        rest, self.rest = self.rest, None
+        self.is_blocked = False
+        if rest is not None:
+            self._requests.leave(self)
+            self._requests.give(rest.size)
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
