@@ -55,7 +55,10 @@ PROBE_S: Final = 0.3
 """How long a broker that is missed may take to answer, seconds."""
 
 LOOK_S: Final = 0.1
-"""How often this node looks how late its loop is, seconds."""
+"""How often a node that was late of late looks how late its loop is, seconds."""
+
+CALM_LOOK_S: Final = 0.25
+"""How often a node looks that was not, since each look wakes it up."""
 
 LEADERLESS_S: Final = 5.0
 """An election takes less than one; who waits for longer waits for other voters, and a person wants to know, seconds."""
@@ -349,8 +352,8 @@ class _LoopWatch:
         self._said = False
 
     def start(self) -> None:
-        """Look every LOOK_S from now on."""
-        self._due_at = self._loop.time() + LOOK_S
+        """Look from now on."""
+        self._due_at = self._loop.time() + (LOOK_S if self._lateness.was_late else CALM_LOOK_S)
         self._timer = self._loop.call_at(self._due_at, self._look)
 
     def close(self) -> None:

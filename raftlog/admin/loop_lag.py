@@ -12,9 +12,13 @@ from typing import Final
 from raftlog.base.histogram import Histogram
 
 EVERY_S: Final = 0.02
-"""A stall is seen as at least its length less this."""
-WEIGHT: Final = 0.02
-"""Of the newest look in the average: it follows within a second."""
+"""A stall of a busy loop is seen as at least its length less this."""
+CALM_EVERY_S: Final = 0.2
+"""The same of a process that rests, since each look wakes it up."""
+RESTS_BELOW: Final = 0.02
+"""The share of time since the last look below which a process rests."""
+AVERAGED_S: Final = 1.0
+"""The time that the average share of idle time is of, about."""
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -31,6 +35,7 @@ class LoopLag:
         """The share of recent time in which the process did not compute, 0 to 1."""
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
+        self._every_s = EVERY_S
         self._seen = (0.0, 0.0)
         self._thread_s = 0.0
 
@@ -46,7 +51,7 @@ class LoopLag:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due_at = loop.time() + EVERY_S
+        self._due_at = loop.time() + self._every_s
         self._timer = loop.call_at(self._due_at, self._look)
 
     def _look(self) -> None:
@@ -58,6 +63,7 @@ class LoopLag:
         passed, computed = seen[0] - self._seen[0], seen[1] - self._seen[1]
         if passed > 0:
             busy = min(1.0, computed / passed)
-            self.idle += WEIGHT * (1.0 - busy - self.idle)
+            self.idle += min(1.0, passed / AVERAGED_S) * (1.0 - busy - self.idle)
+            self._every_s = CALM_EVERY_S if busy < RESTS_BELOW else EVERY_S
         self._seen = seen
         self._arm()

@@ -43,6 +43,11 @@ class Lateness:
         self.late_s = sorted(self._seen)[-OFTEN][0] if len(self._seen) >= OFTEN else 0.0
 
     @property
+    def was_late(self) -> bool:
+        """Whether it was late at all within `REMEMBERED_S`."""
+        return bool(self._seen)
+
+    @property
     def is_slow(self) -> bool:
         """Whether it was late again and again, so that a person should know; one stall is none of their business."""
         return self.late_s > 0

@@ -89,6 +89,8 @@ class RaftCore(PySyncObjAdapter):
         self._voters_heard: set[int] = set()
         self._sent = (0, 0)
         self._send_again = False
+        self._answered: dict[int, tuple[AppendEntriesResponse, float]] = {}
+        """The newest answer to each voter on its link, and when it left."""
         super().__init__(node_id, peers, journal=journal, timing=timing, chance=chance, now=now)
         self.election_deadline = _NEVER
         if journal.snapshot is not None:
@@ -111,6 +113,25 @@ class RaftCore(PySyncObjAdapter):
 
     # -- driving -------------------------------------------------------------------------
 
+    @property
+    def needs_tick(self) -> bool:
+        """Whether a tick now would begin an election, commit, apply or send anything."""
+        if (
+            self.commit_index != self.applied_index
+            or self.election_deadline != _NEVER
+            or self._send_again
+            or self.more_to_send
+        ):
+            return True
+        if not self.is_leader:
+            return bool(self._pieces)
+        last_index = self.journal.last_index
+        return (
+            self.commit_index != last_index
+            or self._sent != (last_index, last_index)
+            or self._now() > self.next_heartbeat_at
+        )
+
     def tick(self) -> None:
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
         assert not self.journal.dirty
@@ -118,7 +139,7 @@ class RaftCore(PySyncObjAdapter):
         self.election_deadline = _NEVER  # an election is begun by us or by TimeoutNow, never by time
         if not self.is_leader:
             self._pieces.clear()
-            self.more_to_send = False
+            self.more_to_send = self._send_again = False
             return
         moved = (self.journal.last_index, self.commit_index)
         if moved != self._sent or self._send_again:
@@ -148,6 +169,7 @@ class RaftCore(PySyncObjAdapter):
         """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
         super().connected(peer)
         self._pieces.pop(peer, None)
+        self._answered.pop(peer, None)
         if self.is_leader:
             self.match_indexes[self._nodes[peer]] = 0
             self.next_indexes[self._nodes[peer]] = self.journal.last_index + 1
@@ -235,6 +257,7 @@ class RaftCore(PySyncObjAdapter):
                 _, previous, previous_term = entries[held - 1]
                 entries = entries[held:]
         self._truncation_allowed = bool(entries)
+        waiting = len(self.outbox)
         self.receive(
             peer,
             type="append_entries",
@@ -245,6 +268,19 @@ class RaftCore(PySyncObjAdapter):
             prevLogTerm=previous_term,
         )
         self._truncation_allowed = False
+        if not message.entries and len(self.outbox) > waiting:
+            self._drop_repeated_answer(peer)
+
+    def _drop_repeated_answer(self, peer: int) -> None:
+        """Answer every second heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
+        answer, now = self.outbox[-1][1], self._now()
+        if not isinstance(answer, AppendEntriesResponse) or not answer.success:
+            return
+        before, answered_at = self._answered.get(peer, (None, 0.0))
+        if answer == before and now < answered_at + 1.5 * self._timing.heartbeat:
+            self.outbox.pop()
+        else:
+            self._answered[peer] = (answer, now)
 
     def _held(self, entries: list[Entry]) -> int:
         """Return how many of the first entries the log holds already."""

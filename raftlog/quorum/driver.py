@@ -2,8 +2,8 @@
 
 Ordering law, in this order, every time: deliver what came → sync → tick (which commits and applies) → sync → send.
 Nothing leaves, and nothing counts towards a commit, that is not durable here. While a sync runs on a thread the pump
-stands still and input queues. It ticks on input and at the next deadline only. A failure of the disk, of Raft's
-promises or of the state machine stops the pump for good: the others carry on.
+stands still and input queues. It ticks at the next deadline, and on input that leaves something to do. A failure of the
+disk, of Raft's promises or of the state machine stops the pump for good: the others carry on.
 """
 
 from __future__ import annotations
@@ -245,7 +245,21 @@ class Driver:
             self._take(peer, message)
         self._take_proposals()
         self._announce()
-        self._writer.sync_then(self._tick)
+        if self._needs_tick():
+            self._writer.sync_then(self._tick)
+        else:
+            self._release()
+
+    def _needs_tick(self) -> bool:
+        """Whether there is anything to sync, commit, apply or begin; most heartbeats are only heard and answered."""
+        now, snapshot_due_at = self._loop.time(), self._snapshots.due_at
+        return (
+            self.journal.dirty
+            or self.core.needs_tick
+            or bool(self._uncommitted)
+            or (self._stands() and now >= self.election.deadline)
+            or (snapshot_due_at is not None and now >= snapshot_due_at)
+        )
 
     def _tick(self) -> None:
         now = self._loop.time()
@@ -406,7 +420,8 @@ class Driver:
         if self._stands():
             return self.election.deadline
         if self.core.is_leader and not self._alone:
-            return self.core.next_heartbeat_at + 0.001  # the core wants it to be past, not reached
+            # past, since the core does not count what is only reached; and not a float beyond what the timer comes at
+            return timer_time(self.core.next_heartbeat_at + 0.001)
         return self._snapshots.due_at
 
     def _wake(self) -> None:

@@ -84,6 +84,25 @@ def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_tick", silenced(Driver._tick))
 
 
+def tick_for_heartbeats_only(patch: pytest.MonkeyPatch) -> None:
+    """A follower that learns of a commit does not apply it until there is something else to do."""
+    patch.setattr(RaftCore, "needs_tick", property(lambda core: core.is_leader))
+
+
+def answer_new_links_late(patch: pytest.MonkeyPatch) -> None:
+    """A follower tells a leader nothing that it told it before, though that leader may have lost what it knew."""
+
+    def drop_repeated_answer(core: RaftCore, peer: int) -> None:
+        answer = core.outbox[-1][1]
+        before, _ = core._answered.get(peer, (None, 0.0))
+        if answer == before:
+            core.outbox.pop()
+        else:
+            core._answered[peer] = (answer, 0.0)  # type: ignore[assignment]
+
+    patch.setattr(RaftCore, "_drop_repeated_answer", drop_repeated_answer)
+
+
 calm = partial(Plant, scenario=quorum_calm, seconds=15.0)
 storm = partial(Plant, scenario=quorum_storm, seconds=6.0)
 
@@ -119,6 +138,13 @@ PLANTS = [
         seconds=6.0,
         plant=remember_transfers,
         note="a node looks for its leader for ever",
+    ),
+    calm("commit-not-applied", "liveness", plant=tick_for_heartbeats_only, note="a follower stays behind"),
+    calm(
+        "heartbeats-unanswered",
+        "P6 check quorum",
+        plant=answer_new_links_late,
+        note="a leader that all follow steps down",
     ),
     storm("loss-told-late", "law 1", plant=tell_of_losses_late, note="another's batch answers our callers"),
 ]

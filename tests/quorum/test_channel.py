@@ -231,7 +231,7 @@ async def test_a_frame_reflected_to_its_sender_closes_the_channel() -> None:
         channel = await connected(server)
         lost: list[str] = []
         channel.attach(lambda _payload: None, lost.append)
-        mac = channel._mac(channel._send_key, 0, b"x")
+        mac = channels._mac(channel._send_hmac, 0, b"x")
         server.open[0]._transport.write(struct.pack(">I", 1 + len(mac)) + b"x" + mac)  # type: ignore[union-attr]
         await until(lambda: lost)
         assert "forged" in lost[0]

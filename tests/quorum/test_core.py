@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from raftlog.quorum import core
 from raftlog.quorum.core import RaftSafetyViolation
+from raftlog.quorum.election import Timing
 from raftlog.quorum.messages import (
     AppendEntries,
     AppendEntriesResponse,
@@ -46,6 +47,37 @@ def test_the_core_does_not_cry_of_truncations_that_are_filtered(caplog: pytest.L
     node.step(2, append(1, 1, 0, entries(2, 4, 1), commit=9))
     assert len(node.applied) == 8
     assert not caplog.records
+
+
+def test_every_second_heartbeat_that_changes_nothing_is_answered() -> None:
+    """A leader needs an answer in a second, not in each tenth of it; a new link or new entries are answered at once."""
+    node = SingleVoter()
+
+    def is_answered(message: AppendEntries) -> bool:
+        node.now += Timing().heartbeat
+        return bool(node.step(2, message))
+
+    heartbeat = append(1, 1, 0, [])
+    assert [is_answered(heartbeat) for _ in range(5)] == [True, False, True, False, True]
+    node.core.connected(2)
+    assert is_answered(heartbeat), "the leader knows nothing of a log behind a new link"
+    assert is_answered(append(1, 1, 0, entries(2, 2, 1))), "what is new"
+    assert is_answered(append(1, 2, 1, [])), "another position"
+    assert is_answered(append(1, 9, 1, [])) and is_answered(append(1, 9, 1, [])), "what does not match"
+
+
+def test_a_heartbeats_answer_needs_no_tick_and_a_commit_does() -> None:
+    """A round of commits, syncs and sends is for what changes something."""
+    leader = SingleVoter().elect()
+    core, last = leader.core, leader.core.journal.last_index
+    core.on_message(2, AppendEntriesResponse(core.term, last + 1, reset=False, success=True))
+    assert core.needs_tick, "the majority has the entry"
+    leader.step()
+    core.on_message(3, AppendEntriesResponse(core.term, last + 1, reset=False, success=True))
+    core.on_message(2, AppendEntriesResponse(core.term, last + 1, reset=False, success=True))
+    assert not core.needs_tick
+    leader.now = core.next_heartbeat_at + 0.001
+    assert core.needs_tick, "a heartbeat is due"
 
 
 def test_a_late_message_is_answered_with_what_it_proves() -> None:

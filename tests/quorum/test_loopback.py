@@ -12,6 +12,8 @@ import uvloop
 
 from raftlog.base.env import Env
 from raftlog.quorum.client import ControllerClient
+from raftlog.quorum.core import RaftCore
+from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.raft_links import probe
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
@@ -71,6 +73,34 @@ def test_snapshots_are_taken_on_threads_and_installed(run: Callable[..., None], 
         await cluster.start()
         await cluster.commit(b"again")
         await cluster.stop()
+
+    run(script())
+
+
+@each_loop
+def test_a_quorum_at_rest_wakes_up_for_heartbeats_only(
+    run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timers do not spin until their time has come, and an answer that changes nothing is no round."""
+    wakes, ticks = [], []
+    wake, tick = Driver._wake, RaftCore.tick
+    monkeypatch.setattr(Driver, "_wake", lambda driver: (wakes.append(driver), wake(driver))[1])
+    monkeypatch.setattr(RaftCore, "tick", lambda core: (ticks.append(core), tick(core))[1])
+
+    async def script() -> None:
+        cluster = QuorumCluster(tmp_path, 3)
+        await cluster.start()
+        await cluster.commit(b"first")
+        driver = (await cluster.leader()).driver
+        wakes.clear(), ticks.clear()
+        beats = []
+        send = driver.send
+        driver.send = lambda peer, message: (beats.append(peer), send(peer, message))[1]
+        await until(lambda: len(beats) >= 20)
+        await cluster.stop()
+        assert wakes.count(driver) <= 12, "ten heartbeats to two followers"
+        assert ticks.count(driver.core) <= 12
+        assert len(ticks) <= 18, "a follower may have had the last commit to apply"
 
     run(script())
 

@@ -355,7 +355,10 @@ class PendingFetch(Slot):
     def _count_uncounted(self) -> None:
         """Count the partitions of a session that is not kept: nobody else does."""
         session = self.session
-        self._count_entries(len(session.entries) if session.session_id == NO_SESSION else 0)
+        if session.session_id == NO_SESSION:
+            self._count_entries(len(session.entries))
+        elif self._counted_bytes:
+            self._count_entries(0)
 
     def _count_entries(self, count: int) -> None:
         """Have the account for requests know what waits here beside the sessions that are kept."""

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from raftlog.base.errors import (
@@ -67,8 +67,8 @@ class FetcherHost(Protocol):
     def leader_lost(self, leader: int) -> None:
         """The connection to a leader ended, and not by us."""
 
-    def flush(self) -> asyncio.Future[Any] | None:
-        """Make all that was appended durable: None if it is already, else a future of that."""
+    def flush(self, then: Callable[[], None]) -> bool:
+        """Call `then` once all that was appended is durable; False: it is already."""
 
 
 class FollowedPartition:
@@ -300,14 +300,11 @@ class LeaderFetcher:
         channel = self._channel
         if channel is None or self._error is not None or self._flushing or not self._may_send():
             return
-        waiting = self._make_durable()
-        if waiting is None:
+        self._flushing = self._make_durable()
+        if not self._flushing:
             self._send(channel)
-        else:
-            self._flushing = True
-            waiting.add_done_callback(self._flushed)
 
-    def _flushed(self, flushed: asyncio.Future[Any]) -> None:
+    def _flushed(self) -> None:
         self._flushing = False
         self._advance()
 
@@ -317,14 +314,16 @@ class LeaderFetcher:
             return True
         return self._urgent and bool(self._session.session_id) and len(self._under_way) < REQUESTS_UNDER_WAY
 
-    def _make_durable(self) -> asyncio.Future[Any] | None:
-        """A fetch offset is a promise: nothing that is not on disk may lie before it."""
+    def _make_durable(self) -> bool:
+        """Have `_flushed` called when all is on disk; False: it is. A fetch offset is a promise that nothing before it
+        is missing there.
+        """
         dirty = False
         for followed in self._changed:
             if _is_dirty(followed.partition):
                 followed.partition.host.request_flush(followed.partition)
                 dirty = True
-        return self._peers.flush() if dirty else None
+        return dirty and self._peers.flush(self._flushed)
 
     def _check_silence(self) -> None:
         silent = self._loop.time() - self._answered_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
@@ -36,7 +36,7 @@ class LeaderFetchers:
         *,
         image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], int],
-        flush: Callable[[], asyncio.Future[Any] | None],
+        flush: Callable[[Callable[[], None]], bool],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._env = env

@@ -48,9 +48,10 @@ class Flusher:
         self.failed: Callable[[OSError], None] = _unhandled
         self._dirty: dict[Partition, None] = {}
         self._turns_left = 0  # until the round; 0: none is scheduled
+        self._next_turn: asyncio.Handle | None = None
         self._running = 0
-        self._round_waiters: list[asyncio.Future[None]] = []
-        self._next_waiters: list[asyncio.Future[None]] = []
+        self._round_waiters: list[Callable[[], None]] = []
+        self._next_waiters: list[Callable[[], None]] = []
         self._after_round: list[Callable[[], None]] = []
         self._round: Tickets = []
         self._error: OSError | None = None
@@ -73,7 +74,7 @@ class Flusher:
 
     def _schedule(self, turns: int) -> None:
         self._turns_left = turns
-        self._loop.call_soon(self._turn)
+        self._next_turn = self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         if self._turns_left > 1:
@@ -96,33 +97,42 @@ class Flusher:
             await waiting
 
     def _round_end(self) -> asyncio.Future[None] | None:
-        if not self._running:
-            return None
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._round_waiters.append(future)
-        return future
+        return self._future(self._round_waiters) if self._running else None
 
     def flushed(self) -> asyncio.Future[None] | None:
         """A future of all that is dirty now being durable (or the directory offline); None if nothing is dirty."""
-        if not self._dirty:
-            return None
+        return self._future(self._next_waiters) if self._dirty else None
+
+    def _future(self, waiters: list[Callable[[], None]]) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()
-        self._next_waiters.append(future)
+        waiters.append(partial(_resolve, future))
         return future
 
-    def flush_now(self) -> asyncio.Future[None] | None:
-        """Like `flushed`, but the round begins within this call if none is under way."""
-        if self._dirty and not self._running:
-            self._run_round()
-            return self._round_end()
-        self._turns_left = min(self._turns_left, 1)
-        return self.flushed()
+    def flush_now(self, then: Callable[[], None]) -> bool:
+        """Call `then` once all that is dirty now is durable (or the directory offline); False: nothing is dirty.
+
+        The round begins within this call if none is under way. `then` is never called within it.
+        """
+        if not self._dirty:
+            return False
+        if self._running:
+            self._turns_left = min(self._turns_left, 1)
+            self._next_waiters.append(then)
+            return True
+        if self._turns_left and self._next_turn is not None:  # of the round that begins now
+            self._next_turn.cancel()
+            self._turns_left = 0
+        self._run_round()
+        if self._running:
+            self._round_waiters.append(then)
+        return self._running > 0
 
     def stop(self) -> None:
         """Take the directory out of service: no sync is begun any more, nobody is left waiting."""
         self._offline = True
         self._dirty.clear()
-        self._release(self._next_waiters)
+        waiters, self._next_waiters = self._next_waiters, []
+        self._release(waiters)
 
     def _run_round(self) -> None:
         if self._offline or self._running or not (self._dirty or self._next_waiters):
@@ -179,6 +189,7 @@ class Flusher:
     def _complete(self) -> None:
         tickets, self._round = self._round, []
         error, self._error = self._error, None
+        waiters, self._round_waiters = self._round_waiters, []
         # One failed sync takes the whole directory offline: nobody can tell which pages the kernel dropped, and another
         # sync would succeed without writing them.
         if error is not None:
@@ -190,20 +201,24 @@ class Flusher:
             for partition, ticket in tickets:
                 partition.log.complete_flush(ticket)
                 partition.note_flushed(partition.log.flushed_end_offset)
-        # Waiters are released on failure too: they look at the partition, which is offline then.
-        self._release(self._round_waiters)
         after, self._after_round = self._after_round, []
         for then in after:
             then()
-        if (self._dirty or self._next_waiters) and not self._turns_left:
+        self._release(waiters)  # may begin the next round
+        if (self._dirty or self._next_waiters) and not (self._turns_left or self._running):
             self._schedule(1)
 
-    @staticmethod
-    def _release(waiters: list[asyncio.Future[None]]) -> None:
-        for future in waiters:
-            if not future.done():
-                future.set_result(None)
-        waiters.clear()
+    def _release(self, waiters: list[Callable[[], None]]) -> None:
+        """Tell waiters that their round is over, on failure too: they look at the partition, which is offline by then.
+
+        A follower's next fetch leaves within this call.
+        """
+        if self._offline:
+            for then in waiters:
+                self._loop.call_soon(then)
+            return
+        for then in waiters:
+            then()
 
 
 def _run(tickets: list[FlushTicket]) -> OSError | None:
@@ -215,6 +230,11 @@ def _run(tickets: list[FlushTicket]) -> OSError | None:
         log.exception("sync_crashed")
         return OSError(f"the sync failed: {error!r}")
     return None
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _cancelled() -> OSError:

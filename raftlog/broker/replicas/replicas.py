@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.config import topic_config
@@ -540,14 +540,21 @@ class Replicas:
 
     # -- disks --------------------------------------------------------------------------------------------------
 
-    def flush(self) -> asyncio.Future[Any] | None:
-        """Make all that is dirty durable; return the future of that, or None if nothing is dirty."""
-        waiting = [
-            future for volume in self.logs.online if (future := volume.flusher.flush_now()) is not None
-        ]
-        if len(waiting) <= 1:
-            return waiting[0] if waiting else None
-        return asyncio.gather(*waiting)
+    def flush(self, then: Callable[[], None]) -> bool:
+        """Call `then` once all that is dirty now is durable; False: nothing is dirty."""
+        volumes = self.logs.online
+        if len(volumes) == 1:
+            return volumes[0].flusher.flush_now(then)
+        left = 0
+
+        def flushed() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        left = sum([volume.flusher.flush_now(flushed) for volume in volumes])
+        return left > 0
 
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
         """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""

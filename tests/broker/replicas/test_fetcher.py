@@ -92,9 +92,9 @@ class FetcherSetup:
     def leader_lost(self, leader: int) -> None:
         self.lost.append(leader)
 
-    def flush(self) -> Any:
+    def flush(self, then: Callable[[], None]) -> bool:
         self.node.host.flush()
-        return None
+        return False
 
 
 @asynccontextmanager

@@ -115,6 +115,46 @@ async def test_a_leaders_round_lets_its_followers_be_sent_to_first() -> None:
     assert len(kernel) == 1
 
 
+def flush_now(flusher: Flusher) -> asyncio.Future[None] | None:
+    """Return the future of what `Flusher.flush_now` tells by a call."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    return future if flusher.flush_now(lambda: future.set_result(None)) else None
+
+
+async def test_who_waits_is_told_at_the_rounds_end_but_of_a_failed_one_later() -> None:
+    """A follower's next fetch leaves within the call; after a failure the partitions have to be offline first."""
+    flusher, partition = new_flusher(), FakePartition()
+    partition.log.kernel = kernel = []
+    told: list[object] = []
+    flusher.failed = lambda _error: told.append("failed")
+    dirty(flusher, partition)
+    assert flusher.flush_now(lambda: told.append(tuple(partition.noted)))
+    kernel[0](None)
+    assert told == [(1,)]
+    dirty(flusher, partition)
+    assert flusher.flush_now(lambda: told.append("this round"))
+    dirty(flusher, partition)
+    assert flusher.flush_now(lambda: told.append("the next"))
+    kernel[1](OSError(errno.EIO, "input/output error"))
+    assert told == [(1,), "failed"]
+    await asyncio.sleep(0)
+    assert set(told[2:]) == {"the next", "this round"}
+
+
+async def test_a_round_that_need_not_wait_leaves_no_turn_behind() -> None:
+    """The turns of a leader's round would wake the loop twice for nothing."""
+    flusher, partition = new_flusher(), FakePartition()
+    partition.log.kernel = kernel = []
+    dirty(flusher, partition)
+    assert flusher.flush_now(lambda: None)
+    kernel.pop()(None)
+    dirty(flusher, partition)
+    await asyncio.sleep(0)
+    assert kernel == [], "its own turns, not those of the round before"
+    await asyncio.sleep(0)
+    assert len(kernel) == 1
+
+
 async def test_a_round_ends_when_the_kernel_has_synced_all_its_files() -> None:
     """No offset counts before; a rolled segment makes two files of one log."""
     flusher, partitions = new_flusher(), [FakePartition(), FakePartition()]
@@ -122,7 +162,7 @@ async def test_a_round_ends_when_the_kernel_has_synced_all_its_files() -> None:
     for partition in partitions:
         partition.log.kernel, partition.log.files = kernel, 2
         dirty(flusher, partition)
-    ended = flusher.flush_now()
+    ended = flush_now(flusher)
     assert len(kernel) == 4
     for done in kernel[:3]:
         done(None)
@@ -142,7 +182,7 @@ async def test_a_log_that_the_kernel_does_not_take_whole_is_synced_in_a_thread()
     loop = asyncio.get_running_loop()
     partition.log.sync = lambda: loop.call_soon_threadsafe(synced.set) and None
     dirty(flusher, partition)
-    ended = flusher.flush_now()
+    ended = flush_now(flusher)
     async with asyncio.timeout(PATIENCE_S):
         await synced.wait()
         assert partition.noted == []
@@ -164,7 +204,7 @@ async def test_a_file_that_cannot_be_submitted_is_synced_in_a_thread() -> None:
     closed.log.submit = closed.log.sync = refuse
     dirty(flusher, sound)
     dirty(flusher, closed)
-    ended = flusher.flush_now()
+    ended = flush_now(flusher)
     kernel[0](None)
     async with asyncio.timeout(PATIENCE_S):
         await ended
@@ -195,12 +235,12 @@ async def test_a_followers_round_begins_within_the_call() -> None:
     """Its next fetch, which others wait for, need not wait for another loop iteration."""
     flusher, partition = new_flusher(), FakePartition()
     partition.log.kernel = []
-    assert flusher.flush_now() is None
+    assert flush_now(flusher) is None
     dirty(flusher, partition)
-    waiting = flusher.flush_now()
+    waiting = flush_now(flusher)
     assert len(partition.log.kernel) == 1
     dirty(flusher, partition)
-    after = flusher.flush_now()
+    after = flush_now(flusher)
     assert len(partition.log.kernel) == 1, "one round at a time"
     partition.log.kernel[0](None)
     await waiting
@@ -217,7 +257,7 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
-    first = flusher.flush_now()
+    first = flush_now(flusher)
     await asyncio.sleep(0)
     dirty(flusher, partition)
     second = flusher.flushed()
@@ -261,7 +301,7 @@ async def test_one_failed_sync_of_the_kernel_takes_the_directory_offline() -> No
     for partition in partitions:
         partition.log.kernel = kernel
         dirty(flusher, partition)
-    waiting = flusher.flush_now()
+    waiting = flush_now(flusher)
     first = OSError(5, "EIO")
     for done, error in zip(kernel, (None, first, OSError(5, "again")), strict=True):
         assert failures == []
@@ -277,7 +317,7 @@ async def test_a_removed_partition_is_let_go_only_between_rounds() -> None:
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
-    waiting = flusher.flush_now()
+    waiting = flush_now(flusher)
     await asyncio.sleep(0)
     gone: list[str] = []
     flusher.release(partition, lambda: gone.append("gone"))
