@@ -66,7 +66,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "_frame_max_bytes",
         "_handle_due",
         "_handling",
-        "_lasts",
         "_looks_at_the_end",
         "_lost",
         "_needed",
@@ -125,7 +124,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._needed = 0  # bytes of its first frame, or of that frame's length while that is cut off
         self.granted = 0
         self._receiving: ConnectionProgress | None = None
-        self._lasts = False  # the frame being handled lies in a buffer that is not written to again
         self._slots: list[Slot] = []
         self._out: list[Buffer] = []  # of what is handled now; they leave together
         self._out_bytes = 0
@@ -161,6 +159,11 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         requests = self.server.requests
+        if self._rest is not None:
+            try:
+                return self._rest.room(self._needed)
+            except Exception:
+                self.crash("get_buffer")
         return requests.workspace if self.granted or self.peer is not None else requests.window
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -168,11 +171,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
             server = self.server
             server.counters.bytes_received += nbytes
             self._active = True
-            received = server.requests.workspace
             if self._rest is None:
-                self._handle_frames(received, nbytes)
+                self._handle_frames(server.requests.workspace, nbytes)
             else:
-                self._rest.append(received[:nbytes], self._needed)
+                self._rest.size += nbytes
                 server.requests.arrived(self, nbytes)
                 self._take_rest()
         except Exception:
@@ -231,7 +233,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def lasting(self, part: memoryview) -> memoryview:
         """Return bytes of the frame being handled that stay as they are for as long as anybody refers to them."""
-        return part if self._lasts else memoryview(bytes(part))
+        if self._rest is None:
+            return memoryview(bytes(part))
+        self._rest.is_kept = True
+        return part
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
         """Answer the request being handled, at once."""
@@ -458,7 +463,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         # the admin API's own links are free as well: few, and an operator needs them most in a flood
         is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
         limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
-        self._lasts = self._rest is not None
         answers = self.server.memory.answers
         try:
             while filled - position >= PREFIX_BYTES:
@@ -517,11 +521,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._resume_reading()
             return
         if rest is None or position:
-            self._rest = FrameRest(view[position:filled])
+            self._rest = FrameRest(view[position:filled], self._needed, requests.mappings)
             self._receiving = None
             if rest is None:
                 requests.take(filled - position)
             else:
+                rest.free()
                 requests.give(position)
         self.server.watch.add(self)
         if self._blocked:
@@ -552,6 +557,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         rest, self._rest = self._rest, None
         self._blocked = False
         if rest is not None:
+            rest.free()
             self.server.requests.leave(self)
             self.server.requests.give(rest.size)
 
