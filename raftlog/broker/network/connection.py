@@ -66,7 +66,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "_frame_max_bytes",
         "_handle_due",
         "_handling",
-        "_lasts",
         "_lost",
         "_out",
         "_out_bytes",
@@ -117,7 +116,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.inbox = Inbox(server.requests)
         self.outbox = Outbox(server.memory.answers)
         self._limit_frames(server.request_max_bytes)
-        self._lasts = False  # the frame being handled lies in a buffer that is not written to again
         self._slots: list[Slot] = []
         self._out: list[Buffer] = []  # of what is handled now; they leave together
         self._out_bytes = 0
@@ -150,19 +148,23 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.crash("connection_made")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        requests = self.server.requests
-        return requests.workspace if self.inbox.granted or self.peer is not None else requests.window
+        requests, inbox = self.server.requests, self.inbox
+        if inbox.rest is not None:
+            try:
+                return inbox.room()
+            except Exception:
+                self.crash("get_buffer")
+        return requests.workspace if inbox.granted or self.peer is not None else requests.window
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
             server = self.server
             server.counters.bytes_received += nbytes
             self._active = True
-            received = server.requests.workspace
             if self.inbox.rest is None:
-                self._handle_frames(received, nbytes)
+                self._handle_frames(server.requests.workspace, nbytes)
             else:
-                self.inbox.append(received[:nbytes])
+                self.inbox.received(nbytes)
                 self._take_rest()
         except Exception:
             self.crash("buffer_updated")
@@ -204,7 +206,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def lasting(self, part: memoryview) -> memoryview:
         """Return bytes of the frame being handled that stay as they are for as long as anybody refers to them."""
-        return part if self._lasts else memoryview(bytes(part))
+        if self.inbox.rest is None:
+            return memoryview(bytes(part))
+        self.inbox.rest.is_kept = True
+        return part
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
         """Answer the request being handled, at once."""
@@ -404,7 +409,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         # the admin API's own links are free as well: few, and an operator needs them most in a flood
         is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
         limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
-        self._lasts = inbox.rest is not None
         answers = self.server.memory.answers
         try:
             while filled - position >= PREFIX_BYTES:

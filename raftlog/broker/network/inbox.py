@@ -54,11 +54,16 @@ class Inbox:
     def held_bytes(self) -> int:
         return 0 if self.rest is None else self.rest.size
 
-    def append(self, received: memoryview) -> None:
-        """Add bytes to those held."""
+    def room(self) -> memoryview:
+        """Return where to receive the next bytes, behind those held."""
         assert self.rest is not None
-        self.rest.append(received, self.needed_bytes)
-        self._requests.arrived(self, len(received))
+        return self.rest.room(self.needed_bytes)
+
+    def received(self, count: int) -> None:
+        """So many bytes came into `room`."""
+        assert self.rest is not None
+        self.rest.size += count
+        self._requests.arrived(self, count)
 
     def keep(self, view: memoryview, start: int, end: int) -> None:
         """Hold what lies from `start` to `end`, and nothing else; nothing at all if that is empty or after `close`."""
@@ -66,13 +71,14 @@ class Inbox:
             self._drop()
             self._resume()
             return
-        is_first = self.rest is None
-        if is_first or start:
-            self.rest = FrameRest(view[start:end])
+        before = self.rest
+        if before is None or start:
+            self.rest = FrameRest(view[start:end], self.needed_bytes, self._requests.mappings)
             self._progress = None
-            if is_first:
+            if before is None:
                 self._requests.take(end - start)
             else:
+                before.free()
                 self._requests.give(start)
 
     def read_or_stop(self, *, needs_grant: bool) -> None:
@@ -105,6 +111,7 @@ class Inbox:
         rest, self.rest = self.rest, None
         self.is_blocked = False
         if rest is not None:
+            rest.free()
             self._requests.leave(self)
             self._requests.give(rest.size)
 

@@ -1,7 +1,8 @@
 """The memory for requests: where bytes are received, and who may read on while much is held.
 
 All connections receive into one window, so that an idle one holds nothing. A complete frame is handled where it lies.
-Only the beginning of one that is not complete yet is copied into a buffer of its connection.
+Only the beginning of one that is not complete yet is copied into a buffer of its connection, and the rest of that frame
+is received there, no further.
 
 The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
 frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final, Protocol
 
 from raftlog.base.memory import Account
@@ -31,40 +32,86 @@ SMALL_REST_BYTES: Final = 64 * 1024
 SMALL_RESTS_SHARE: Final = 8
 """Rests up to the first get one such part of the account beyond it, where it has no room."""
 
-LARGE_BYTES: Final = 1 << 20
+LEAST_ROOM_BYTES: Final = 256
+LARGE_BYTES: Final = 64 * 1024
 """The part of a frame that has arrived lies in a mapping of its own from here on."""
+
+MAPPING_BYTES: Final = 5 << 18
+"""The usual mapping: a batch of Kafka's default message.max.bytes, and what a request has around it."""
+
+SPARE_MAPPINGS: Final = 2
+"""Usual mappings that are kept for the next large frames: their pages need not be asked of the system again."""
+
+
+class FrameMappings:
+    """Memory for large frames, whose pages the system gives as they are written to."""
+
+    __slots__ = ("spares",)
+
+    def __init__(self) -> None:
+        self.spares: list[mmap] = []
+
+    def take(self, size: int) -> mmap:
+        """Return a mapping for so many bytes; what it holds is of frames before."""
+        if size <= MAPPING_BYTES and self.spares:
+            return self.spares.pop()
+        # private, since pages of a shared mapping are those of a file, which cost more to make and to drop
+        return mmap(-1, max(size, MAPPING_BYTES), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
+    def give_back(self, mapping: mmap) -> None:
+        """Nobody reads it any more."""
+        if len(mapping) == MAPPING_BYTES and len(self.spares) < SPARE_MAPPINGS:
+            self.spares.append(mapping)
 
 
 class FrameRest:
     """Bytes that were received and are not handled: their memory follows what arrived, not what was announced.
 
-    Of a large frame they lie in a mapping of the whole length, whose pages the system gives as they are written to and
-    takes back at once when nobody refers to them any more. So nothing is copied as the frame grows, twice the memory is
-    never needed, and the heap keeps no hole of that size.
+    The missing part of the frame is received behind them. Those of a large frame lie in a mapping of its whole length:
+    nothing is copied as it grows, twice the memory is never needed, and the heap keeps no hole of that size.
     """
 
-    __slots__ = ("_buffer", "size")
+    __slots__ = ("_buffer", "_mappings", "is_kept", "size")
 
-    def __init__(self, first: memoryview) -> None:
-        self._buffer: bytearray | mmap = bytearray(first)
+    def __init__(self, first: memoryview, needed: int, mappings: FrameMappings) -> None:
+        """`needed` bytes make the first frame."""
+        self._mappings = mappings
+        self._buffer: bytearray | mmap = bytearray()
         self.size = len(first)
-
-    def append(self, more: memoryview, needed: int) -> None:
-        """Add what came; `needed` bytes make the first frame."""
-        end = self.size + len(more)
-        if end <= LARGE_BYTES:
-            self._buffer += more  # type: ignore[operator]  # a bytearray, as long as it is small
+        self.is_kept = False
+        """Whether somebody refers to the bytes for longer than this lives."""
+        if self.size < LARGE_BYTES or self.size >= needed:
+            self._buffer += first
         else:
-            if end > len(self._buffer):
-                mapping = mmap(-1, max(needed, end) + WINDOW_BYTES)
-                mapping[: self.size] = self._buffer[: self.size]
-                self._buffer = mapping
-            self._buffer[self.size : end] = more
-        self.size = end
+            self._buffer = mappings.take(needed)
+            self._buffer[: self.size] = first
+
+    def room(self, needed: int) -> memoryview:
+        """Return where to receive what comes next, at most to the end of the first frame; `size` is to follow."""
+        size = self.size
+        if size == len(self._buffer):
+            self._grow(max(needed, size + 1))
+        end = min(max(needed, size + 1), size + WINDOW_BYTES)
+        return memoryview(self._buffer)[size:end]
+
+    def _grow(self, needed: int) -> None:
+        size = self.size
+        grown: bytearray | mmap
+        if size < LARGE_BYTES:
+            grown = bytearray(min(needed, max(2 * size, LEAST_ROOM_BYTES)))
+        else:
+            grown = self._mappings.take(needed)
+        grown[:size] = self._buffer[:size]
+        self._buffer = grown
 
     def view(self) -> memoryview:
-        """Return the bytes; they stay as they are for as long as anybody refers to them, if no more are appended."""
+        """Return the bytes. They stay as they are until `free`, and for as long as anybody refers to them if kept."""
         return memoryview(self._buffer)[: self.size]
+
+    def free(self) -> None:
+        """The bytes were handled, or will never be."""
+        if type(self._buffer) is mmap and not self.is_kept:
+            self._mappings.give_back(self._buffer)
 
 
 class FrameReader(Protocol):
@@ -88,12 +135,14 @@ class RequestMemory:
         "_small",
         "_small_bytes",
         "_waiting",
+        "mappings",
         "window",
         "workspace",
     )
 
     def __init__(self, account: Account) -> None:
         self._account = account
+        self.mappings = FrameMappings()
         self.workspace = memoryview(bytearray(WINDOW_BYTES))
         self.window = self.workspace
         """The buffer of a connection without a grant: the workspace, or a part of it."""

@@ -21,6 +21,7 @@ from raftlog.broker.links.peer_auth import API_KEY
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
 from raftlog.broker.network.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Connection
 from raftlog.broker.network.outbox import PIECE_BYTES
+from raftlog.broker.network.request_memory import LARGE_BYTES
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.turns import BYTES_AT_ONCE
 from raftlog.protocol.message_builders import request_builders, response_builders
@@ -832,6 +833,25 @@ async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
         pipe.feed(len(body).to_bytes(4, "big") + body)
     other.send(*[produce(each, (0, batch(1, 250_000))) for each in range(3)])
     assert [bytes(each) for each in kept] == [small, large]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_large_frame_that_a_task_still_needs_is_not_overwritten(is_closed: bool) -> None:
+    """Its mapping serves the next large frame only if nobody refers to it, whether or not its connection has gone."""
+    fake = FakePartitionServer()
+    pipe, other = fake.connect(), fake.connect()
+    kept: list[memoryview] = []
+
+    def dispatch(connection: Connection, frame: memoryview) -> None:
+        if is_closed:
+            connection.abort()
+        kept.append(connection.lasting(frame))
+
+    pipe.connection.dispatch = other.connection.dispatch = dispatch
+    body = 4 * LARGE_BYTES
+    for number, each in enumerate((pipe, other)):
+        each.feed(body.to_bytes(4, "big") + bytes([number]) * body, [LARGE_BYTES + 4])
+    assert [bytes(frame) for frame in kept] == [bytes([0]) * body, bytes([1]) * body]
 
 
 async def test_a_large_answer_is_given_to_the_transport_piece_by_piece() -> None:

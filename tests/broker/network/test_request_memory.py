@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from raftlog.base.memory import Account
 from raftlog.broker.network.request_memory import (
     LARGE_BYTES,
+    MAPPING_BYTES,
     SMALL_WINDOW_BYTES,
+    SPARE_MAPPINGS,
     WINDOW_BYTES,
+    FrameMappings,
     FrameRest,
     RequestMemory,
 )
@@ -154,23 +157,71 @@ def test_somebody_always_reads_and_everybody_is_through_in_the_end(
     assert (account.used, memory.waiting) == (0, 0)
 
 
+def receive(rest: FrameRest, sent: bytes, needed: int) -> None:
+    """Have bytes arrive as a transport gives them: as many at once as there is room for."""
+    while sent:
+        room = rest.room(needed)
+        size = min(len(sent), len(room))
+        room[:size] = sent[:size]
+        rest.size += size
+        sent = sent[size:]
+
+
 @given(st.lists(st.integers(1, WINDOW_BYTES) | st.just(WINDOW_BYTES), min_size=1, max_size=12), st.booleans())
 def test_a_rest_is_what_was_received(sizes: list[int], announced: bool) -> None:
     """In a buffer, in a mapping, and across the change from one to the other."""
     pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     whole = b"".join(pieces)
-    rest = FrameRest(memoryview(pieces[0]))
+    needed = len(whole) if announced else 4
+    rest = FrameRest(memoryview(pieces[0]), needed, FrameMappings())
     for piece in pieces[1:]:
-        rest.append(memoryview(piece), len(whole) if announced else 4)
+        receive(rest, piece, max(needed, rest.size + len(piece)))
     assert (rest.size, bytes(rest.view())) == (len(whole), whole)
 
 
 def test_the_rest_of_a_large_frame_is_not_copied_as_it_grows() -> None:
     """Twice its memory would be needed for that, and the heap would keep the hole."""
-    rest = FrameRest(memoryview(bytes(100)))
-    for _ in range(LARGE_BYTES // WINDOW_BYTES):
-        rest.append(memoryview(bytes(WINDOW_BYTES)), 10 * LARGE_BYTES)
+    rest = FrameRest(memoryview(bytes(100)), 10 * MAPPING_BYTES, FrameMappings())
+    receive(rest, bytes(2 * LARGE_BYTES), 10 * MAPPING_BYTES)
     mapping = rest._buffer
-    for _ in range(8 * LARGE_BYTES // WINDOW_BYTES):
-        rest.append(memoryview(bytes(WINDOW_BYTES)), 10 * LARGE_BYTES)
+    receive(rest, bytes(8 * MAPPING_BYTES), 10 * MAPPING_BYTES)
     assert rest._buffer is mapping
+
+
+def test_nothing_behind_the_first_frame_is_received_with_it() -> None:
+    """The next frames then lie in the window, where they are handled without a copy."""
+    needed = LARGE_BYTES + 10
+    rest = FrameRest(memoryview(bytes(LARGE_BYTES)), needed, FrameMappings())
+    assert len(rest.room(needed)) == 10
+
+
+def large_rest(mappings: FrameMappings) -> FrameRest:
+    return FrameRest(memoryview(bytes(LARGE_BYTES)), MAPPING_BYTES, mappings)
+
+
+def test_the_memory_of_a_large_frame_serves_the_next_one() -> None:
+    """Fresh pages cost as much as what is written to them."""
+    mappings = FrameMappings()
+    rest = large_rest(mappings)
+    mapping = rest._buffer
+    rest.free()
+    assert large_rest(mappings)._buffer is mapping
+
+
+def test_memory_that_somebody_refers_to_is_not_used_again() -> None:
+    """A batch that waits to be appended lies there."""
+    mappings = FrameMappings()
+    rest = large_rest(mappings)
+    rest.is_kept = True
+    rest.free()
+    assert mappings.spares == []
+
+
+def test_few_mappings_are_kept() -> None:
+    """They are counted by no account."""
+    mappings = FrameMappings()
+    for rest in [large_rest(mappings) for _ in range(SPARE_MAPPINGS + 3)]:
+        rest.free()
+    huge = FrameRest(memoryview(bytes(LARGE_BYTES)), 2 * MAPPING_BYTES, FrameMappings())
+    huge.free()
+    assert (len(mappings.spares), huge._mappings.spares) == (SPARE_MAPPINGS, [])
