@@ -368,7 +368,11 @@ class BrokerRole:
                 await self._env.turns.next()
 
     async def _check_advertised(self) -> None:
-        """Say the commonest mistake of all: advertising an address at which nobody answers."""
+        """Say the commonest mistake of all: advertising an address at which nobody answers.
+
+        Not before we take part: the answer to our own request imports its messages.
+        """
+        await self.lifecycle.unfenced.wait()
         for each in self.endpoints():
             result = await probe(each.host, each.port, patience_s=PROBE_S)
             if result != "alive":

@@ -16,6 +16,7 @@ from typing import Any
 
 from raftlog.cli.demo_text import Text
 from raftlog.testing.progress import Wait, signs_of_descendants, wait_until
+from raftlog_chaos.runs.meter import longest_gap
 
 TICK_S = 0.005
 FLUSH_S = 0.2
@@ -153,15 +154,4 @@ class Stream:
 
     def longest_gap_s(self, began: float, ended: float) -> float:
         """Return the longest time any one partition went without an acknowledgement around [began, ended]."""
-        return max(_longest_gap(times, began, ended) for times in self._ack_times)
-
-
-def _longest_gap(times: array[float], began: float, ended: float) -> float:
-    longest, before = 0.0, None
-    for moment in times:
-        if before is not None and before > ended:
-            break
-        if before is not None and moment >= began:
-            longest = max(longest, moment - before)
-        before = moment
-    return longest
+        return max(longest_gap(times, began, ended).seconds for times in self._ack_times)

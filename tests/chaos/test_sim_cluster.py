@@ -78,7 +78,7 @@ def test_watching_closely_leaves_no_trace() -> None:
         if not chronicles:
             loop.keep_chronicle()
         chronicles.append(loop.chronicle)
-        return await endure(loop, STORM_S)
+        return await endure(loop, 1.5)
 
     assert simulate(told, seed=5).digest == simulate(told, seed=5).digest
     assert chronicles[0] is not None and chronicles[1] is None

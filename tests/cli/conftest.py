@@ -14,10 +14,15 @@ _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
-def three() -> Iterator[Cluster]:
-    """Three nodes that no test hurts."""
+def shared_cluster() -> Iterator[Cluster]:
     with AdminCluster(3) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def three(shared_cluster: Cluster) -> Cluster:
+    """Three nodes that no test hurts."""
+    return shared_cluster
 
 
 @pytest.fixture

@@ -12,12 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.cli import exits
+from raftlog.cli import compare, exits
 from raftlog.cli.compare import CompareOptions, run
 from raftlog.testing.progress import descendants_of
 from raftlog_chaos.compare.loads import file_system_of
+from raftlog_chaos.compare.parts import latency, produce
 from raftlog_chaos.compare.run import Run
+from raftlog_chaos.compare.systems.raftlog import Alone
+from tests.kit.marks import nightly
 from tests.kit.waits import ended
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has raftlog's nodes forked: a comparison starts them as others' start, which no figure here is about."""
+    monkeypatch.setattr(Alone, "forked", True)
 
 
 @pytest.mark.parametrize(("option", "told"), [("only", "produce"), ("systems", "kafka-flush")])
@@ -64,11 +73,12 @@ def test_data_is_kept_beside_the_figures_and_what_is_there_is_shown_in_any_case(
 
 @pytest.mark.clients
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
-def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys):
+@pytest.mark.usefixtures("forked")
+def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys, monkeypatch):
     """A short run: the table has ratios, and the files have the same figures."""
-    options = CompareOptions(
-        systems="raftlog,machine", only="produce,latency", seconds=0.2, rounds=1, short=True, out=tmp_path
-    )
+    monkeypatch.setattr(compare, "SHORT_SECONDS", 0.5)
+    monkeypatch.setattr(produce, "USUAL", (produce.Variant(),))
+    options = CompareOptions(systems="raftlog,machine", only="produce,latency", short=True, out=tmp_path)
     assert run(options) == exits.OK
     printed = capsys.readouterr()
     assert "not measured: the machine (C), latency: its client here has no load 'arrival'" in printed.err
@@ -83,14 +93,18 @@ def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys
 @pytest.mark.clients
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
-def test_a_slower_disk_makes_acknowledgements_slower(tmp_path):
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("slower", [(5.0,), nightly(latency.SLOWER_MS)], ids=str)
+def test_a_slower_disk_makes_acknowledgements_slower(tmp_path, monkeypatch, slower):
     """A record waits for at least one sync of a follower."""
+    monkeypatch.setattr(latency, "SLOWER_MS", slower)
+    monkeypatch.setattr(latency, "WARM_UP_S", 0.5)
     options = CompareOptions(
         systems="raftlog,machine", only="slow-disk", seconds=0.5, rounds=1, minutes=5, out=tmp_path
     )
     assert run(options) == exits.OK
     figures = {each["name"]: each for each in json.loads((tmp_path / "compare.json").read_text())["figures"]}
-    for slower_ms in (0.3, 1, 5):
+    for slower_ms in slower:
         samples = figures[f"syncs {slower_ms:g} ms slower, ack at 1,000/s, p50"]["samples"]
         assert set(samples) == {"raftlog", "machine"}
         assert all(value > slower_ms for each in samples.values() for value in each.values()), samples

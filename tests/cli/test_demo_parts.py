@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-
 import pytest
 
 from raftlog.cli.demo import Report
-from raftlog.cli.demo_stream import _longest_gap
 from raftlog.cli.demo_text import Text, find_text
 from raftlog.cli.demo_verdict import Checker
 
@@ -70,14 +67,6 @@ def test_a_changed_byte_a_changed_key_or_a_strange_number_is_different(number, k
     checker = Checker(TEXT, 4)
     checker.saw(0, number, key, value)
     assert checker.verdict.different == 1
-
-
-def test_the_longest_gap_is_the_one_around_the_fault():
-    """A gap begins with the last acknowledgement before the fault."""
-    times = array("d", [0.0, 5.0, 5.1, 8.1, 8.2, 20.0, 40.0])
-    assert _longest_gap(times, 6.0, 8.15) == pytest.approx(3.0)
-    assert _longest_gap(times, 8.15, 9.0) == pytest.approx(11.8)
-    assert _longest_gap(array("d"), 0.0, 1.0) == 0.0
 
 
 def test_the_text_is_the_files_lines_and_repeats(tmp_path):

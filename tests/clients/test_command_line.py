@@ -25,14 +25,15 @@ class CommandLine:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def raftlog(three: Cluster) -> CommandLine:
     return CommandLine(three.bootstrap_servers)
 
 
-@pytest.fixture
-def orders(raftlog: CommandLine, topic: str) -> str:
-    """A topic of six partitions, two records of one key in one of them, as in the tutorial."""
+@pytest.fixture(scope="module")
+def orders(raftlog: CommandLine) -> str:
+    """A topic of six partitions, two records of one key in one of them, as in the tutorial. No test changes it."""
+    topic = "command-line"
     created = raftlog("topic", "create", topic, "--partitions", "6", "--replicas", "3")
     assert (created.returncode, created.stdout) == (0, f"{topic} created\n"), created.stderr
     sent = raftlog("produce", "-t", topic, "-K", ":", stdin="a:first\na:second\n")

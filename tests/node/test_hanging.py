@@ -41,7 +41,12 @@ class HangingTransactionCluster:
         node = self.cluster.nodes[1].node
         assert node is not None
         await self.on(1, node.control.submit(CreateTopics((NewTopic("t", 1, 3),)), timeout=5))
-        await self.cluster.until(lambda: self.leader() > 0, 10, "a leader")
+        await self.cluster.until(self.leads, 10, "a leader")
+
+    def leads(self) -> bool:
+        """Whether the leader knows that it is one, which another node may know sooner."""
+        leader = self.leader()
+        return leader > 0 and self.cluster.replica(leader, *TP) is not None
 
     def leader(self) -> int:
         state = self.cluster.state(*TP)

@@ -24,15 +24,19 @@ FOREIGN = frozenset(
 )
 """Packages from elsewhere that a node imports before it is ready. This list may only shrink."""
 
-MOST_MODULES = 570
-"""Modules of all packages, the standard library's too: 548 on a quiet machine, some more where the start is slow or
-the interpreter loads its own. This number may only shrink."""
+MOST_OF_PACKAGES = 346
+"""Modules of raftlog and of packages, the same number at each start. It may only shrink."""
+
+MOST_OF_PYTHON = 203
+"""Modules of the standard library: 193 in 3.11, 198 in 3.13, and some builds have one or two more."""
 
 NODE = """
 import json, os, signal, sys
 sys.modules["colorama"] = None  # structlog takes it, with ten modules more, where something else has brought it
+sys.modules["cryptography"] = None  # and PySyncObj this one, with 25
 sys.argv = ["raftlog", "server", *json.loads(sys.argv[1])]
 from raftlog import process
+from raftlog.admin import process_facts  # a node imports it in the moment in which it is ready: before that or after
 
 async def run(config, **options):
     def tell(node):
@@ -78,7 +82,9 @@ def test_a_node_imports_few_packages_before_it_is_ready(modules: list[str]) -> N
 
 def test_a_node_imports_few_modules_before_it_is_ready(modules: list[str]) -> None:
     """Each takes a third of a millisecond, and some forty KB."""
-    assert len(modules) <= MOST_MODULES
+    of_python = [name for name in modules if name.partition(".")[0] in sys.stdlib_module_names]
+    assert len(modules) - len(of_python) <= MOST_OF_PACKAGES
+    assert len(of_python) <= MOST_OF_PYTHON
 
 
 def test_a_node_imports_no_handlers_before_it_is_ready(modules: list[str]) -> None:
@@ -92,7 +98,7 @@ def test_a_node_imports_no_handlers_before_it_is_ready(modules: list[str]) -> No
         "raftlog.broker.handlers.fetch_response",
         "raftlog.broker.handlers.produce",
     }, handlers
-    assert len(schemas) <= 2, schemas
+    assert not schemas
 
 
 def test_email_and_importlib_metadata_are_not_needed(modules: list[str]) -> None:

@@ -25,6 +25,7 @@ from raftlog.base.log import LIMITED_LINES, LimitedLog
 from raftlog.node import Node, NodeFailed
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
 from raftlog.testing.ports import LOOPBACK, HeldPorts
+from tests.kit.garbage import made_to_stay
 from tests.kit.waits import PATIENCE_S
 
 
@@ -300,7 +301,8 @@ def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> Non
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-        gc.collect()
+        with made_to_stay():
+            gc.collect()
 
 
 class FailingNode:

@@ -130,17 +130,17 @@ def test_a_claim_that_nothing_can_hold_is_refused_before_anything_is_decompresse
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_bomb_is_given_up_at_its_limit_and_never_whole_in_memory(codec: int) -> None:
-    """Records of 11 MB where 64 times max.message.bytes are 0.4 MB; clients may split what is too large."""
-    laws = RecordRules.of(TopicConfig(max_message_bytes=6_250), NOW_MS)
-    assert laws.max_decompressed_bytes == MAX_DECOMPRESSION_RATIO * 6_250
-    plain = smallest(200_000) * 8
-    batch = with_payload(BASE, compress(codec, plain), codec=codec, count=56_250)
+    """Records of 4 MB where 64 times max.message.bytes are 0.2 MB; clients may split what is too large."""
+    laws = RecordRules.of(TopicConfig(max_message_bytes=3_125), NOW_MS)
+    assert laws.max_decompressed_bytes == MAX_DECOMPRESSION_RATIO * 3_125
+    plain = smallest(75_000) * 8
+    batch = with_payload(BASE, compress(codec, plain), codec=codec, count=28_125)
     del plain
     tracemalloc.start()
     try:
         with pytest.raises((MessageTooLarge, InvalidRecord)):
             walked(batch, laws)
-        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
     finally:
         tracemalloc.stop()
 

@@ -21,6 +21,7 @@ from raftlog_chaos.workloads.raw_client import (
     INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
     Client,
+    create_topic_request,
     shapes,
 )
 
@@ -113,14 +114,7 @@ class Admin:
         name, value = f"{self.name}-{self._number}", str(1_000_000 + self._number)
         topics = self.promises.topics
         topics[name] = frozenset({ABSENT, value})
-        make = shapes(CREATE_TOPICS)
-        wanted = make.CreatableTopic(
-            name=name,
-            num_partitions=1,
-            replication_factor=3,
-            configs=(make.CreatableTopicConfig(name=SETTING, value=value),),
-        )
-        request = make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
+        request = create_topic_request(name, partitions=1, configs={SETTING: value})
         response = await self._ask(node_id, CREATE_TOPICS, request)
         code = None if response is None else int(response.topics[0].error_code)
         if code == NONE:

@@ -10,7 +10,14 @@ from typing import Any, Final
 from raftlog.records.batch import build_batch, new_record
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import RETRIABLE, produce_request
-from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, DELETE_TOPICS, Client, shapes
+from raftlog_chaos.workloads.raw_client import (
+    AWAY,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    Client,
+    create_topic_request,
+    shapes,
+)
 
 PRODUCE: Final = 0
 NAMES: Final = 3
@@ -50,13 +57,8 @@ class Churn:
             await asyncio.sleep(0.05)
 
     async def _create(self, name: str) -> bool:
-        make = shapes(CREATE_TOPICS)
-        wanted = make.CreatableTopic(
-            name=name, num_partitions=self._chance.choice((1, 3)), replication_factor=3, configs=()
-        )
-        return await self._change(
-            CREATE_TOPICS, make.CreateTopicsRequest(topics=(wanted,), timeout=1000), name, EXISTS
-        )
+        request = create_topic_request(name, partitions=self._chance.choice((1, 3)))
+        return await self._change(CREATE_TOPICS, request, name, EXISTS)
 
     async def _delete(self, name: str) -> bool:
         make = shapes(DELETE_TOPICS)

@@ -6,7 +6,7 @@ It follows leader epochs as KIP-320 clients do: news of an older epoch than alre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
@@ -239,21 +239,30 @@ AWAY = (OSError, TimeoutError, LookupError)
 """The errors that a client meets when a broker is down, paused or cut off: it looks for the leader again."""
 
 
+def create_topic_request(
+    topic: str, *, partitions: int, replicas: int = 3, configs: Mapping[str, str] | None = None
+) -> Any:
+    """Return a request for one topic; -1 replicas are as many as the brokers have by default."""
+    make = shapes(CREATE_TOPICS)
+    wanted = make.CreatableTopic(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=tuple(
+            make.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()
+        ),
+    )
+    return make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
+
+
 async def create_topic(
-    client: Client, topic: str, *, partitions: int, configs: dict[str, str] | None = None
+    client: Client, topic: str, *, partitions: int, configs: Mapping[str, str] | None = None
 ) -> None:
     """Create a topic with three replicas; tries until it is there."""
-    make = shapes(CREATE_TOPICS)
-    settings = tuple(
-        make.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()
-    )
-    wanted = make.CreatableTopic(
-        name=topic, num_partitions=partitions, replication_factor=3, configs=settings
-    )
+    request = create_topic_request(topic, partitions=partitions, configs=configs)
     while True:
         try:
-            message = make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
-            response = await client.ask_any(CREATE_TOPICS, message)
+            response = await client.ask_any(CREATE_TOPICS, request)
             if int(response.topics[0].error_code) in (0, 36):  # none, or it exists already
                 return
         except AWAY:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from raftlog.records.batch import build_batch, iter_records, new_record
 from raftlog.records.header import iter_headers
 from raftlog_chaos.workloads.producer import RETRIABLE, produce_request
-from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, Client, create_topic_request, shapes
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -65,18 +65,10 @@ class SimpleClient:
         self, topic: str, *, partitions: int = 1, configs: dict[str, str] | None = None
     ) -> None:
         """Create a topic with default.replication.factor replicas; tries until it is there."""
-        make = shapes(CREATE_TOPICS)
-        settings = tuple(
-            make.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()
-        )
-        wanted = make.CreatableTopic(
-            name=topic, num_partitions=partitions, replication_factor=-1, configs=settings
-        )
+        request = create_topic_request(topic, partitions=partitions, replicas=-1, configs=configs)
         while True:
             try:
-                answer = await self._client.ask_any(
-                    CREATE_TOPICS, make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
-                )
+                answer = await self._client.ask_any(CREATE_TOPICS, request)
                 code = int(answer.topics[0].error_code)
                 if code in (NONE, TOPIC_ALREADY_EXISTS):
                     return

@@ -22,7 +22,7 @@ from raftlog_chaos.workloads.port import (
     fate_of,
     split_key,
 )
-from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, CREATE_TOPICS, Client, create_topic_request
 from raftlog_chaos.workloads.sim_consumer import SimConsumer
 from raftlog_chaos.workloads.sim_group import GroupMember
 from raftlog_chaos.workloads.sim_producer import SimProducer
@@ -89,14 +89,8 @@ class SimPort:
     async def create_topic(
         self, topic: str, *, partitions: int, replicas: int, configs: Mapping[str, str]
     ) -> None:
-        make = shapes(CREATE_TOPICS)
-        wanted = make.CreatableTopic(
-            name=topic,
-            num_partitions=partitions,
-            replication_factor=replicas,
-            configs=tuple(make.CreatableTopicConfig(name=name, value=configs[name]) for name in configs),
-        )
-        await self._on_host(self._create_topic(make.CreateTopicsRequest(topics=(wanted,), timeout=1000)))
+        request = create_topic_request(topic, partitions=partitions, replicas=replicas, configs=configs)
+        await self._on_host(self._create_topic(request))
 
     async def _create_topic(self, request: Any) -> None:
         loop = asyncio.get_running_loop()

@@ -50,15 +50,6 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
     from raftlog.metadata.controller_api import Submit
 
-EVENT_LEVELS = {
-    "committed_records_truncated": "error",
-    "log_truncated": "warning",
-    "damaged_log_accepted": "error",
-    "damaged_log_cut": "error",
-    "damaged_replica_leads": "error",
-    "log_damaged": "error",
-}
-"""Events of partitions that are more than news (`info`)."""
 ROLES_SAID_ONE_BY_ONE = 20
 """Role changes of one image that get a line each; more are only counted."""
 

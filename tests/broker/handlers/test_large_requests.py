@@ -28,7 +28,7 @@ from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.simulator.handles import SimHandle, SimTimer
 from tests.broker.handlers.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
 
-PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "4000"))
+PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "2000"))
 """Parts of each request. In a simulation with time, 50,000 find what costs little for each, and take five minutes."""
 
 HOT_PARTS = {ApiKey.PRODUCE: HOT_PARTS_MAX - 1, ApiKey.FETCH: HOT_PARTS_MAX - 1}
@@ -42,8 +42,8 @@ WORK = {"call": 3, "c_call": 1}
 WORK_AT_ONCE = 350_000
 """Of one turn of the loop: 35 ms."""
 
-WORK_FOR_FEW = 130_000
-"""The cost of 4,000 parts that are handled in one turn, so that one more look at each of them is seen."""
+WORK_FOR_FEW = 105_000
+"""The cost of 2,000 parts that are handled in one turn, so that one more look at each of them is seen."""
 
 SETTINGS = {
     "auto.create.topics.enable": "false",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog_chaos.fuzz import decoding
-from raftlog_chaos.fuzz.campaign import CHUNK, Summary, run_campaign, run_chunk
+from raftlog_chaos.fuzz import campaign, decoding
+from raftlog_chaos.fuzz.campaign import Summary, run_campaign, run_chunk
 from raftlog_chaos.fuzz.findings import Finding, Slowest
 from raftlog_chaos.fuzz.stuck import Stuck, bounded
 
@@ -37,16 +37,18 @@ def test_a_run_can_begin_at_any_chunk():
     assert summary.next_chunk == 4
 
 
-def test_an_interrupted_run_has_what_was_finished():
+def test_an_interrupted_run_has_what_was_finished(monkeypatch: pytest.MonkeyPatch):
     """Ctrl-C comes after the first chunk: the sum and the next chunk are known."""
+    monkeypatch.setattr(campaign, "CHUNK", FRAMES)
+    monkeypatch.setattr(campaign, "HANDLED", FRAMES // 10)
     summary = Summary()
 
     def interrupt(_summary: Summary, _new: list[Finding]) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_campaign(summary, CHUNK + FRAMES, seed=7, jobs=1, told=interrupt)
-    assert summary.frames >= CHUNK and summary.next_chunk == 1
+        run_campaign(summary, 2 * FRAMES, seed=7, jobs=1, told=interrupt)
+    assert summary.frames >= FRAMES and summary.next_chunk == 1
 
 
 def test_a_frame_that_is_never_done_with_is_a_finding(monkeypatch: pytest.MonkeyPatch):

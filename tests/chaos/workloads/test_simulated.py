@@ -17,6 +17,7 @@ from raftlog_chaos.simulator.loop import SimLoop, simulate
 from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.port import Definite, Indefinite
 from raftlog_chaos.workloads.simulated import SimPort, SimPorts
+from tests.kit.marks import nightly
 
 Fault = Callable[[SimLoop, SimCluster], Coroutine[Any, Any, None]]
 
@@ -99,7 +100,7 @@ def test_in_fair_weather_everything_is_acknowledged_and_read(subscribe: bool) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("subscribe", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, nightly(2)])
 def test_deaths_break_no_promise(seed: int, subscribe: bool) -> None:
     """Kills and power cuts, of one node and of all: no anomaly but those that Kafka allows."""
     options = LogOptions(subscribe=subscribe, careless=1, writes_per_key=40, crash_every_s=4.0)
