@@ -139,7 +139,7 @@ def _read_bodies(plain: bytes, headers: Sequence[BatchHeader], bodies: Integers)
     offset_deltas, position = _read_varints(octets, position)
     keys, position = _read_extents(octets, position)
     values, position = _read_extents(octets, position)
-    next_bodies = np.append(bodies[1:], len(plain))
+    next_bodies: Integers = np.append(bodies[1:], len(plain))
     if (position >= next_bodies).any():  # a count of headers is yet to come
         raise CorruptMessage("a record's length does not fit its contents")
     offsets = of_batches(each.base_offset for each in headers) + offset_deltas
@@ -154,7 +154,7 @@ def _read_varints(octets: Bytes, position: Integers) -> tuple[Integers, Integers
     """Return the signed varint at each position, and the positions behind them."""
     octet = octets[position]
     raw = (octet & 0x7F).astype(np.uint64)
-    after = position + 1
+    after: Integers = position + 1
     longer = np.flatnonzero(octet >= 0x80)
     shift = 7
     while longer.size:
@@ -201,7 +201,7 @@ def _repeated(name: str, wanted: Range, count: int) -> pa.Array:
         topic = wanted.at.topic.encode()
         if count * len(topic) > MAX_ARROW_BYTES:
             raise CorruptMessage("more records than one Arrow array can name the topic of")
-        edges = (np.arange(count + 1) * len(topic)).astype(np.int32)
+        edges: np.ndarray[Any, Any] = (np.arange(count + 1) * len(topic)).astype(np.int32)
         return pa.Array.from_buffers(
             pa.string(), count, [None, pa.py_buffer(edges), pa.py_buffer(topic * count)]
         )
@@ -220,7 +220,7 @@ def _of_numbers(
 def _binary(plain: bytes, begins: Integers, sizes: Integers) -> pa.Array:
     """Return the bytes at each place. Arrow copies them: every second one of an array that has the gaps as well."""
     count = len(begins)
-    edges = np.empty(2 * count, np.int32)
+    edges: np.ndarray[Any, Any] = np.empty(2 * count, np.int32)
     edges[0::2] = begins
     edges[1::2] = begins + np.maximum(sizes, 0)
     whole = [None, pa.py_buffer(edges), pa.py_buffer(plain)]
