@@ -1,7 +1,7 @@
 """JSON objects that follow each other in a body, read as they come: each byte is looked at once, each wait is bounded.
 
-A client that drips must not make work of more than it sends, nor stay for ever: an object has `chunk_s` to be complete
-after the one before, the whole stream `stream_s`.
+A slow client must not cause more work than it sends, nor stay for ever. Each object must be complete `chunk_s` after
+the one before, and the whole stream within `stream_s`.
 """
 
 from __future__ import annotations

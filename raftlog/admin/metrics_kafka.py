@@ -1,8 +1,8 @@
 """The names that Grafana dashboards for Kafka query: kafka_exporter's and the JMX exporter's, from raftlog's numbers.
 
-One node tells each of kafka_exporter's series, as one exporter does, so that sums over all nodes are right: a
-partition's its leader, a group's its coordinator, the cluster's the active controller. The JMX names are each broker's
-own, as with Kafka.
+Exactly one node exports each of kafka_exporter's series, so sums over all nodes are right. The leader exports a
+partition's, the coordinator a group's, the active controller the cluster's. The JMX names are each broker's own, as
+with Kafka.
 """
 
 from __future__ import annotations

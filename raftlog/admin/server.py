@@ -54,8 +54,8 @@ aiohttps = logging.getLogger("raftlog.admin.aiohttp")
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Keep what is no HTTP, such as TLS, a Kafka client at this port or a body that is not packed as its header says,
-    from passing for an error of the node.
+    """Say whether a log line of aiohttp is about an error of this node. Bytes that are no HTTP are the client's error:
+    TLS, a Kafka client at this port, a body that is not encoded as its header says.
     """
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, HttpProcessingError | web.RequestPayloadError):

@@ -62,8 +62,8 @@ Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
 class ThreadOffload:
     """`Offload` on a few daemon threads, started when needed.
 
-    Every sync of a busy disk passes here, so it does without an executor, whose futures, locks and their copying to the
-    loop's futures cost as much as the rest of a follower's round.
+    It uses no executor, because each sync of a busy disk is one job. An executor's futures and locks would cost as much
+    as the rest of a follower's round.
     """
 
     def __init__(self, threads: int = 4) -> None:

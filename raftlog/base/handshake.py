@@ -1,8 +1,8 @@
 """The challenge and response by which two nodes prove to each other that they know the cluster secret.
 
 The connecting side sends a hello with a nonce, the listener answers with a challenge with a nonce of its own. Then the
-connecting end proves first, and the listener proves itself to a proven peer only: a stranger who connects gets nothing
-against which it could test guesses of the secret.
+connecting end proves itself first, and only then the listener. So a stranger who connects gets nothing against which it
+could test guesses of the secret.
 
 This module knows proofs, not messages. Two protocols frame them: `quorum.channel` and `broker.links.peer_auth`.
 """

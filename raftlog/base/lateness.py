@@ -1,8 +1,8 @@
 """How late a node's event loop runs what is due, and so how long the node waits before it takes others for dead.
 
-A node that is slow itself (a busy machine, a container with a tenth of a core) hears late of everybody, however alive
-they are, and is likely to share its slowness with them. A node that stood still a few times, as a process that gets
-SIGSTOP, is not slow: it waits for others no longer than usual. Knows no clock: it is told.
+A slow node (a busy machine, a container with a tenth of a core) hears late of all others, however alive they are. The
+others are probably slow too. A node that stood still a few times, as a process that gets SIGSTOP, is not slow: it waits
+for others no longer than usual. Knows no clock: it is told.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a metadata image looks to a client: brokers of one listener, topics, partitions; in Metadata and its kin.
 
-A topic's part of a Metadata response is kept as bytes for as long as the topic and the brokers are the same objects
-in newer images, so a large cluster costs only what changed in it.
+A topic's part of a Metadata response is cached as bytes until the topic or the brokers change. So a new image of a
+large cluster costs only what changed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A process that imports a node's modules once and forks nodes, for commands and tests that start several of them.
 
-Nothing here runs a loop or a thread, so each fork is a process like one that was started by itself. It has a session,
-files, arguments and an environment of its own, and ends by the same signals with the same exit codes.
+No event loop and no thread runs here, so a forked node behaves like a node that was started from a shell. It has its
+own session, files, arguments and environment. Signals and exit codes are the same too.
 
 It is started as `raftlog server --fork-nodes FD`, where FD is one end of a socket pair. The process at the other end
 (`raftlog/testing/forked_process.py`) sends one JSON object a line and reads one line as the answer. `start` comes with
-four file descriptors: the node's standard streams and a pipe. The fork becomes the node when it reads a byte there, and
-ends when the pipe closes: then whoever asked has not heard of it. `wait` answers null while a node runs, then its exit
-code, once:
+four file descriptors: the node's standard streams and a pipe. The fork becomes the node when it reads a byte from the
+pipe. It ends if the pipe closes first, because the process that asked has then not heard of it. `wait` answers null
+while a node runs, then its exit code, once:
 
     {"start": {"arguments": ["--config", "node.properties"], ...}}  →  {"pid": 7}, or {"error": "out of memory"}
     {"wait": 7}  →  {"status": null}, or {"status": 0}

@@ -54,10 +54,7 @@ def send(
     raftlog produce -t orders -l lines.txt       each line of a file
     raftlog produce -t pictures -k cat cat.jpg   each file as a whole
     """
-    if acks not in ("0", "1", "-1", "all"):
-        raise Failure(f"--acks {acks}: 0, 1 or all", exits.USAGE)
-    if codec and codec not in options.CODECS:
-        raise Failure(f"-z {codec}: one of {', '.join(options.CODECS)}", exits.USAGE)
+    _check_names(acks, codec)
     if lines and len(files or []) != 1:
         raise Failure("-l takes exactly one FILE", exits.USAGE)
     shape = Shape(
@@ -91,6 +88,13 @@ def send(
         raise
     sys.stdout.flush()
     return sender.finish()
+
+
+def _check_names(acks: str, codec: str) -> None:
+    if acks not in ("0", "1", "-1", "all"):
+        raise Failure(f"--acks {acks}: 0, 1 or all", exits.USAGE)
+    if codec and codec not in options.CODECS:
+        raise Failure(f"-z {codec}: one of {', '.join(options.CODECS)}", exits.USAGE)
 
 
 @contextmanager

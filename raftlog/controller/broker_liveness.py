@@ -1,9 +1,9 @@
-"""The active controller's memory of brokers beside the image: when it heard of them, and whom it doubts.
+"""When the active controller last heard of each broker, and which brokers it doubts. Kafka: BrokerHeartbeatManager.
 
-Soft: it is no part of the replicated state, dies with the leadership, and a new controller begins with a fresh one, in
-which every unfenced broker must come within CONNECT_WITHIN_S or is probed. Only a heartbeat clears a doubt, because it
-alone proves which incarnation is alive. Deadlines are loop seconds; a stall of the controller's own loop shifts them
-all, so that nobody is fenced for the controller's pause.
+This state is soft: it is not replicated, and a new controller begins without any. It probes each unfenced broker that
+sends no heartbeat within CONNECT_WITHIN_S. Only a heartbeat clears a doubt, because only a heartbeat proves which
+incarnation is alive. Deadlines are loop seconds. A stall of the controller's own loop shifts them all, so no broker is
+fenced for it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Settling a partition: who must be its leader and ISR, given how the brokers stand. One rule for every occasion.
+"""Computes a partition's leader and ISR from the brokers' availability, by one rule for all events that change it.
 
-Fencing, unfencing, a new incarnation, a controlled shutdown, a doubt that was cleared: each changes the standing. Then
-every partition that it may concern is settled anew (`PartitionIndex` knows which). Settling is idempotent: a settled
-partition needs no record.
+A broker's availability changes with fencing, unfencing, a new incarnation, a controlled shutdown and a cleared doubt.
+The rule is then applied to each partition that may be affected (`PartitionIndex` knows which). It is idempotent: a
+partition is settled when the rule yields no record.
 
-The rule: while any ISR member is alive, members that are fenced or leaving are out of the ISR, and a leader that is
-gone is replaced, in the order of the replicas. While none is alive the ISR stands still: all of its members hold all
-that was committed, so the first to come back may lead. A member that came back with another disk (`wiped`) leaves the
-ISR at once. If it was the only one, the ISR is lost and only an unclean election helps. So does a member that has its
-disk but reports one log as damaged. If it was the only one, it leads for reading only until that election. A leader
-that is drained hands over to another ISR member that is alive and is not. A reassignment ends here that could not end
-before because no replica that stays was known to be alive.
+The rule while some ISR member is alive: fenced and leaving members drop out of the ISR. A lost leader is replaced by
+the first live ISR member in replica order. The rule while none is alive: the ISR does not change. All its members hold
+all committed records, so the first to come back may lead. A member that came back with an empty disk (`wiped`) leaves
+the ISR at once, and so does one that reports its log as damaged. If it was the last member, only an unclean election
+can follow; a damaged one leads until then, for reading only. A drained leader hands over to a live ISR member that is
+not drained. A reassignment completes here if it had to wait until a replica that stays was alive.
 """
 
 from __future__ import annotations
@@ -168,10 +167,10 @@ def update_leader_and_isr(
     unclean: bool,
     lacking: LostReplicas = NO_LOST_REPLICAS,
 ) -> PartitionChanged | None:
-    """Return the record that settles one partition, or None if it is settled.
+    """Return the record that brings a partition's leader and ISR up to date, or None if no change is needed.
 
-    A replica that newly reports damage is not elected uncleanly in the same record: it must see that its damage was
-    known, and an election of who was in the ISR until then would pass for a clean one.
+    No replica is elected uncleanly in the record that first takes note of its damage. It was in the ISR until then, so
+    the election would pass for a clean one, and it must see that its damage is known.
     """
     isr, lost = state.isr, state.isr_lost
     reader = state.leader

@@ -1,9 +1,8 @@
 """Reassignments that somebody asks for, cancels or lists (KIP-455): each partition succeeds or fails on its own.
 
-A reassignment asked for while another is under way takes its place: replicas are then those that it wants and all
-that hold the partition at present, so that nothing in sync is given up before the new ones have everything. The
-replicas with which the partition began stay known, and cancelling returns to them. How it ends is
-`complete_reassignment`'s.
+A new reassignment replaces one that is under way. The partition keeps its present replicas and adds the wanted ones, so
+no in-sync replica goes before the new ones have caught up. Cancelling returns to the replicas before the first
+reassignment. `complete_reassignment` ends it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The end of a reassignment (KIP-455): when it may come, and the one record that it is.
 
-The rule: once every replica that stays is in the ISR, those that go drop out of replicas and ISR, and if one of them
-led, the leadership goes in the same record to one that stays. Until then everything that holds the partition goes on
-holding it. The end waits while the leader is to go and no replica that stays is known to be alive: it must take no
-partition offline. Nobody is asked and nothing is remembered: whoever changes a partition looks whether this is the
-end.
+The rule: once all target replicas are in the ISR, the others leave the replicas and the ISR. If one of those led, the
+same record elects a target replica. Until then everything that holds the partition goes on holding it. The end waits
+while the leader is to go and no replica that stays is known to be alive: it must take no partition offline. Nobody is
+asked and nothing is remembered: whoever changes a partition looks whether this is the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One classic group: its recorded state (a runner), and the soft state of who waits for whom in a rebalance.
 
 Ordering law: soft state changes at once, so that the next request meets it. A response waits for every record that it
-rests on. A generation is recorded before any member hears its number, so that no two coordinators give out the
-same one: stricter than Apache Kafka, which records a generation only with its assignments.
+rests on. A generation is committed before any member hears its number, so no two coordinators give out the same one.
+Apache Kafka records a generation only with its assignments.
 """
 
 from __future__ import annotations

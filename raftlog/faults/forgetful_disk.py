@@ -1,9 +1,9 @@
 """The disk port on real files, which writes down what is not durable yet, so that `power_cut` can take it back.
 
-Beside each folder it keeps another, `<folder>.unsynced`, on the same file system: there lie the journal (in the first
-one) and what was removed or replaced as long as its name could come back. A process that is killed and started again
-goes on where it was, since the page cache does so too. A folder that was written without this disk in between must
-first lose its `.unsynced`: the journal would be about other contents.
+Each folder has a second one beside it, `<folder>.unsynced`, on the same file system. It keeps removed and replaced
+files for as long as a power cut could bring them back. The one of the first folder also holds the journal. A process
+that is killed loses nothing, since the page cache survives it. Remove `.unsynced` if a folder was meanwhile written
+without this disk, because the journal no longer fits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bytes of a message → kio dataclass with plain ints, built once per entity from its schema.
 
-kio's own reader is not used for what comes from the network: it reserves memory by declared array lengths,
-aborts the process when that fails, and refuses tagged fields that it does not know. Law: nothing is allocated
-for an element before its bytes were seen, and what a message may cost in objects is bounded by its size.
+kio's own reader is not fit for bytes from the network. It reserves memory by declared array lengths, aborts the process
+if that fails, and refuses unknown tagged fields. Law: nothing is allocated for an element before its bytes were seen,
+and what a message may cost in objects is bounded by its size.
 
 A message is read at once (`read_message`), or, where it may have very many elements, piece by piece
 (`read_message_incrementally`): whoever reads it so can do other things between two pieces.

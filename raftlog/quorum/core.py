@@ -1,8 +1,8 @@
 """One voter's Raft core: PySyncObj's, behind filters for what it gets wrong.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
-`on_message` and come out in `outbox`. Nothing of the outbox may leave before what `journal` staged is durable, and
-`tick` may run only when nothing is staged, since it commits on the strength of this node's own log.
+`on_message` and come out in `outbox`. No message of the outbox may leave before the entries that `journal` staged are
+durable. `tick` may run only while none is staged, since it counts this node's own log towards a commit.
 
 Each filter says what it drops, and why.
 """

@@ -1,11 +1,11 @@
 """One replica of one partition on this broker: its log, its high watermark, and the role that the metadata gives it.
 
 It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its
-`ReplicaHost`. Ordering law: a role change ends the old role first (whoever waits is told), then the new one begins,
-and fetches that are parked are woken so that they read their error.
+`ReplicaHost`. Ordering law of a role change: the old role ends and fails its waiting requests, then the new role
+begins, then parked fetches are woken and read their error.
 
-A damaged log is trusted again in three cases only: it holds all it once held; the leader took it into the ISR, which it
-had left; an unclean election chose it in this very epoch. Until then it counts for nothing and takes no records.
+A damaged log is trusted again in three cases only. It holds all that it held before; the leader took it back into the
+ISR; an unclean election chose it in this epoch. Until then it counts for nothing and takes no records.
 """
 
 from __future__ import annotations

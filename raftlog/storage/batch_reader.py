@@ -1,7 +1,7 @@
 """Walking the batches of a log's segments from their files, each checked, in steps that never wait for the disk.
 
-Steps are generators: what they yield is a call that may wait for the disk, to be made away from the loop and its result
-sent back, or None: a place to let others have their turn.
+Steps are generators. They yield a call that may wait for the disk: run it in a thread and send its result back. Or they
+yield None, where the caller lets others have their turn.
 """
 
 from __future__ import annotations

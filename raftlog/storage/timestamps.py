@@ -1,8 +1,8 @@
 """Records by their timestamps, for ListOffsets: from a log's segments down to batches.
 
-Runs away from the event loop and one batch at a time: a batch is decompressed within bounds, and its records are read
-one by one, no further than needed. So however many records a small batch claims, or really has, a search takes little
-memory and an end.
+Runs in a thread, one batch at a time. A batch is decompressed within bounds, and its records are read one by one, no
+further than needed. So however many records a small batch claims, or really has, a search takes little memory and an
+end.
 """
 
 from __future__ import annotations

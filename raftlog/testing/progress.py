@@ -1,9 +1,9 @@
 """A wait ends because nothing progresses, not because a clock says so: on a slow machine it only takes longer.
 
 Two kinds of progress count. The state that the condition looks at (offsets, epochs, replicas in sync) may change for as
-long as it likes. Signs of life of the processes concerned (they start and end, write their logs, use the CPU) count for
-LIFE_S after that state last changed, so that a process that spins or logs for ever does not hold up a wait for ever.
-Idle nodes use the CPU, too, so only CPU_STEP_S of it is a sign.
+long as it likes. Processes also show signs of life: they start, end, write their logs, use the CPU. These count only
+for LIFE_S after that state last changed, so a process that spins for ever does not prolong the wait for ever. Idle
+nodes use the CPU, too, so only CPU_STEP_S of it is a sign.
 
 RAFTLOG_PATIENCE multiplies these limits and whatever fixed limits remain, which are written as `patient(seconds)`.
 """

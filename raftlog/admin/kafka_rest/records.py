@@ -1,9 +1,8 @@
 """Producing records over HTTP: a stream of JSON in, a delivery report for each out, in the same order.
 
-A record is reported as delivered once it is on disk on every in-sync replica (acks=all). A record that failed while
-it was under way is not sent again, since it may have been written. JSON is stored as it was written, without the
-spaces between: no number is read on the way, so that none loses a digit, and what a consumer's own reader makes of
-1e400 is its affair.
+A record is reported as delivered once it is on disk on every in-sync replica (acks=all). A record that failed while it
+was under way is not sent again, since it may have been written. JSON is stored as it was written, but for white space
+between its tokens. No number is parsed on the way, so none loses a digit; a consumer parses 1e400 as it likes.
 """
 
 from __future__ import annotations

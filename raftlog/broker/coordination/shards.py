@@ -1,7 +1,7 @@
 """This broker's shards in one coordinators' topic: one for each of its partitions that this broker leads.
 
-Follows the metadata (a leadership gained is read back, one lost is stood down), finds out which broker coordinates a
-key, and has the topic made when somebody asks for it first. The caller knows what is coordinated.
+Follows the metadata: reads a gained partition back, and stops coordinating a lost one. Finds the broker that
+coordinates a key, and has the topic created at the first request for it. The caller knows what is coordinated.
 """
 
 from __future__ import annotations

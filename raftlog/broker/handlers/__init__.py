@@ -4,13 +4,14 @@
     def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable of one | None
     def error_response(request: RequestContext, message, error: KafkaError) -> response   # optional
 
-`message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response:
-`error_response` if the module has it (it may be a coroutine), else the response's error_code field if it has one.
+`message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response. The
+module's `error_response` makes it, which may be a coroutine. Without one, the error code goes into the response's
+error_code field.
 
-A request holds the event loop for a few milliseconds at a time. `broker.request_limits` says how many
-parts it may have. A handler whose row there is IN_TURNS goes through the parts in turns (`broker.turns`), and answers a
-part that is named twice once. A handler that answers more for a part than the part took to ask bounds the whole answer.
-`tests/broker/handlers/test_large_requests.py` asks all APIs for very much.
+A request holds the event loop for a few milliseconds at a time. `broker.request_limits` says how many parts it may
+have. A handler whose row there is IN_TURNS goes through the parts in turns (`broker.turns`), and answers a repeated
+part once. A handler bounds its whole answer where a short question can have a long answer.
+`tests/broker/handlers/test_large_requests.py` sends the largest requests to all APIs.
 """
 
 from __future__ import annotations

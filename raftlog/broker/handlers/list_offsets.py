@@ -1,8 +1,7 @@
 """ListOffsets 1-11: the offset for a timestamp, real or special (KIP-79, 207, 320, 734).
 
-Searching by time reads indexes and unpacks a batch, so it happens away from the loop, one partition at a time for all
-requests together: however much is asked for, the other threads are there for syncs. The leader is looked up on the
-loop.
+A search by time reads indexes and decompresses a batch, so it runs in a thread. All requests together search one
+partition at a time, so the other threads stay free for syncs. The leader is looked up on the loop.
 """
 
 from __future__ import annotations

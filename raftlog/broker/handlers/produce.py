@@ -1,10 +1,10 @@
 """Produce 0-13: one batch for each partition, appended while its bytes lie in the receive buffer (KIP-98, 516, 951).
 
-acks=1 answers when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
-over, acks=0 never: there an error closes the connection, the only sign that such a client can see.
+acks=1 is answered when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
+over. acks=0 is never answered. Its errors close the connection, the only sign that such a client can see.
 
-The first batch of a transaction in a partition waits until the transaction's coordinator has confirmed it (KIP-890),
-and what follows on the connection waits behind it, so that batches are appended in the order in which they were sent.
+A transaction's first batch in a partition waits until the transaction's coordinator has confirmed it (KIP-890). Later
+requests on the connection wait behind it, so batches are appended in the order in which they were sent.
 """
 
 from __future__ import annotations

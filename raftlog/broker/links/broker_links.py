@@ -1,9 +1,9 @@
 """How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
 
-Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API
-has its own connection to each broker, and a second one for what is slow: an answer that waits for a commit holds up
-what is asked behind it, and no other kind. A new connection ends the one before of its kind, so that nothing that was
-asked on it is heard later.
+Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API has
+its own connection to each broker, and a second one for slow requests. So an answer that waits for a commit holds up
+only requests of its own kind. A new connection ends the one before of its kind, so that nothing that was asked on it is
+heard later.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A round is: the answer is appended to every log it touches, one flush, the next fetch, whose offsets thereby prove to
 the leader what is on disk here. A fetch names only what changed since the one before it.
 
-When partitions come or go while a fetch waits at the leader, a second one is sent behind it at once, so that a new
-leader need not wait for its followers until the long poll ends. An answer to a question that was superseded is dropped.
+If partitions come or go while a fetch waits at the leader, a second fetch follows at once. So a new leader does not
+wait for its followers until the long poll ends. An answer to a question that was superseded is dropped.
 """
 
 from __future__ import annotations

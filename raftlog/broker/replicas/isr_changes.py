@@ -1,7 +1,7 @@
 """Carries the ISR changes of the partitions led here to the controller: one request at a time, with all that is due.
 
-A proposal whose fate is unknown (no answer, no controller) is sent again as it was, until an answer or the metadata
-image settles it: the partition epoch in it keeps it from being applied twice.
+A proposal without an answer is repeated unchanged, until an answer or the metadata image decides it. Its partition
+epoch keeps it from being applied twice.
 """
 
 from __future__ import annotations

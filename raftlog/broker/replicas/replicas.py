@@ -1,10 +1,10 @@
-"""This broker's replicas: which partitions it holds, and what the metadata, the disks and the other brokers do to them.
+"""This broker's replicas: opens, starts, stops and removes them as the cluster's metadata and the disks demand.
 
-It reconciles: it compares the newest image with what it has, and never takes orders. It is the `Host` of its
-partitions: their notes are gathered here and acted upon once per loop iteration.
+It compares the newest metadata image with the replicas that it has, and changes them to match. It is the `ReplicaHost`
+of its partitions: it gathers what they report and acts on it once per loop iteration.
 
-Ordering law of a removal: the partition is retired, then its fetcher and flusher let it go, then the files go; a topic
-of the same name that is made meanwhile waits for that.
+Ordering law of a removal: the partition is retired, then its fetcher and flusher drop it, then its files are deleted. A
+new topic of the same name waits for that.
 """
 
 from __future__ import annotations

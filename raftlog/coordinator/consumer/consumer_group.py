@@ -1,9 +1,9 @@
 """One consumer group: its recorded state (a runner) and the clocks of its members.
 
 Everything that decides is in records, so there is nothing to gather and nobody waits for anybody: each request is a
-decision on the tail, answered once it is committed. Soft are only the deadlines: until when a member's session lasts,
-until when it must have given up what it was told to, and, for those of the classic protocol, until when they must have
-joined again or asked for what they have.
+decision on the tail, answered once it is committed. Only the deadlines are soft: the end of a member's session, and the
+time by which it must give up revoked partitions. Members of the classic protocol also have deadlines to join again and
+to sync.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decisions about members of the consumer protocol: heartbeat, leave, and out for silence (KIP-848).
 
-One heartbeat does it all, in one batch of records: the member is let in or changed, a new epoch begins if that matters
-to others, targets are computed for it, and the member takes its next step. So whatever is told can be read back.
+One heartbeat writes one batch of records. It adds or updates the member, begins a new group epoch if the others are
+affected, computes the target assignment, and moves the member one step towards it. So whatever is told can be read
+back.
 """
 
 from __future__ import annotations

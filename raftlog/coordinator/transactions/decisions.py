@@ -1,7 +1,7 @@
 """The decisions of a transaction coordinator about one transactional id: functions of its tail that write nothing.
 
-The rules are Apache Kafka's, down to the error codes, but one: fencing a producer and aborting its transaction are
-one record, so that no failure can come between the two.
+The rules and error codes are Apache Kafka's, with one exception. One record both fences a producer and aborts its
+transaction, so no failure can separate the two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`archive`: topics → Parquet, a folder for each topic and date, exactly one copy of each record.
 
-Law: a batch's offsets are in Spark's checkpoint before the batch is written, its files have their names before Spark
-notes it as done, and a replayed batch replaces its own files. So nothing is missing and nothing is double at any
+Ordering law: a batch's offsets are in Spark's checkpoint before the batch is written. Its files have their final names
+before Spark marks it done. A replayed batch replaces its own files. So nothing is missing and nothing is double at any
 reader, also at one that knows nothing of this job. See `parquet` for the names.
 """
 

@@ -1,8 +1,8 @@
 """One task of `archive`: it writes records of one topic-partition and batch into Parquet files, a file for each date.
 
-A file is named by the checkpoint, the batch and the partition, and a batch always holds the same records: whoever
-writes it again, after a crash or in a task's second life, puts the same file in the same place. Files get their names
-only when they are whole and synced, so every reader sees each record at most once, and once when the batch is done.
+A file's name consists of the checkpoint, the batch and the partition, and a batch always holds the same records. So a
+batch that is written again, after a crash or by a retried task, replaces its own file. Files get their names only when
+they are whole and synced, so every reader sees each record at most once, and once when the batch is done.
 """
 
 from __future__ import annotations
