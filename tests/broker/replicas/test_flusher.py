@@ -142,10 +142,11 @@ async def test_who_waits_is_told_at_the_rounds_end_but_of_a_failed_one_later() -
 
 
 async def test_a_round_that_need_not_wait_leaves_no_turn_behind() -> None:
-    """The turns of a leader's round would wake the loop twice for nothing."""
+    """The turns of a leader's round would wake the loop for nothing, or begin the next round too soon."""
     flusher, partition = new_flusher(), FakePartition()
     partition.log.kernel = kernel = []
     dirty(flusher, partition)
+    await asyncio.sleep(0)
     assert flusher.flush_now(lambda: None)
     kernel.pop()(None)
     dirty(flusher, partition)
