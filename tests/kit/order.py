@@ -2,12 +2,13 @@
 
 Modules whose tests wait for real nodes come first: they are long and leave the processor to others, so the many short
 ones of units fill up the rest evenly. Of them, those that share a cluster come one after the other. It ends before the
-first test that has no use for it: three idle nodes take some hundredths of a processor, in each of the processes.
+first module that has no use for it: three idle nodes take some hundredths of a processor, in each of the processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ TOGETHER = ("tests/admin/", "tests/house/")
 class LongestFirst:
     """The plugin."""
 
+    def __init__(self) -> None:
+        self._clusters: dict[Path, Any] = {}
+        """The definition of the shared cluster that tests of a module use."""
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         from xdist.scheduler import LoadFileScheduling
@@ -35,18 +40,21 @@ class LongestFirst:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        for item in items:
+            cluster = _shared_cluster_of(item)
+            if cluster is not None:
+                self._clusters[item.path] = cluster
         if hasattr(config, "workerinput"):
-            sharing = {item.path for item in items if _shared_cluster_of(item) is not None}
             with_nodes = {item.path for item in items if _is_of_nodes(item)}
-            items.sort(key=lambda item: (item.path not in sharing, item.path not in with_nodes))
+            items.sort(key=lambda item: (item.path not in self._clusters, item.path not in with_nodes))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
         try:
             return (yield)
         finally:
-            cluster = _shared_cluster_of(item)
-            if cluster is not None and (nextitem is None or _shared_cluster_of(nextitem) is not cluster):
+            cluster = self._clusters.get(item.path)
+            if cluster is not None and (nextitem is None or self._clusters.get(nextitem.path) is not cluster):
                 cluster.finish(item._request)  # type: ignore[attr-defined]
 
 
