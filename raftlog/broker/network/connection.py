@@ -4,9 +4,8 @@ Knows nothing of what a request is for. A frame is a view of the workspace that 
 while it is handled: `lasting` is for those who need its bytes later.
 
 Memory is bounded for each connection: one frame that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response
-beyond `ANSWERS_HIGH_BYTES`. It is bounded for all connections together too, by the accounts of `inbox.py` and
-`outbox.py`. Past a limit the connection stops handling frames, then stops reading. `idle_connections.py` ends it if
-nothing moves.
+beyond `ANSWERS_HIGH_BYTES`. The accounts of `inbox.py` and `outbox.py` bound all connections together. Past a limit it
+stops handling frames, then reading. `idle_connections.py` ends it if nothing moves.
 
 An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
 """
@@ -339,10 +338,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return holds or self._closing or self.standing is ConnectionStanding.IN_HALL
 
     def look(self, *, crowded: bool) -> None:
-        """Once a second while it is open and watched: end this connection if it holds bytes that do not move.
-
-        `crowded`: half of the memory for answers is used.
-        """
+        """End this connection if it holds bytes that do not move. `crowded`: half of the memory for answers is used."""
         self.server.admission.look(self)
         if self.inbox.look():
             needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
