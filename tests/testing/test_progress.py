@@ -176,6 +176,7 @@ def test_signs_tell_who_lives_who_stands_still_and_what_was_printed(
     try:
         before = signs_of_descendants().cpu_s
         until(lambda: signs_of_descendants().cpu_s > before + 0.2, "the grandchild computes")
+        monkeypatch.setattr(progress, "YOUNG_S", 3600.0)
         assert signs_of_process(child.pid).told == frozenset()
         monkeypatch.setattr(progress, "YOUNG_S", 0.0)
         living = signs_of_descendants()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from raftlog.base.disk import Buffer
@@ -35,6 +37,7 @@ class Outbox:
         "_queued_bytes",
         "_sent_bytes",
         "_transport",
+        "_writelines",
         "is_paused",
         "stands_still",
         "waiting_bytes",
@@ -43,6 +46,7 @@ class Outbox:
     def __init__(self, account: Account) -> None:
         self._account = account
         self._transport: asyncio.WriteTransport | None = None
+        self._writelines: Callable[[list[Buffer]], None] = _write_nothing
         self._queue: deque[Buffer] | None = None
         self._queued_bytes = 0
         self._held_bytes = 0
@@ -59,6 +63,8 @@ class Outbox:
         """Send to this transport from now on."""
         transport.set_write_buffer_limits(0)  # so that it tells of the first byte that it keeps
         self._transport = transport
+        of_asyncio = type(transport).__module__ == "asyncio.selector_events"
+        self._writelines = partial(_write_and_tell, transport) if of_asyncio else transport.writelines
 
     def hold(self, size: int) -> None:
         """Count `size` bytes that wait for a response before them; negative: as many that are sent now."""
@@ -78,11 +84,11 @@ class Outbox:
                 self._queue = deque()
             self._queue += buffers
             self._queued_bytes += size
-            self._write_queue(transport)
+            self._write_queue()
         elif len(buffers) == 1:
             transport.write(buffers[0])
         else:
-            transport.writelines(buffers)
+            self._writelines(buffers)
         if self.is_paused or self.waiting_bytes:
             self.update()
 
@@ -90,12 +96,13 @@ class Outbox:
         """The kernel has taken all that the transport had."""
         self.is_paused = False
         if self._transport is not None:
-            self._write_queue(self._transport)
+            self._write_queue()
         self.update()
 
     def clear(self) -> None:
         """Forget what waits: nobody will take it."""
         self._transport = None
+        self._writelines = _write_nothing
         self._queue = None
         self._queued_bytes = self._held_bytes = 0
         self.update()
@@ -130,11 +137,11 @@ class Outbox:
             return self._queued_bytes
         return self._queued_bytes + self._transport.get_write_buffer_size()
 
-    def _write_queue(self, transport: asyncio.WriteTransport) -> None:
+    def _write_queue(self) -> None:
         while self._queue and not self.is_paused:
             piece, size = self._next_piece(self._queue)
             self._queued_bytes -= size
-            transport.writelines(piece)
+            self._writelines(piece)
         if not self._queue:
             self._queue = None
 
@@ -151,3 +158,14 @@ class Outbox:
             piece.append(buffer)
             size += len(buffer)
         return piece, size
+
+
+def _write_nothing(buffers: list[Buffer]) -> None:
+    """Stand in for a transport that is not there yet."""
+
+
+def _write_and_tell(transport: asyncio.WriteTransport, buffers: list[Buffer]) -> None:
+    """Write buffers to a transport of asyncio, whose `writelines` since Python 3.12 does not tell what it keeps."""
+    transport.writelines(buffers)
+    if transport.get_write_buffer_size():
+        transport.set_write_buffer_limits(0)
