@@ -53,7 +53,8 @@ def _loop_time() -> float:
 def timer_time(at: float) -> float:
     """Return the time, loop seconds, for which to set a timer that must not come before `at`: the next whole
     millisecond, since uvloop rounds to the nearest. A callback that came early would set it again, and spin."""
-    return ceil(at * 1000 - 1e-6) / 1000  # 1e-6: a whole millisecond is none too little in binary
+    whole = ceil(at * 1000 - 1e-6) / 1000  # 1e-6: a whole millisecond is none too little in binary
+    return whole if whole >= at else whole + 0.001
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from raftlog.base.disk import Buffer
@@ -31,13 +29,13 @@ class Outbox:
 
     __slots__ = (
         "_account",
+        "_does_not_tell",
         "_held_bytes",
         "_progress",
         "_queue",
         "_queued_bytes",
         "_sent_bytes",
         "_transport",
-        "_writelines",
         "is_paused",
         "stands_still",
         "waiting_bytes",
@@ -46,7 +44,8 @@ class Outbox:
     def __init__(self, account: Account) -> None:
         self._account = account
         self._transport: asyncio.WriteTransport | None = None
-        self._writelines: Callable[[list[Buffer]], None] = _write_nothing
+        self._does_not_tell = False
+        """Whether the transport is asyncio's own, whose `writelines` since Python 3.12 does not say what it keeps."""
         self._queue: deque[Buffer] | None = None
         self._queued_bytes = 0
         self._held_bytes = 0
@@ -63,8 +62,7 @@ class Outbox:
         """Send to this transport from now on."""
         transport.set_write_buffer_limits(0)  # so that it tells of the first byte that it keeps
         self._transport = transport
-        of_asyncio = type(transport).__module__ == "asyncio.selector_events"
-        self._writelines = partial(_write_and_tell, transport) if of_asyncio else transport.writelines
+        self._does_not_tell = type(transport).__module__ == "asyncio.selector_events"
 
     def hold(self, size: int) -> None:
         """Count `size` bytes that wait for a response before them; negative: as many that are sent now."""
@@ -88,7 +86,9 @@ class Outbox:
         elif len(buffers) == 1:
             transport.write(buffers[0])
         else:
-            self._writelines(buffers)
+            transport.writelines(buffers)
+            if self._does_not_tell:
+                _tell(transport)
         if self.is_paused or self.waiting_bytes:
             self.update()
 
@@ -102,7 +102,6 @@ class Outbox:
     def clear(self) -> None:
         """Forget what waits: nobody will take it."""
         self._transport = None
-        self._writelines = _write_nothing
         self._queue = None
         self._queued_bytes = self._held_bytes = 0
         self.update()
@@ -138,10 +137,12 @@ class Outbox:
         return self._queued_bytes + self._transport.get_write_buffer_size()
 
     def _write_queue(self) -> None:
-        while self._queue and not self.is_paused:
+        while self._queue and not self.is_paused and self._transport is not None:
             piece, size = self._next_piece(self._queue)
             self._queued_bytes -= size
-            self._writelines(piece)
+            self._transport.writelines(piece)
+            if self._does_not_tell:
+                _tell(self._transport)
         if not self._queue:
             self._queue = None
 
@@ -160,12 +161,7 @@ class Outbox:
         return piece, size
 
 
-def _write_nothing(buffers: list[Buffer]) -> None:
-    """Stand in for a transport that is not there yet."""
-
-
-def _write_and_tell(transport: asyncio.WriteTransport, buffers: list[Buffer]) -> None:
-    """Write buffers to a transport of asyncio, whose `writelines` since Python 3.12 does not tell what it keeps."""
-    transport.writelines(buffers)
+def _tell(transport: asyncio.WriteTransport) -> None:
+    """Have the transport pause its protocol if it keeps bytes."""
     if transport.get_write_buffer_size():
         transport.set_write_buffer_limits(0)
