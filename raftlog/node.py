@@ -35,6 +35,7 @@ from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
+from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.control import ControlPlane, JournalUnusable
 from raftlog.metadata.controller_api import RegisterBroker
@@ -185,6 +186,7 @@ class Node:
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
                 in_touch=self.control.is_connected_to_leader,
+                authorizer=make_authorizer(self.config),
             ),
             dispatch,
         )
@@ -205,6 +207,7 @@ class Node:
                     directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
+        follow_rules(self._server.broker.authorizer, old, new)
         wake_image_waiters(self._server.broker)
 
 
@@ -240,6 +243,7 @@ class BrokerRole:
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
             in_touch=control.is_connected_to_leader,
+            authorizer=make_authorizer(config),
         )
         self.absences = self.context.absences = UnreachableBrokers(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000

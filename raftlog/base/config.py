@@ -16,6 +16,7 @@ from raftlog.base.config_files import environment_name, parse_environment, parse
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
+from raftlog.base.config_security import split_override
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
@@ -96,11 +97,14 @@ def load_config(
             sources[name] = source
     faults: list[Fault] = []
     ignored: list[str] = []
+    overrides: dict[str, str] = {}
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name in table:
             attribute, row = table[name]
             _read(row, text, attribute=attribute, values=values, faults=faults, source=sources[name])
+        elif split_override(name) is not None:
+            overrides[name] = text
         elif (missing := config_kafka.missing_security(name)) and text.strip():
             faults.append(Fault(name, sources[name], _insecure(missing)))
         elif config_kafka.is_kafkas(name):
@@ -114,6 +118,7 @@ def load_config(
         values,
         given={row.name for attribute, row in table.values() if attribute in values},
         faulty={fault.name for fault in faults},
+        overrides=overrides,
     )
     config_resolve.resolve(draft, hostname=hostname, working_dir=working_dir)
     faults += [Fault(name, sources.get(name, ""), rule) for name, rule in draft.faults]

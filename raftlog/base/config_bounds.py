@@ -50,6 +50,11 @@ class MetadataBounds:
         10_000,
         "Most groups with configs of their own, whether they exist or not; further ones are refused",
     )
+    raftlog_security_max: int = _bound(
+        "raftlog.security.max",
+        10_000,
+        "Most rules, credentials and client quotas together; further ones are refused: POLICY_VIOLATION",
+    )
     raftlog_metadata_max_bytes: int = _bound(
         "raftlog.metadata.max.bytes",
         64 * MIB,

@@ -16,6 +16,7 @@ from raftlog.base import config_network as network
 from raftlog.base.config_bounds import MetadataBounds
 from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
+from raftlog.base.config_security import ListenerLogins, SecuritySettings
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
 from raftlog.base.handshake import SECRET_MIN_BYTES
@@ -57,7 +58,7 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(MemorySettings, MetadataBounds):
+class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -585,4 +586,6 @@ class NodeConfig(MemorySettings, MetadataBounds):
     )
 
     given: Mapping[str, str] = field(default_factory=dict)
+    logins: Mapping[str, ListenerLogins] = field(default_factory=dict)
+    """How clients log in on each SASL listener, by its name."""
     warnings: tuple[ConfigWarning, ...] = ()

@@ -32,19 +32,14 @@ class KafkaSetting(NamedTuple):
 
 SECURITY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "allow.everyone.if.no.acl.found": "raftlog has no ACLs",
         "alter.config.policy.class.name": "raftlog loads no Java classes and would ask no policy",
-        "authorizer.class.name": "raftlog has no ACLs: everyone who can connect may do everything",
         "config.providers": "raftlog resolves no ${provider:key}, so a secret would be the text of its reference",
-        "connection.failed.authentication.delay.ms": "raftlog does not authenticate clients",
-        "connections.max.reauth.ms": "raftlog does not authenticate clients",
         "create.topic.policy.class.name": "raftlog loads no Java classes and would ask no policy",
         "delegation.token.": "raftlog has no delegation tokens",
-        "principal.builder.class": "raftlog has no principals",
-        "sasl.": "raftlog has no SASL: it does not authenticate clients",
+        "principal.builder.class": "raftlog loads no Java classes",
+        "sasl.": "raftlog does not carry out this setting of SASL",
         "security.providers": "raftlog has no TLS for Kafka clients",
         "ssl.": "raftlog has no TLS for Kafka clients",
-        "super.users": "raftlog has no ACLs: everyone who can connect may do everything",
     }
 )
 """The features that raftlog lacks, by the beginning of a setting's name. A node that is given one of these does not
@@ -290,12 +285,11 @@ _FAMILIES: Final = (
         "security",
         "",  # SECURITY has the sentence of each
         """
-        allow.everyone.if.no.acl.found:boolean alter.config.policy.class.name:class authorizer.class.name:string
-        config.providers:list* connection.failed.authentication.delay.ms:int connections.max.reauth.ms:long
+        alter.config.policy.class.name:class config.providers:list*
         create.topic.policy.class.name:class delegation.token.expiry.check.interval.ms:long
         delegation.token.expiry.time.ms:long delegation.token.master.key:password
         delegation.token.max.lifetime.ms:long delegation.token.secret.key:password principal.builder.class:class+
-        sasl.client.callback.handler.class:class sasl.enabled.mechanisms:list+ sasl.jaas.config:password+
+        sasl.client.callback.handler.class:class sasl.jaas.config:password+
         sasl.kerberos.kinit.cmd:string+ sasl.kerberos.min.time.before.relogin:long+
         sasl.kerberos.principal.to.local.rules:list+ sasl.kerberos.service.name:string+
         sasl.kerberos.ticket.renew.jitter:double+ sasl.kerberos.ticket.renew.window.factor:double+
@@ -318,7 +312,7 @@ _FAMILIES: Final = (
         sasl.oauthbearer.jwt.retriever.class:class sasl.oauthbearer.jwt.validator.class:class
         sasl.oauthbearer.scope:string sasl.oauthbearer.scope.claim.name:string
         sasl.oauthbearer.sub.claim.name:string sasl.oauthbearer.token.endpoint.url:string
-        sasl.server.callback.handler.class:class sasl.server.max.receive.size:int security.providers:string
+        sasl.server.callback.handler.class:class security.providers:string
         ssl.allow.dn.changes:boolean ssl.allow.san.changes:boolean ssl.cipher.suites:list+
         ssl.client.auth:string+ ssl.enabled.protocols:list+ ssl.endpoint.identification.algorithm:string+
         ssl.engine.factory.class:class+ ssl.key.password:password+ ssl.keymanager.algorithm:string+
@@ -326,7 +320,7 @@ _FAMILIES: Final = (
         ssl.keystore.password:password+ ssl.keystore.type:string+ ssl.principal.mapping.rules:string
         ssl.protocol:string+ ssl.provider:string+ ssl.secure.random.implementation:string+
         ssl.trustmanager.algorithm:string+ ssl.truststore.certificates:password+ ssl.truststore.location:string+
-        ssl.truststore.password:password+ ssl.truststore.type:string+ super.users:string
+        ssl.truststore.password:password+ ssl.truststore.type:string+
         """,
     ),
 )

@@ -23,7 +23,11 @@ from raftlog.base.config_network import (
     is_loopback,
     parse_address,
 )
+from raftlog.base.config_security import SASL_PROTOCOLS, logins_of, split_override
 from raftlog.base.config_setting import settings_of
+
+CARRIED_OUT = frozenset({"PLAINTEXT", "SASL_PLAINTEXT"})
+"""The security protocols that raftlog has."""
 
 MAX_VOTERS = 7
 """More voters make every metadata change slower and nothing safer."""
@@ -36,6 +40,8 @@ class Draft:
     values: dict[str, Any]
     given: set[str]
     faulty: set[str]
+    overrides: Mapping[str, str]
+    """What single listeners have of their own, by the whole name."""
     faults: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[ConfigWarning] = field(default_factory=list)
 
@@ -75,6 +81,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
         _resolve_listeners(draft)
         _judge_controller_listeners(draft)
         _judge_protocols(draft)
+        _resolve_logins(draft)
         _resolve_advertised(draft, hostname)
         _resolve_inter_broker_listener(draft)
         if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
@@ -121,8 +128,10 @@ def _with_protocol(draft: Draft, listener: Listener) -> Listener:
         known = listener.name
     if known is None:
         draft.fault("listener.security.protocol.map", f"says nothing of listener {listener.name}")
-    elif known != "PLAINTEXT":
-        draft.fault("listeners", f"listener {listener.name} wants {known}, but raftlog has PLAINTEXT only")
+    elif known not in CARRIED_OUT or (
+        known != "PLAINTEXT" and listener.name in draft.get("controller_listener_names")
+    ):
+        draft.fault("listeners", f"listener {listener.name} wants {known}, but raftlog has no TLS for it")
     return listener._replace(security_protocol=known or "PLAINTEXT")
 
 
@@ -144,16 +153,39 @@ def _judge_controller_listeners(draft: Draft) -> None:
 def _judge_protocols(draft: Draft) -> None:
     """Refuse protocols other than PLAINTEXT where this node connects, as `_with_protocol` does where it listens."""
     wanted = draft.get("security_inter_broker_protocol")
-    if wanted != "PLAINTEXT":
-        draft.fault("security.inter.broker.protocol", f"is {wanted}, but raftlog has PLAINTEXT only")
+    if wanted not in CARRIED_OUT:
+        draft.fault("security.inter.broker.protocol", f"is {wanted}, but raftlog has no TLS for it")
     have = {each.name for each in draft.get("listeners")}
     for name in draft.get("controller_listener_names"):
         protocol = draft.get("listener_security_protocol_map").get(name, "PLAINTEXT")
         if name not in have and protocol != "PLAINTEXT":
             draft.fault(
                 "listener.security.protocol.map",
-                f"wants {protocol} for controllers ({name}), but raftlog has PLAINTEXT only",
+                f"wants {protocol} for controllers ({name}), but raftlog has no TLS for it",
             )
+
+
+def _resolve_logins(draft: Draft) -> None:
+    """Say how clients of each SASL listener log in; a listener that others override is one that there is."""
+    sasl = [each.name for each in draft.get("listeners") if each.security_protocol in SASL_PROTOCOLS]
+    for name in draft.overrides:
+        override = split_override(name)
+        if override is not None and override.listener not in sasl:
+            draft.fault(name, f"there is no SASL listener {override.listener}")
+    if "sasl.enabled.mechanisms" in draft.faulty or not draft.is_broker:
+        return
+    draft.values["logins"] = MappingProxyType(
+        {
+            name: logins_of(
+                name,
+                draft.overrides,
+                mechanisms=draft.get("sasl_enabled_mechanisms"),
+                max_reauth_ms=draft.get("connections_max_reauth_ms"),
+                fault=draft.fault,
+            )
+            for name in sasl
+        }
+    )
 
 
 def _broker_listeners(draft: Draft) -> tuple[Listener, ...]:

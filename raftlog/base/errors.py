@@ -122,10 +122,19 @@ class InvalidCommitOffsetSize(KafkaError, code=28): ...
 class TopicAuthorizationFailed(KafkaError, code=29): ...
 
 
+class GroupAuthorizationFailed(KafkaError, code=30): ...
+
+
 class ClusterAuthorizationFailed(KafkaError, code=31): ...
 
 
 class InvalidTimestamp(KafkaError, code=32): ...
+
+
+class UnsupportedSaslMechanism(KafkaError, code=33): ...
+
+
+class IllegalSaslState(KafkaError, code=34): ...
 
 
 class UnsupportedVersion(KafkaError, code=35): ...
@@ -180,6 +189,9 @@ class TransactionCoordinatorFenced(KafkaError, code=52): ...
 
 
 class TransactionalIdAuthorizationFailed(KafkaError, code=53): ...
+
+
+class SecurityDisabled(KafkaError, code=54): ...
 
 
 class OperationNotAttempted(KafkaError, code=55): ...
@@ -269,6 +281,9 @@ class ResourceNotFound(KafkaError, code=91): ...
 class DuplicateResource(KafkaError, code=92): ...
 
 
+class UnacceptableCredential(KafkaError, code=93): ...
+
+
 class InvalidUpdateVersion(KafkaError, code=95): ...
 
 
@@ -335,11 +350,7 @@ class InvalidRegularExpression(KafkaError, code=128): ...
 _ONLY_RECEIVED: Final = (
     ("InvalidFetchSize", 4, False),
     ("StaleControllerEpoch", 11, False),
-    ("GroupAuthorizationFailed", 30, False),
-    ("UnsupportedSaslMechanism", 33, False),
-    ("IllegalSaslState", 34, False),
     ("UnsupportedForMessageFormat", 43, False),
-    ("SecurityDisabled", 54, False),
     ("LogDirNotFound", 57, False),
     ("UnknownProducerId", 59, False),
     ("DelegationTokenAuthDisabled", 61, False),
@@ -349,7 +360,6 @@ _ONLY_RECEIVED: Final = (
     ("DelegationTokenAuthorizationFailed", 65, False),
     ("DelegationTokenExpired", 66, False),
     ("InvalidPrincipalType", 67, False),
-    ("UnacceptableCredential", 93, False),
     ("InconsistentVoterSet", 94, False),
     ("FeatureUpdateFailed", 96, False),
     ("PrincipalDeserializationFailure", 97, False),

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlog.broker.client_telemetry import ClientTelemetry
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.security.acls import ANONYMOUS
 
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
+    from raftlog.broker.network.login import Login
+    from raftlog.security.authorizer import Authorizer
 
 
 @dataclass(slots=True)
@@ -28,6 +31,8 @@ class BrokerContext(LocalBroker):
     """Set by the node, as the next two. A node that is no broker has none, and serves no API that asks them."""
     transactions: TransactionCoordinators = field(init=False)
     verifier: TransactionVerifier = field(init=False)
+    authorizer: Authorizer | None = None
+    """The rules in force; None: everyone may do everything."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """The metrics that clients push of themselves."""
     metadata_views: MetadataViews | None = None
@@ -40,11 +45,15 @@ class ClientConnection(Protocol):
     """The connection of a request, as handlers see it."""
 
     peer_port: int
+    login: Login | None
+    """None where clients need none."""
     software: tuple[str, str]
     """Name and version of the client library, as it said (KIP-511)."""
 
     @property
     def is_open(self) -> bool: ...
+
+    def logged_in(self, principal: str) -> int: ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,6 +73,13 @@ class RequestContext:
     """The connection that it came on; None: this broker asks itself, and cancels what it gives up."""
     to_controller: bool = False
     """Whether it came to the controller's listener (KIP-919)."""
+    principal: str = ANONYMOUS
+    """Who sent it, as `User:name`."""
+
+    @property
+    def has_all_rights(self) -> bool:
+        """Whether a broker sent it, or this broker itself."""
+        return self.peer_broker_id is not None or self.connection is None
 
     @property
     def is_awaited(self) -> bool:

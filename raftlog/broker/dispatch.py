@@ -33,6 +33,7 @@ from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
 from raftlog.broker.network.request_limits import MAX_PARTS
 from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.rights import demand_needed
 from raftlog.broker.turns import decoded, encoded
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
 from raftlog.protocol.codec import (
@@ -138,6 +139,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.broker_id,
         connection,
         connection.to_controller,
+        connection.principal,
     )
     if handler is None or not api.handles(version):
         _answer_later(
@@ -290,6 +292,8 @@ def _begin(
 ) -> Any | Coroutine[Any, Any, Any]:
     """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
     try:
+        if broker.authorizer is not None:
+            demand_needed(broker, request, message)
         result = handler.handle(broker, request, message)
     except KafkaError as error:
         result = _failure(handler, request, message, error)
@@ -351,6 +355,9 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
     frame = await encoded(server.broker.env, header, response, account=server.memory.answers)
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((frame,))
+    login = slot.connection.login
+    if login is not None and login.failed:
+        slot.connection.close("login_failed", mechanism=login.failed)
 
 
 def _encode(request: RequestContext, response: Any) -> bytes:

@@ -6,7 +6,7 @@ large cluster costs only what changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import (
@@ -25,19 +25,8 @@ from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders
 from raftlog.protocol.writer import PreEncoded
 
-NO_OPERATIONS: Final = -(2**31)
-"""Authorized operations that were not asked for."""
-
-
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS: Final = _bits(3, 4, 5, 6, 7, 8, 10, 11)
-"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all, since there are no ACLs."""
-
-CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
-"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
+NOT_ASKED: Final = -(2**31)
+"""Authorized operations that were not asked for (KIP-430)."""
 
 _LISTENER_ERROR_FROM: Final = 6
 _STALE_TOPICS_KEPT: Final = 100
@@ -99,12 +88,15 @@ class BrokersView:
 class MetadataView:
     """Topics and brokers in one version of the Metadata response, for one listener and one set of brokers.
 
-    An answer is made in turns, all of it with one view.
+    An answer is made in turns, all of it with one view. `operations_of` a topic: what one sender may do with it, so
+    such a view is that sender's alone.
     """
 
-    def __init__(self, version: int, brokers: BrokersView, *, topic_operations: bool) -> None:
+    def __init__(
+        self, version: int, brokers: BrokersView, operations_of: Callable[[str], int] | None = None
+    ) -> None:
         self._version = version
-        self._operations = TOPIC_OPERATIONS if topic_operations else NO_OPERATIONS
+        self._operations_of = operations_of
         self._make = response_builders(ApiKey.METADATA, version)
         self._topics: dict[str, tuple[TopicState, PreEncoded]] = {}
         self.brokers = brokers
@@ -143,7 +135,9 @@ class MetadataView:
                 topic_id=topic.topic_id,
                 is_internal=topic.name in INTERNAL_TOPICS,
                 partitions=tuple(partitions),
-                topic_authorized_operations=self._operations,
+                topic_authorized_operations=(
+                    NOT_ASKED if self._operations_of is None else self._operations_of(topic.name)
+                ),
             )
         )
         self._topics[topic.name] = (topic, encoded)
@@ -171,10 +165,10 @@ class MetadataView:
 
 
 class MetadataViews:
-    """The views of one broker, by version, listener and flags: a few dozen at most."""
+    """The views of one broker, by version and listener: a few dozen at most."""
 
     def __init__(self) -> None:
-        self._views: dict[tuple[int, str, bool], MetadataView] = {}
+        self._views: dict[tuple[int, str], MetadataView] = {}
 
     def of(
         self,
@@ -183,13 +177,17 @@ class MetadataViews:
         *,
         version: int,
         listener: str,
-        topic_operations: bool,
+        operations_of: Callable[[str], int] | None = None,
     ) -> MetadataView:
-        """Return the view of an image: the one before, with what it keeps, unless the brokers have changed."""
-        key = (version, listener, topic_operations)
+        """Return the view of an image: the one before, with what it keeps, unless the brokers have changed.
+
+        One that tells a sender's rights is not kept: other senders have others.
+        """
+        if operations_of is not None:
+            return MetadataView(version, BrokersView(image.brokers, listener, gone), operations_of)
+        key = (version, listener)
         view = self._views.get(key)
         if view is None or image.brokers is not view.brokers.source or gone != view.brokers.gone:
-            brokers = BrokersView(image.brokers, listener, gone)
-            view = self._views[key] = MetadataView(version, brokers, topic_operations=topic_operations)
+            view = self._views[key] = MetadataView(version, BrokersView(image.brokers, listener, gone))
         view.forget_stale(len(image.topics))
         return view

@@ -19,14 +19,17 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import (
+    acls,
     alter_partition,
     brokers,
+    client_quotas,
     configs,
     elections,
     feature_updates,
     leaderships,
     producer_ids,
     reassignment,
+    scram_users,
     topics,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
@@ -38,12 +41,16 @@ from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    AlterScramCredentials,
     BrokerHeartbeat,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
@@ -339,8 +346,26 @@ class Controller:
                 return feature_updates.decide_update_features(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, **self._rules(image))
+            case CreateAcls() | DeleteAcls() | AlterScramCredentials() | AlterClientQuotas():
+                return self._secure(image, request)
             case _:
                 return self._move(image, request)
+
+    def _secure(
+        self,
+        image: MetadataImage,
+        request: CreateAcls | DeleteAcls | AlterScramCredentials | AlterClientQuotas,
+    ) -> Decision:
+        """Decide about users, their rights and their quotas."""
+        match request:
+            case CreateAcls():
+                return acls.decide_create_acls(image, request, self._config)
+            case DeleteAcls():
+                return acls.decide_delete_acls(image, request)
+            case AlterScramCredentials():
+                return scram_users.decide_alter_scram_credentials(image, request, self._config)
+            case AlterClientQuotas():
+                return client_quotas.decide_alter_client_quotas(image, request, self._config)
 
     def _move(self, image: MetadataImage, request: Request) -> Decision:
         """Decide what moves leaderships or replicas because somebody asked for it."""

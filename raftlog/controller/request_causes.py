@@ -7,12 +7,16 @@ from typing import Final
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     UNCLEAN,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    AlterScramCredentials,
     BrokerHeartbeat,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
@@ -38,6 +42,10 @@ _OF_CLIENTS: Final[dict[type, str]] = {
     CreatePartitions: "partitions_added",
     AlterConfigs: "configs_asked",
     UpdateFeatures: "features_updated",
+    CreateAcls: "acls_created",
+    DeleteAcls: "acls_deleted",
+    AlterScramCredentials: "credentials_altered",
+    AlterClientQuotas: "quotas_altered",
 }
 
 

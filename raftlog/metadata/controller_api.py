@@ -14,6 +14,9 @@ from uuid import UUID
 import msgspec
 
 from raftlog.metadata.image import Endpoint, SupportedFeature
+from raftlog.security.acls import Acl, AclFilter
+from raftlog.security.quotas import Entity
+from raftlog.security.scram import ScramCredential
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
@@ -340,6 +343,61 @@ class FeatureResults(msgspec.Struct, frozen=True, tag="feature_results"):
     features_epoch: int
 
 
+class PartResult(msgspec.Struct, frozen=True):
+    """What became of one part of a request, without saying which: results come in the order of the parts."""
+
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class PartResults(msgspec.Struct, frozen=True, tag="part_results"):
+    results: tuple[PartResult, ...]
+
+
+class CreateAcls(msgspec.Struct, frozen=True, tag="create_acls"):
+    acls: tuple[Acl, ...]
+
+
+class DeleteAcls(msgspec.Struct, frozen=True, tag="delete_acls"):
+    filters: tuple[AclFilter, ...]
+
+
+class AclDeletion(msgspec.Struct, frozen=True):
+    """The rules that one filter matched, all of which are gone."""
+
+    matches: tuple[Acl, ...]
+
+
+class AclDeletions(msgspec.Struct, frozen=True, tag="acl_deletions"):
+    results: tuple[AclDeletion, ...]
+
+
+class ScramAlteration(msgspec.Struct, frozen=True):
+    """A user's new credential for one mechanism; None removes the one that there is."""
+
+    user: str
+    mechanism: str
+    credential: ScramCredential | None
+
+
+class AlterScramCredentials(msgspec.Struct, frozen=True, tag="alter_scram_credentials"):
+    """Its results are by user, in the order in which users first appear."""
+
+    alterations: tuple[ScramAlteration, ...]
+
+
+class QuotaAlteration(msgspec.Struct, frozen=True):
+    """What becomes of some quotas of one entity; None removes one."""
+
+    entity: Entity
+    values: tuple[tuple[str, float | None], ...]
+
+
+class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
+
+
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -388,6 +446,10 @@ Request = (
     | AllocateProducerIds
     | UnregisterBroker
     | UpdateFeatures
+    | CreateAcls
+    | DeleteAcls
+    | AlterScramCredentials
+    | AlterClientQuotas
     | DescribeQuorum
 )
 Reply = (
@@ -403,6 +465,8 @@ Reply = (
     | BrokerDrain
     | ProducerIdBlock
     | FeatureResults
+    | PartResults
+    | AclDeletions
     | QuorumDescription
     | Done
     | ErrorReply

@@ -17,6 +17,9 @@ import msgspec
 
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
+from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
+from raftlog.security.scram import ScramCredential
 
 ResourceType = Literal["topic", "broker", "group", "client-metrics"]
 
@@ -136,6 +139,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Groups that have configs, whether or not such a group exists."""
     subscriptions: int = 0
     """Client metrics subscriptions."""
+    security: int = 0
+    """Rules, credentials and client quotas."""
     size_bytes: int = 0
     """Upper bound of the bytes of all that, encoded (see `raftlog.metadata.usage`)."""
 
@@ -167,6 +172,12 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """After the last record that changed one of them."""
     unregistered_directories: Mapping[int, tuple[UUID, ...]] = {}
     """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
+
+    acls: Mapping[Acl, bool] = {}
+    """A set; the values mean nothing."""
+    scram: Mapping[tuple[str, str], ScramCredential] = {}
+    """By user and mechanism."""
+    quotas: Mapping[Entity, Mapping[str, float]] = {}
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -13,6 +13,9 @@ import msgspec
 
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import Endpoint, SupportedFeature
+from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
+from raftlog.security.scram import ScramCredential
 
 UNCHANGED_LEADER = -2
 """In PartitionChanged: keep the leader and its epoch."""
@@ -115,6 +118,30 @@ class FeatureChanged(msgspec.Struct, frozen=True, tag=12, array_like=True):
     level: int
 
 
+class AclCreated(msgspec.Struct, frozen=True, tag=13, array_like=True):
+    acl: Acl
+
+
+class AclRemoved(msgspec.Struct, frozen=True, tag=14, array_like=True):
+    acl: Acl
+
+
+class ScramCredentialChanged(msgspec.Struct, frozen=True, tag=15, array_like=True):
+    """A user's credential for one mechanism; None removes it."""
+
+    user: str
+    mechanism: str
+    credential: ScramCredential | None
+
+
+class ClientQuotaChanged(msgspec.Struct, frozen=True, tag=16, array_like=True):
+    """One quota of one entity; None removes it."""
+
+    entity: Entity
+    key: str
+    value: float | None
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -128,6 +155,10 @@ Record = (
     | ConfigChanged
     | ProducerIdsAllocated
     | FeatureChanged
+    | AclCreated
+    | AclRemoved
+    | ScramCredentialChanged
+    | ClientQuotaChanged
 )
 
 

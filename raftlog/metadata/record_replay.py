@@ -22,10 +22,13 @@ from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState, Usage
 from raftlog.metadata.metadata_records import (
     UNCHANGED_LEADER,
+    AclCreated,
+    AclRemoved,
     Batch,
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
@@ -34,15 +37,19 @@ from raftlog.metadata.metadata_records import (
     PartitionCreated,
     ProducerIdsAllocated,
     Record,
+    ScramCredentialChanged,
     TopicCreated,
     TopicDeleted,
 )
 from raftlog.metadata.persistent_map import REMOVED, PersistentMap, persistent
 from raftlog.metadata.usage import (
     REPLICA_BYTES,
+    acl_bytes,
     broker_bytes,
     partition_bytes,
+    quota_bytes,
     resource_bytes,
+    scram_bytes,
     topic_bytes,
 )
 
@@ -143,6 +150,10 @@ class _Builder:
         self.topics_offset = image.topics_offset
         self.partition_count = image.usage.partitions
         self.config_count = image.usage.configs
+        self.acls = _Part(persistent(image.acls))
+        self.scram = _Part(persistent(image.scram))
+        self.quotas = _Part(persistent(image.quotas))
+        self.security_count = image.usage.security
         self.size_bytes = image.usage.size_bytes
         self.new_resources: Counter[str] = Counter()
 
@@ -165,6 +176,9 @@ class _Builder:
             features=self.features.build(),
             features_epoch=self.features_epoch,
             unregistered_directories=self.departed.build(),
+            acls=self.acls.build(),
+            scram=self.scram.build(),
+            quotas=self.quotas.build(),
         )
 
     def usage(self) -> Usage:
@@ -175,6 +189,7 @@ class _Builder:
             configs=self.config_count,
             groups=before.groups + self.new_resources["group"],
             subscriptions=before.subscriptions + self.new_resources["client-metrics"],
+            security=self.security_count,
             size_bytes=self.size_bytes,
         )
         return before if after == before else after
@@ -303,6 +318,42 @@ class _Builder:
         self.features[record.name] = record.level
         self.features_epoch = self.offset + 1
 
+    def acl_created(self, record: AclCreated) -> None:
+        assert record.acl not in self.acls, "a rule is created once"
+        self.acls[record.acl] = True
+        self.security_changed(1, acl_bytes(record.acl))
+
+    def acl_removed(self, record: AclRemoved) -> None:
+        self.acls.pop(record.acl)
+        self.security_changed(-1, -acl_bytes(record.acl))
+
+    def scram_credential_changed(self, record: ScramCredentialChanged) -> None:
+        key = record.user, record.mechanism
+        if key in self.scram:
+            self.scram.pop(key)
+            self.security_changed(-1, -scram_bytes(record.user))
+        if record.credential is not None:
+            self.scram[key] = record.credential
+            self.security_changed(1, scram_bytes(record.user))
+
+    def client_quota_changed(self, record: ClientQuotaChanged) -> None:
+        entity, before = record.entity, self.quotas.get(record.entity) or {}
+        values = {key: value for key, value in before.items() if key != record.key}
+        if record.value is not None:
+            values[record.key] = record.value
+        self.security_changed(
+            len(values) - len(before), quota_bytes(entity, values) - quota_bytes(entity, before)
+        )
+        if values:
+            self.quotas[entity] = values
+        elif before:
+            self.quotas.pop(entity)
+
+    def security_changed(self, count: int, size_bytes: int) -> None:
+        """Count rules, credentials and quotas that came or went."""
+        self.security_count += count
+        self.size_bytes += size_bytes
+
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
     """Return a partition after one record. An election is unclean if the isr does not vouch for its leader."""
@@ -348,4 +399,8 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     ConfigChanged: _Builder.config_changed,
     ProducerIdsAllocated: _Builder.producer_ids_allocated,
     FeatureChanged: _Builder.feature_changed,
+    AclCreated: _Builder.acl_created,
+    AclRemoved: _Builder.acl_removed,
+    ScramCredentialChanged: _Builder.scram_credential_changed,
+    ClientQuotaChanged: _Builder.client_quota_changed,
 }

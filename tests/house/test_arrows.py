@@ -14,12 +14,15 @@ ARROWS: dict[str, frozenset[str]] = {
     "records": frozenset({"base"}),
     "protocol": frozenset({"base"}),
     "storage": frozenset({"base", "records"}),
-    "metadata": frozenset({"base"}),
-    "controller": frozenset({"base", "metadata"}),
+    "security": frozenset({"base"}),
+    "metadata": frozenset({"base", "security"}),
+    "controller": frozenset({"base", "metadata", "security"}),
     "replication": frozenset({"base", "metadata", "records", "storage"}),
     "coordinator": frozenset({"base", "metadata", "records"}),
     "quorum": frozenset({"base", "metadata"}),
-    "broker": frozenset({"base", "coordinator", "metadata", "protocol", "records", "replication", "storage"}),
+    "broker": frozenset(
+        {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
+    ),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
     "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
@@ -52,7 +55,9 @@ ARROWS: dict[str, frozenset[str]] = {
 version.
 """
 
-CORE = frozenset({"base", "records", "storage", "metadata", "controller", "replication", "coordinator"})
+CORE = frozenset(
+    {"base", "records", "security", "storage", "metadata", "controller", "replication", "coordinator"}
+)
 PORTS = frozenset({f"raftlog/base/{port}.py" for port in ("disk", "env", "kernel_syncs", "log")})
 """The places where base touches the world, so that nobody else in the core has to."""
 WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})

@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     InvalidTxnState,
     KafkaError,
     OperationNotAttempted,
+    TopicAuthorizationFailed,
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
@@ -24,11 +25,13 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.handlers.fenced_producer import error_for_version
+from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 
@@ -52,9 +55,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             producer,
             await _topic_partitions(broker, message.v3_and_below_topics),
         )
-        codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
-        topics = await _topics(broker, make, message.v3_and_below_topics, codes)
-        return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+        demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, wanted.transactional_id)
+        topics = {each.topic for each in wanted.partitions}
+        codes = _denied(wanted, among(broker, request, Operation.WRITE, TOPIC, topics))
+        if not codes:
+            codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
+        told = await _topics(broker, make, message.v3_and_below_topics, codes)
+        return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=told)
     if request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
     answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
@@ -102,6 +109,16 @@ def _topic(make: Any, name: str, partitions: list[Any]) -> Any:
 
 def _partition(make: Any, index: int, code: int) -> Any:
     return make.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+
+
+def _denied(wanted: AddPartitions, allowed: frozenset[str]) -> Codes:
+    """Return a code for each partition if the sender may not write to all of them, else nothing: all or none."""
+    if all(each.topic in allowed for each in wanted.partitions):
+        return {}
+    return {
+        each: OperationNotAttempted.code if each.topic in allowed else TopicAuthorizationFailed.code
+        for each in wanted.partitions
+    }
 
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:

@@ -15,10 +15,12 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_image,
 )
+from raftlog.broker.rights import demand
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation, ResourceType
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -78,8 +80,21 @@ def check_own_broker(broker: BrokerContext, name: str) -> None:
         raise InvalidRequest(f"this is broker {broker.config.node_id}; ask broker {name!r} itself")
 
 
+def check_right(
+    broker: BrokerContext, request: RequestContext, operation: Operation, resource: Resource
+) -> None:
+    """Raise the error of the resource if the sender may not read or alter its configs."""
+    if resource.wire_type == TOPIC:
+        demand(broker, request, operation, ResourceType.TOPIC, resource.name)
+    elif resource.wire_type == GROUP:
+        demand(broker, request, operation, ResourceType.GROUP, resource.name)
+    else:
+        demand(broker, request, operation, ResourceType.CLUSTER)
+
+
 async def alter(
     broker: BrokerContext,
+    request: RequestContext,
     message: Any,
     alteration_of: AlterationOf,
     *,
@@ -90,7 +105,7 @@ async def alter(
     `alteration_of` is given a resource of the message, and whether the message names that more than once. It returns
     what to ask the controller for, or the outcome where no controller is needed, or raises KafkaError.
     """
-    outcomes, wanted = await _checked(broker, message, alteration_of)
+    outcomes, wanted = await _checked(broker, request, message, alteration_of)
     asked = ask_in_parts(
         broker,
         list(wanted.values()),
@@ -115,7 +130,7 @@ async def alter(
 
 
 async def _checked(
-    broker: BrokerContext, message: Any, alteration_of: AlterationOf
+    broker: BrokerContext, request: RequestContext, message: Any, alteration_of: AlterationOf
 ) -> tuple[dict[Resource, AlterationResult], dict[Resource, ConfigAlteration]]:
     """Return the outcomes that are known already, and what to ask the controller for."""
     known: dict[Resource, AlterationResult] = {}
@@ -128,6 +143,7 @@ async def _checked(
     for each in message.resources:
         resource = Resource(each.resource_type, each.resource_name)
         try:
+            check_right(broker, request, Operation.ALTER_CONFIGS, resource)
             made = alteration_of(each, times[resource] > 1)
             if isinstance(made, AlterationResult):
                 known[resource] = made

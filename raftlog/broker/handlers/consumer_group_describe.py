@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidGroupId, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import GROUP, demand
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
@@ -13,6 +14,7 @@ from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_DESCRIBE
 
@@ -36,6 +38,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             check_group_version(broker.image())
             if told >= MAX_MEMBERS:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
+            demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
             answer, size = await _describe(broker, make, group_id, pace)
             told += size
         except KafkaError as error:

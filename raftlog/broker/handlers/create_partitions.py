@@ -9,11 +9,13 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.CREATE_PARTITIONS
 
@@ -25,10 +27,16 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     results = [
         TopicResult(name, None, InvalidRequest.code, twice) for name, count in times.items() if count > 1
     ]
+    single = [name for name, count in times.items() if count == 1]
+    allowed = among(broker, request, Operation.ALTER, TOPIC, single)
+    denied = refusal(TOPIC)
+    results += [
+        TopicResult(name, None, denied.code, denied.message) for name in single if name not in allowed
+    ]
     wanted = [
         _new_partitions(topic)
         async for topic in in_turns(broker.env, message.topics)
-        if times[topic.name] == 1
+        if topic.name in allowed
     ]
     results += await _grown(broker, message, wanted)
     make = response_builders(API_KEY, request.api_version)

@@ -13,11 +13,13 @@ from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.handlers.config_resources import check_config_names
+from raftlog.broker.rights import CLUSTER, TOPIC, demand, may, refusal
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.CREATE_TOPICS
 
@@ -27,27 +29,33 @@ CONFIGS_SIZE: Final = 10
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Create topics and wait until this broker knows them."""
-    results, wanted = await _checked(broker, message)
+    results, wanted = await _checked(broker, request, message)
     results |= await _created(broker, message, wanted)
     make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
     pace, told = TurnCounter(broker.env), []
     configs_of = _TopicConfigs(broker, make)
     for each in results.values():
-        told.append(_result(make, each, configs.get(each.name, {}), configs_of))
+        shown = configs_of if may(broker, request, Operation.DESCRIBE_CONFIGS, TOPIC, each.name) else None
+        told.append(_result(make, each, configs.get(each.name, {}), shown))
         await pace.did(1 if each.error_code else CONFIGS_SIZE)
     return make.CreateTopicsResponse(throttle_time=0, topics=tuple(told))
 
 
-async def _checked(broker: BrokerContext, message: Any) -> tuple[dict[str, TopicCreation], list[NewTopic]]:
+async def _checked(
+    broker: BrokerContext, request: RequestContext, message: Any
+) -> tuple[dict[str, TopicCreation], list[NewTopic]]:
     """Return the topics refused already, and those to ask the controller for."""
     times = Counter([topic.name for topic in message.topics])
     refused: dict[str, TopicCreation] = {}
     wanted: list[NewTopic] = []
+    creates_any = may(broker, request, Operation.CREATE, CLUSTER)
     async for topic in in_turns(broker.env, message.topics):
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
+            if not creates_any:
+                demand(broker, request, Operation.CREATE, TOPIC, topic.name)
             wanted.append(_new_topic(topic))
         except KafkaError as error:
             refused[topic.name] = TopicCreation(topic.name, error.code, error.message)
@@ -94,13 +102,21 @@ def _shows(created: tuple[TopicCreation, ...], image: MetadataImage) -> bool:
 
 
 def _result(
-    make: Any, result: TopicCreation, configs: dict[str, str | None], configs_of: _TopicConfigs
+    make: Any, result: TopicCreation, configs: dict[str, str | None], configs_of: _TopicConfigs | None
 ) -> Any:
+    """Tell what became of a topic; without `configs_of` the sender may not see its configs (KIP-525)."""
     if result.error_code:
         return make.CreatableTopicResult(
             name=result.name,
             error_code=result.error_code,
             error_message=truncate_message(result.error_message),
+        )
+    if configs_of is None:
+        return make.CreatableTopicResult(
+            name=result.name,
+            topic_id=result.topic_id,
+            error_message=None,
+            topic_config_error_code=refusal(TOPIC).code,
         )
     return make.CreatableTopicResult(
         name=result.name,

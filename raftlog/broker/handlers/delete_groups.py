@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import GROUP, demand
 from raftlog.broker.turns import in_turns, together
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteGroup
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DELETE_GROUPS
 
@@ -22,7 +24,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     deleted = await together(
         broker.env,
         dict.fromkeys(message.groups_names),
-        lambda each: _delete(broker, each),
+        lambda each: _delete(broker, request, each),
         size_of=broker.groups.size_of,
     )
     results = [
@@ -32,8 +34,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.DeleteGroupsResponse(results=tuple(results))
 
 
-def _delete(broker: BrokerContext, group_id: str) -> asyncio.Future[None]:
+def _delete(broker: BrokerContext, request: RequestContext, group_id: str) -> asyncio.Future[None]:
     try:
+        demand(broker, request, Operation.DELETE, GROUP, group_id)
         begun: asyncio.Future[None] = broker.groups.ask(GroupCoordinator.delete, DeleteGroup(group_id))
     except KafkaError as error:
         begun = asyncio.get_running_loop().create_future()

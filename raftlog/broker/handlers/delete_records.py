@@ -13,8 +13,10 @@ from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import MAX_TIMEOUT_S
 from raftlog.broker.partition_lookup import locate
+from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -31,7 +33,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     for topic in message.topics:
         of_topic = []
         for wanted in topic.partitions:
-            of_topic.append(Deletion(broker, topic.name, wanted))
+            of_topic.append(Deletion(broker, request, topic.name, wanted))
             await pace.did()
         deletions.append(of_topic)
         await pace.did()
@@ -42,13 +44,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 class Deletion:
     """The deletion of records of one partition, and how far it has come."""
 
-    def __init__(self, broker: BrokerContext, topic: str, wanted: Any) -> None:
+    def __init__(self, broker: BrokerContext, request: RequestContext, topic: str, wanted: Any) -> None:
         self.index: int = wanted.partition_index
         self.error_code = 0
         self.low_watermark = NO_LOW_WATERMARK
         self._target = 0
         self._partition: Partition | None = None
         try:
+            demand(broker, request, Operation.DELETE, TOPIC, topic)
             partition = locate(broker, topic, self.index)
             if "delete" not in partition.config.cleanup_policy:
                 raise PolicyViolation("records of a topic that is only compacted cannot be deleted")

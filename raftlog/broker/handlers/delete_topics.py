@@ -10,11 +10,13 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.rights import TOPIC, may, refusal
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DELETE_TOPICS
 
@@ -24,7 +26,7 @@ _DISABLED_CODE_FROM: Final = 3
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Delete topics and wait until this broker has forgotten them."""
-    results, wanted = await _checked(broker, message)
+    results, wanted = await _checked(broker, request, message)
     if wanted and not broker.config.delete_topic_enable:
         code = TopicDeletionDisabled.code
         if request.api_version < _DISABLED_CODE_FROM:
@@ -53,7 +55,9 @@ def _asked(message: Any) -> Iterator[TopicRef]:
     return map(TopicRef, message.topic_names)
 
 
-async def _checked(broker: BrokerContext, message: Any) -> tuple[list[TopicResult], list[TopicRef]]:
+async def _checked(
+    broker: BrokerContext, request: RequestContext, message: Any
+) -> tuple[list[TopicResult], list[TopicRef]]:
     """Return the topics refused already, and those to ask the controller for."""
     refused: list[TopicResult] = []
     wanted: list[TopicRef] = []
@@ -65,11 +69,27 @@ async def _checked(broker: BrokerContext, message: Any) -> tuple[list[TopicResul
             why = "a topic is named either by name or by id"
         elif count > 1:
             why = "the topic is named more than once in this request"
+        elif (denied := _denied(broker, request, each)) is not None:
+            refused.append(denied)
+            continue
         else:
             wanted.append(each)
             continue
         refused.append(TopicResult(each.name, each.topic_id, InvalidRequest.code, why))
     return refused, wanted
+
+
+def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> TopicResult | None:
+    """Return the refusal of a topic that the sender may not delete; one by id is not named to who may not see it."""
+    name = asked.name if asked.topic_id is None else broker.image().topic_names.get(asked.topic_id)
+    if name is None or may(broker, request, Operation.DELETE, TOPIC, name):
+        return None
+    told = (
+        asked.name
+        if asked.topic_id is None or not may(broker, request, Operation.DESCRIBE, TOPIC, name)
+        else name
+    )
+    return TopicResult(told, asked.topic_id, refusal(TOPIC).code, None)
 
 
 async def _deleted(broker: BrokerContext, message: Any, wanted: list[TopicRef]) -> list[TopicResult]:

@@ -7,7 +7,8 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, MismatchedEndpointType, UnsupportedEndpointType
 from raftlog.base.types import NO_BROKER
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.metadata_view import CLUSTER_OPERATIONS, NO_OPERATIONS, BrokersView
+from raftlog.broker.metadata_view import NOT_ASKED, BrokersView
+from raftlog.broker.rights import CLUSTER, operations
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -35,9 +36,9 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         )
     image = broker.image()
     with_operations = message.include_cluster_authorized_operations
-    operations = CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS
+    allowed = operations(broker, request, CLUSTER) if with_operations else NOT_ASKED
     if request.to_controller:
-        return _controllers(broker, image, make, operations)
+        return _controllers(broker, image, make, allowed)
     view = BrokersView(image.brokers, request.listener)
     return make.DescribeClusterResponse(
         error_code=NONE,
@@ -50,11 +51,11 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
                 image, request, view, make, with_fenced=getattr(message, "include_fenced_brokers", False)
             )
         ),
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=allowed,
     )
 
 
-def _controllers(broker: BrokerContext, image: MetadataImage, make: Any, operations: int) -> Any:
+def _controllers(broker: BrokerContext, image: MetadataImage, make: Any, allowed: int) -> Any:
     """Describe the voters. Any of them forwards to the active one, so this node will do while that is out of reach."""
     active = image.controller_id
     return make.DescribeClusterResponse(
@@ -67,7 +68,7 @@ def _controllers(broker: BrokerContext, image: MetadataImage, make: Any, operati
             make.DescribeClusterBroker(broker_id=each, host=host, port=port, rack=None, is_fenced=False)
             for each, (host, port) in sorted(broker.config.voters.items())
         ),
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=allowed,
     )
 
 

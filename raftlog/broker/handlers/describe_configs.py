@@ -30,7 +30,9 @@ from raftlog.broker.handlers.config_resources import (
     CLIENT_METRICS,
     GROUP,
     TOPIC,
+    Resource,
     check_own_broker,
+    check_right,
     resource_type,
 )
 from raftlog.broker.turns import TurnCounter
@@ -38,6 +40,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders
 from raftlog.protocol.writer import PreEncoded
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
@@ -60,6 +63,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 raise PolicyViolation(
                     f"an answer has {MAX_RESPONSE_BYTES} bytes at most: ask for fewer resources"
                 )
+            check_right(broker, request, Operation.DESCRIBE_CONFIGS, Resource(wire_type, name))
             entries = _entries(broker, wire_type, name)
         except KafkaError as error:
             result = make.DescribeConfigsResult(

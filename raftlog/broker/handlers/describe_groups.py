@@ -6,10 +6,13 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.metadata_view import NOT_ASKED
+from raftlog.broker.rights import GROUP, demand, operations
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_GROUPS
 
@@ -26,20 +29,21 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_builders(API_KEY, request.api_version)
     groups, told, pace = [], 0, TurnCounter(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
-        answer = await _describe(broker, request, group_id, None if told >= MAX_MEMBERS else pace)
+        answer = await _describe(broker, request, message, group_id, None if told >= MAX_MEMBERS else pace)
         groups.append(answer)
         told += len(answer.members)
     return make.DescribeGroupsResponse(groups=tuple(groups))
 
 
 async def _describe(
-    broker: BrokerContext, request: RequestContext, group_id: str, pace: TurnCounter | None
+    broker: BrokerContext, request: RequestContext, message: Any, group_id: str, pace: TurnCounter | None
 ) -> Any:
     """`pace` None: there is no room for more."""
     make = response_builders(API_KEY, request.api_version)
     try:
         if pace is None:
             raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
+        demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
         group = await broker.groups.read(group_id)
         if group.consumer is not None:
             group = Group(group_id)
@@ -60,6 +64,9 @@ async def _describe(
         protocol_type=group.membership.protocol_type or "",
         protocol_data=(group.membership.protocol or "") if group.state == STABLE else "",
         members=await _members(make, group, pace),
+        authorized_operations=operations(broker, request, GROUP, group_id)
+        if getattr(message, "include_authorized_operations", False)
+        else NOT_ASKED,
     )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
+from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
@@ -35,7 +39,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     for name, indexes in asked.items():
         found = []
         for index in indexes:
-            found.append(await _partition(broker, make, name, index, None if told >= MAX_PRODUCERS else pace))
+            demanded = partial(demand, broker, request, Operation.READ, TOPIC, name)
+            found.append(
+                await _partition(
+                    broker, make, name, index, None if told >= MAX_PRODUCERS else pace, demanded=demanded
+                )
+            )
             told += len(found[-1].active_producers)
             await pace.did()
         topics.append(make.TopicResponse(name=name, partitions=tuple(found)))
@@ -44,10 +53,17 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _partition(
-    broker: BrokerContext, make: MessageBuilders, topic: str, index: int, pace: TurnCounter | None
+    broker: BrokerContext,
+    make: MessageBuilders,
+    topic: str,
+    index: int,
+    pace: TurnCounter | None,
+    *,
+    demanded: Callable[[], None],
 ) -> Any:
-    """`pace` None: there is no room for more."""
+    """`pace` None: there is no room for more. `demanded` raises what the sender lacks the right for."""
     try:
+        demanded()
         if pace is None:
             raise PolicyViolation(
                 f"an answer has {MAX_PRODUCERS} producers at most: ask for fewer partitions"

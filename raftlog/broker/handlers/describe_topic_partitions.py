@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, InvalidTopic, UnknownTopicOrPartition
+from raftlog.base.errors import NONE, InvalidTopic, TopicAuthorizationFailed, UnknownTopicOrPartition
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.metadata_view import TOPIC_OPERATIONS, BrokersView
+from raftlog.broker.metadata_view import BrokersView
+from raftlog.broker.rights import TOPIC, among, operations
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
@@ -27,12 +31,20 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     asked = {topic.name async for topic in in_turns(broker.env, message.topics)}
     if first and asked:
         asked.add(first)
-    names = sorted(name for name in asked or image.topics if name >= first)[: PARTITIONS_MAX + 1]
-    page = _Page(BrokersView(image.brokers, request.listener), message.response_partition_limit)
+    visible = among(broker, request, Operation.DESCRIBE, TOPIC, asked or image.topics)
+    names = sorted(name for name in asked or visible if name >= first)[: PARTITIONS_MAX + 1]
+    page = _Page(
+        BrokersView(image.brokers, request.listener),
+        message.response_partition_limit,
+        partial(operations, broker, request, TOPIC),
+    )
     async for name in in_turns(broker.env, names):
         topic = image.topics.get(name)
-        if topic is None:
-            is_all = page.add_missing(name)
+        if name not in visible:
+            is_all = page.add_missing(name, TopicAuthorizationFailed.code)
+        elif topic is None:
+            legal = is_legal_topic_name(name)
+            is_all = page.add_missing(name, UnknownTopicOrPartition.code if legal else InvalidTopic.code)
         else:
             is_all = page.add(topic, first_partition if name == first else 0)
         if not is_all:
@@ -51,11 +63,12 @@ def _start(message: Any) -> tuple[str, int]:
 class _Page:
     """An answer that is filled up to its limit of partitions."""
 
-    def __init__(self, brokers: BrokersView, limit: int) -> None:
+    def __init__(self, brokers: BrokersView, limit: int, operations_of: Callable[[str], int]) -> None:
         self.make = response_builders(API_KEY, 0)
         self.topics: list[Any] = []
         self.next_cursor: Any = None
         self._brokers = brokers
+        self._operations_of = operations_of
         self._room = max(1, min(limit, PARTITIONS_MAX))
 
     def add(self, topic: TopicState, first_partition: int) -> bool:
@@ -68,16 +81,15 @@ class _Page:
             self.next_cursor = self.make.Cursor(topic_name=topic.name, partition_index=end)
         return self.next_cursor is None
 
-    def add_missing(self, name: str) -> bool:
-        """Add a topic that there is not, which counts as one partition; False when there is no room for it."""
+    def add_missing(self, name: str, error_code: int) -> bool:
+        """Add a topic of which only an error is told, as one partition; False when there is no room for it."""
         if not self._room:
             self.next_cursor = self.make.Cursor(topic_name=name, partition_index=0)
             return False
         self._room -= 1
-        legal = is_legal_topic_name(name)
         self.topics.append(
             self.make.DescribeTopicPartitionsResponseTopic(
-                error_code=UnknownTopicOrPartition.code if legal else InvalidTopic.code,
+                error_code=error_code,
                 name=name,
                 topic_id=None,
                 is_internal=name in INTERNAL_TOPICS,
@@ -92,7 +104,7 @@ class _Page:
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=tuple(self._partition(index, topic.partitions[index]) for index in indexes),
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=self._operations_of(topic.name),
         )
 
     def _partition(self, index: int, state: PartitionState) -> Any:

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError, TransactionalIdNotFound
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
 
@@ -23,18 +25,21 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     described: list[Any] = []
     told, pace = 0, TurnCounter(broker.env)
     for each in dict.fromkeys(message.transactional_ids):  # once, however often it is named
-        found = await _describe(broker, make, each, None if told >= MAX_PARTITIONS else pace)
+        found = await _describe(broker, request, make, each, None if told >= MAX_PARTITIONS else pace)
         described.append(found)
         told += 1 + sum(len(topic.partitions) for topic in found.topics)
         await pace.did()
     return make.DescribeTransactionsResponse(transaction_states=tuple(described))
 
 
-async def _describe(broker: BrokerContext, make: Any, transactional_id: str, pace: TurnCounter | None) -> Any:
+async def _describe(
+    broker: BrokerContext, request: RequestContext, make: Any, transactional_id: str, pace: TurnCounter | None
+) -> Any:
     """Only its coordinator can. `pace` None: there is no room for more."""
     try:
         if pace is None:
             raise CoordinatorLoadInProgress
+        demand(broker, request, Operation.DESCRIBE, TRANSACTIONAL_ID, transactional_id)
         found: Transaction = await broker.transactions.read(transactional_id)
         if not found.exists:
             raise TransactionalIdNotFound
@@ -50,7 +55,7 @@ async def _describe(broker: BrokerContext, make: Any, transactional_id: str, pac
         topics.setdefault(topic, []).append(index)
         await pace.did()
     told = []
-    for name in sorted(topics):
+    for name in sorted(among(broker, request, Operation.DESCRIBE, TOPIC, topics)):
         told.append(make.TopicData(topic=name, partitions=tuple(sorted(topics[name]))))
         await pace.did()
     return make.TransactionState(

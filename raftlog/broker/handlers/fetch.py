@@ -36,11 +36,13 @@ from raftlog.broker.network.fetch_sessions import (
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.replicas.replication_quota import is_listed
+from raftlog.broker.rights import TOPIC, connection_may, refusal
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
 from raftlog.replication.replica_host import PartitionRead, ReplicaId
+from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -476,12 +478,17 @@ class PendingFetch(Slot):
 
     def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
-        image = self.connection.server.broker.image()
+        broker = self.connection.server.broker
+        image = broker.image()
         # A session remembers its replica objects, so that a fetch of a thousand partitions looks nothing up. Every new
         # image may have moved, deleted or made anew any of them, so each looks once after that.
         if partition is None or entry.image is not image:
             try:
-                partition = locate(self.connection.server.broker, entry.topic, entry.index)
+                if broker.authorizer is not None and not connection_may(
+                    self.connection, Operation.READ, entry.topic
+                ):
+                    raise refusal(TOPIC)
+                partition = locate(broker, entry.topic, entry.index)
             except KafkaError as error:
                 self.session.attach(entry, None)
                 return PartitionRead(error.code, -1, -1, -1, b"")

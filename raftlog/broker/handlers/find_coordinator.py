@@ -6,10 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import demand
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import Endpoint
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Operation, ResourceType
 
 API_KEY: Final = ApiKey.FIND_COORDINATOR
 
@@ -50,6 +52,8 @@ async def _find(broker: BrokerContext, request: RequestContext, key_type: int, k
             raise InvalidRequest(
                 f"coordinators of type {key_type} are not supported: 0 groups, 1 transactions"
             )
+        kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
+        demand(broker, request, Operation.DESCRIBE, kind, key)
         node_id = await (broker.groups if key_type == GROUP else broker.transactions).find(key)
         endpoint = _endpoint(broker, request, node_id)
     except KafkaError as error:

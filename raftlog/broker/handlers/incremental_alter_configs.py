@@ -33,7 +33,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             return alter_loggers(broker, name, configs, validate_only=message.validate_only)
         return ConfigAlteration(resource_type(resource.resource_type), name, tuple(map(_op, configs)))
 
-    outcomes = await alter(broker, message, alteration, replace=False)
+    outcomes = await alter(broker, request, message, alteration, replace=False)
     return await response(broker, request, outcomes, name="IncrementalAlterConfigsResponse")
 
 

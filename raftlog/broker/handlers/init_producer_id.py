@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import (
+    ClusterAuthorizationFailed,
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
@@ -13,10 +14,12 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.fenced_producer import producer_error_response
+from raftlog.broker.rights import CLUSTER, TOPIC, TRANSACTIONAL_ID, demand, may, may_any
 from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import InitProducerId
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 FIRST_EPOCH: Final = 0
@@ -27,6 +30,12 @@ FIRST_FENCED_VERSION: Final = 4
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Give a producer its id and epoch; without a transactional id always a new one, whatever it had before."""
+    if message.transactional_id is not None:
+        demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
+    elif not may(broker, request, Operation.IDEMPOTENT_WRITE, CLUSTER) and not may_any(
+        broker, request, Operation.WRITE, TOPIC
+    ):
+        raise ClusterAuthorizationFailed
     producer = await (_give(broker) if message.transactional_id is None else _init(broker, message))
     return build_response(
         API_KEY,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import CLUSTER, GROUP, may
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.LIST_GROUPS
 
@@ -22,6 +24,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     states = {each.lower() for each in getattr(message, "states_filter", ())}
     types = {each.lower() for each in getattr(message, "types_filter", ())}
     groups = await broker.groups.read_all()
+    sees_all = may(broker, request, Operation.DESCRIBE, CLUSTER)
     listed = [
         make.ListedGroup(
             group_id=group.group_id,
@@ -30,7 +33,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             group_type=_type(group),
         )
         async for group in in_turns(broker.env, groups)
-        if (not states or group.state.lower() in states) and (not types or _type(group) in types)
+        if (sees_all or may(broker, request, Operation.DESCRIBE, GROUP, group.group_id))
+        and (not states or group.state.lower() in states)
+        and (not types or _type(group) in types)
     ]
     return make.ListGroupsResponse(groups=tuple(listed))
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
+from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
+from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -133,6 +135,7 @@ class PendingListing:
             each.run()
 
     def _check(self, wanted: Any) -> None:
+        demand(self._broker, self._request, Operation.DESCRIBE, TOPIC, self._topic)
         if self._times[self._topic, wanted.partition_index] > 1:
             raise InvalidRequest("the partition is named twice")
         version = self._request.api_version

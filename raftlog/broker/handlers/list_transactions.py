@@ -9,10 +9,12 @@ from raftlog.base.env import Env
 from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import TRANSACTIONAL_ID, may
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import IDLE, Transaction, TransactionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.LIST_TRANSACTIONS
 
@@ -32,7 +34,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     check_regex(pattern)
     passes = _filter(message, states, now_ms=broker.env.wall_clock_ms())
     known = await broker.transactions.read_all(wholly=request.peer_broker_id is not None)
-    found = [each async for each in in_turns(broker.env, known) if passes(each)]
+    found = [
+        each
+        async for each in in_turns(broker.env, known)
+        if passes(each) and may(broker, request, Operation.DESCRIBE, TRANSACTIONAL_ID, each.transactional_id)
+    ]
     if pattern:
         found = await _matching(broker.env, pattern, found)
     return make.ListTransactionsResponse(

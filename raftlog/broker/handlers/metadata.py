@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from raftlog.base.errors import (
     NONE,
     InvalidRequest,
     InvalidTopic,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -19,16 +21,17 @@ from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import (
-    CLUSTER_OPERATIONS,
-    NO_OPERATIONS,
+    NOT_ASKED,
     MetadataView,
     MetadataViews,
 )
+from raftlog.broker.rights import CLUSTER, TOPIC, among, may, operations
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.METADATA
 
@@ -52,10 +55,9 @@ Asked = str | UUID
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer, once missing topics are created; after a moment where the question may be about a change."""
     asked = await _asked(broker, request.api_version, message)
-    missing = await _to_create(broker, message, asked)
-    codes: Mapping[str, int] = {}
+    missing, codes = await _to_create(broker, request, message, asked)
     if missing:
-        codes = await create_missing(broker, missing)
+        codes |= await create_missing(broker, missing)
     elif asked and len(broker.image().brokers) > 1:
         await _news_of(broker, asked)
     return await _answer(broker, request, message, asked=asked, codes=codes)
@@ -78,18 +80,29 @@ def _key(version: int, topic: Any) -> Asked | None:
     return name
 
 
-async def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | None) -> list[str]:
-    """Return the names that may be created: only asked for by name, only with both sides' consent."""
-    if not asked or not broker.config.auto_create_topics_enable:
-        return []
-    if not getattr(message, "allow_auto_topic_creation", True):
-        return []
+async def _to_create(
+    broker: BrokerContext, request: RequestContext, message: Any, asked: list[Asked | None] | None
+) -> tuple[list[str], dict[str, int]]:
+    """Return the names that may be created, and a code for each that the sender has no right to create.
+
+    Only what is asked for by name is created, and only with both sides' consent.
+    """
+    consent = broker.config.auto_create_topics_enable and getattr(message, "allow_auto_topic_creation", True)
+    if not asked or not consent:
+        return [], {}
     topics = broker.image().topics
-    return [
+    missing = [
         name
         async for name in in_turns(broker.env, asked)
         if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
     ]
+    if may(broker, request, Operation.CREATE, CLUSTER):
+        return missing, {}
+    allowed = among(broker, request, Operation.CREATE, TOPIC, missing)
+    return (
+        [name for name in missing if name in allowed],
+        {name: TopicAuthorizationFailed.code for name in missing if name not in allowed},
+    )
 
 
 async def _news_of(broker: BrokerContext, asked: list[Asked | None]) -> None:
@@ -119,12 +132,19 @@ async def _answer(
         _gone(broker),
         version=version,
         listener=request.listener,
-        topic_operations=getattr(message, "include_topic_authorized_operations", False),
+        operations_of=(
+            partial(operations, broker, request, TOPIC)
+            if getattr(message, "include_topic_authorized_operations", False)
+            else None
+        ),
     )
     make = response_builders(API_KEY, version)
     pace, topics = TurnCounter(broker.env), []
     for number, each in enumerate(image.topics if asked is None else asked):
-        topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))
+        if not _denied(broker, request, image, each):
+            topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))
+        elif asked is not None:
+            topics.append(_refused(make, each))
         if number % KEPT_PER_PART == 0:
             await pace.did()
     with_operations = getattr(message, "include_cluster_authorized_operations", False)
@@ -136,8 +156,29 @@ async def _answer(
         cluster_id=image.cluster_id,
         controller_id=view.brokers.controller_id(broker, image),
         topics=tuple(topics),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
+        cluster_authorized_operations=operations(broker, request, CLUSTER) if with_operations else NOT_ASKED,
         error_code=NONE,
+    )
+
+
+def _denied(
+    broker: BrokerContext, request: RequestContext, image: MetadataImage, asked: Asked | None
+) -> bool:
+    """Whether the sender may not see a topic. An id that there is not is nobody's secret."""
+    if broker.authorizer is None or asked is None:
+        return False
+    name = asked if isinstance(asked, str) else image.topic_names.get(asked)
+    return name is not None and not may(broker, request, Operation.DESCRIBE, TOPIC, name)
+
+
+def _refused(make: Any, asked: Asked | None) -> Any:
+    """Tell of a topic that the sender may not see only what the sender said."""
+    by_id = isinstance(asked, UUID)
+    return make.MetadataResponseTopic(
+        error_code=TopicAuthorizationFailed.code,
+        name=None if by_id else asked,
+        topic_id=asked if by_id else None,
+        is_internal=asked in INTERNAL_TOPICS,
     )
 
 

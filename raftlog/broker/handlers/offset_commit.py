@@ -9,12 +9,14 @@ from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, Unknow
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
+from raftlog.broker.rights import TOPIC, may, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 
@@ -79,8 +81,11 @@ async def _commits(
     expires_ms = -1 if keep_ms < 0 else min(now_ms + keep_ms, LONG_MAX)
     for row, asked in enumerate(message.topics):
         topic = _topic(broker, request, asked)
+        denied = _denied(broker, request, asked, topic)
         for column, each in enumerate(asked.partitions):
-            if topic is None:
+            if denied:
+                codes[row, column] = denied
+            elif topic is None:
                 codes[row, column] = _missing(broker, request, asked)
             elif not 0 <= each.partition_index < len(topic.partitions):
                 codes[row, column] = UnknownTopicOrPartition.code
@@ -97,6 +102,12 @@ async def _commits(
             await pace.did()
         await pace.did()  # a topic is something, too
     return commits
+
+
+def _denied(broker: BrokerContext, request: RequestContext, asked: Any, topic: TopicState | None) -> int:
+    """Return the error code for a topic that the sender may not read, 0 for any other."""
+    name = topic.name if topic is not None else getattr(asked, "name", None)
+    return 0 if name is None or may(broker, request, Operation.READ, TOPIC, name) else refusal(TOPIC).code
 
 
 def _has_ids(request: RequestContext) -> bool:

@@ -7,11 +7,13 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
+from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.OFFSET_DELETE
 
@@ -21,9 +23,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     pace = TurnCounter(broker.env)
     check_size(message)
     known: list[tuple[str, int]] = []
+    allowed = among(broker, request, Operation.READ, TOPIC, (topic.name for topic in message.topics))
     for topic in message.topics:
         for each in topic.partitions:
-            if _exists(broker, topic.name, each.partition_index):
+            if topic.name in allowed and _exists(broker, topic.name, each.partition_index):
                 known.append((topic.name, each.partition_index))
             await pace.did()
     answers = await broker.groups.ask(
@@ -34,8 +37,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     topics = []
     for topic in message.topics:
         told = []
+        missing = UnknownTopicOrPartition.code if topic.name in allowed else refusal(TOPIC).code
         for each in topic.partitions:
-            code = codes.get((topic.name, each.partition_index), UnknownTopicOrPartition.code)
+            code = codes.get((topic.name, each.partition_index), missing)
             told.append(
                 make.OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
             )

@@ -5,7 +5,8 @@ A client that requires stable offsets (KIP-447) is told to come again where an o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,10 +14,12 @@ from raftlog.base.errors import (
     NONE,
     CoordinatorLoadInProgress,
     KafkaError,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnstableOffsetCommit,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import GROUP, TOPIC, demand, may
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
@@ -24,6 +27,7 @@ from raftlog.coordinator.transactional_offsets import is_unstable
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.OFFSET_FETCH
 
@@ -50,15 +54,17 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return make.OffsetFetchResponse(groups=await _groups(broker, request, message))
     pace = TurnCounter(broker.env)
     try:
+        demand(broker, request, Operation.DESCRIBE, GROUP, message.group_id)
         group = await broker.groups.read(message.group_id)
     except KafkaError as error:
         return await _failed(request, message, error, pace)
-    rows = OffsetRows(group, pace, stable=getattr(message, "require_stable", False))
+    visible = partial(may, broker, request, Operation.DESCRIBE, TOPIC)
+    rows = OffsetRows(group, pace, visible, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopic(
             name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, name, partitions)
         )
-        for key, name, partitions in _asked(broker.image(), request, message.topics, group)
+        for key, name, partitions in _asked(broker.image(), request, message.topics, group, visible)
     ]
     return make.OffsetFetchResponse(topics=tuple(topics))
 
@@ -88,6 +94,7 @@ async def _group(
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
     try:
+        demand(broker, request, Operation.DESCRIBE, GROUP, asked.group_id)
         group = await broker.groups.read(asked.group_id)
         if group.consumer is not None:
             check_consumer_fetch(
@@ -95,14 +102,15 @@ async def _group(
             )
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
-    rows = OffsetRows(group, pace, stable=getattr(message, "require_stable", False))
+    visible = partial(may, broker, request, Operation.DESCRIBE, TOPIC)
+    rows = OffsetRows(group, pace, visible, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopics(
             name=key,
             topic_id=key,
             partitions=await rows.told(make.OffsetFetchResponsePartitions, name, partitions),
         )
-        for key, name, partitions in _asked(broker.image(), request, asked.topics, group)
+        for key, name, partitions in _asked(broker.image(), request, asked.topics, group, visible)
     ]
     return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(topics))
 
@@ -110,8 +118,11 @@ async def _group(
 class OffsetRows:
     """The offsets of one group as they are at one time, however many turns the response takes."""
 
-    def __init__(self, group: Group, pace: TurnCounter, *, stable: bool) -> None:
+    def __init__(
+        self, group: Group, pace: TurnCounter, visible: Callable[[str], bool], *, stable: bool
+    ) -> None:
         self._group = group
+        self._visible = visible
         self._stable = stable and bool(group.pending)
         self._size = 1 + (len(group.pending) // TRANSACTIONS_PER_PART if self._stable else 0)
         self._pace = pace
@@ -120,6 +131,8 @@ class OffsetRows:
         """One partition of a topic; None: there is no such topic."""
         if topic is None:
             return partition, NOTHING_COMMITTED, UnknownTopicId.code
+        if not self._visible(topic):
+            return partition, NOTHING_COMMITTED, TopicAuthorizationFailed.code
         tp = (topic, partition)
         if self._stable and is_unstable(self._group, tp):
             return partition, NOTHING_COMMITTED, UnstableOffsetCommit.code
@@ -136,7 +149,7 @@ class OffsetRows:
 
 
 def _asked(
-    image: MetadataImage, request: RequestContext, asked: Any, group: Group
+    image: MetadataImage, request: RequestContext, asked: Any, group: Group, visible: Callable[[str], bool]
 ) -> Iterator[tuple[TopicKey, str | None, Iterable[int]]]:
     """Yield each topic that is asked for: what the version calls it, its name, and which partitions.
 
@@ -145,7 +158,7 @@ def _asked(
     by_id = request.api_version >= FIRST_TOPIC_ID_VERSION
     if asked is None:
         for name in sorted(group.offsets.topics()):
-            if not by_id or name in image.topics:
+            if (not by_id or name in image.topics) and visible(name):
                 key = image.topics[name].topic_id if by_id else name
                 yield key, name, sorted(group.offsets.of_topic(name))
         return

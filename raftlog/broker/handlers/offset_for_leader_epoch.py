@@ -7,8 +7,10 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
+from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = 23
 
@@ -20,15 +22,16 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     for topic in message.topics:
         found = []
         for wanted in topic.partitions:
-            found.append(_end_of(broker, make, topic.topic, wanted))
+            found.append(_end_of(broker, request, make, topic.topic, wanted))
             await pace.did()
         topics.append(make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found)))
         await pace.did()
     return make.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _end_of(broker: BrokerContext, make: Any, topic: str, wanted: Any) -> Any:
+def _end_of(broker: BrokerContext, request: RequestContext, make: Any, topic: str, wanted: Any) -> Any:
     try:
+        demand(broker, request, Operation.DESCRIBE, TOPIC, topic)
         end = locate(broker, topic, wanted.partition).epoch_end(
             wanted.leader_epoch, current_leader_epoch=wanted.current_leader_epoch
         )

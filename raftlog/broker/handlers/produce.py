@@ -31,6 +31,7 @@ from raftlog.broker.coordination.transaction_verification import (
 )
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
+from raftlog.broker.rights import TOPIC, connection_may, demand_transactional_id, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
@@ -44,6 +45,7 @@ from raftlog.protocol.produce import (
 )
 from raftlog.records.header import HEADER_BYTES, validate_produced
 from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, validate_records
+from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -86,7 +88,9 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     """Append, and answer or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
-    refused = _refusal(header, request)
+    if connection.server.broker.authorizer is not None:
+        pending.refuse_denied()
+    refused = _refusal(connection, header, request)
     if request.transactional_id is not None and refused is None and pending.begin_verification():
         connection.hold(pending)
         return
@@ -110,7 +114,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.respond(buffers)
 
 
-def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
+def _refusal(connection: Connection, header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
     """The error that makes the whole request unacceptable."""
     if header.api_version < FIRST_HANDLED_VERSION:
         return UnsupportedVersion()
@@ -119,6 +123,9 @@ def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | Non
     if request.transactional_id is not None:
         try:
             check_transactional_id(request.transactional_id)
+            demand_transactional_id(connection, request.transactional_id)
+        except TransactionalIdAuthorizationFailed as error:
+            return error
         except InvalidRequest as error:
             return error
     return None
@@ -238,6 +245,17 @@ class PendingProduce(Slot):
         """Why what is left is refused, if there was no memory to keep it for later."""
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
         """The batches that were not appended because their transaction was not confirmed, and why."""
+
+    def refuse_denied(self) -> None:
+        """Refuse the topics to which the sender may not write; what is left is dealt with as if they were not there."""
+        wanted, allowed = self._wanted.topics, []
+        for topic, batches in wanted:
+            if connection_may(self.connection, Operation.WRITE, topic):
+                allowed.append((topic, batches))
+            else:
+                code = refusal(TOPIC).code
+                self.topics.append((topic, [ProducedPartition(index, code) for index, _ in batches]))
+        wanted[:] = allowed
 
     def begin_verification(self) -> bool:
         """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""

@@ -9,12 +9,14 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
+from raftlog.broker.rights import TOPIC, may, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 
@@ -42,7 +44,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     broker.groups.check(message.group_id)
     check_size(message)
     codes: dict[RequestRow, int] = {}
-    commits = await _commits(broker, message, codes)
+    commits = await _commits(broker, request, message, codes)
     if commits:
         asked = TxnOffsetCommit(
             message.group_id,
@@ -69,7 +71,7 @@ def _dialect(version: int) -> ProducerApiLevel:
 
 
 async def _commits(
-    broker: BrokerContext, message: Any, codes: dict[RequestRow, int]
+    broker: BrokerContext, request: RequestContext, message: Any, codes: dict[RequestRow, int]
 ) -> dict[RequestRow, OffsetCommit]:
     """Return what can be committed, by row of the request; what cannot gets its code at once."""
     pace = TurnCounter(broker.env)
@@ -78,9 +80,13 @@ async def _commits(
     now_ms = broker.env.ages.latest_ms()
     for row, asked in enumerate(message.topics):
         topic = topics.get(asked.name)
+        allowed = may(broker, request, Operation.READ, TOPIC, asked.name)
         await pace.did()
         for column, each in enumerate(asked.partitions):
             await pace.did()
+            if not allowed:
+                codes[row, column] = refusal(TOPIC).code
+                continue
             if topic is None or not 0 <= each.partition_index < len(topic.partitions):
                 codes[row, column] = UnknownTopicOrPartition.code
                 continue

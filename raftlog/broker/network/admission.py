@@ -80,8 +80,7 @@ class Admission:
 
     def prove(self, connection: Connection) -> None:
         """A connection turned out to be a broker's."""
-        if connection.standing is ConnectionStanding.IN_HALL:
-            connection.leave_hall()
+        connection.open_gate()
         self._leave(connection)
         connection.standing = ConnectionStanding.BROKER
         self.brokers += 1

@@ -24,11 +24,13 @@ from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.network.admission import ConnectionStanding
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
+from raftlog.broker.network.gate import LOGIN_LOOKS, dispatch_before_login
 from raftlog.broker.network.inbox import Inbox
 from raftlog.broker.network.outbox import Outbox
 from raftlog.broker.network.peer_handshake import dispatch_in_hall
 from raftlog.broker.network.response_slots import ReadySlot, Slot
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
+from raftlog.security.acls import ANONYMOUS
 
 if TYPE_CHECKING:
     from raftlog.broker.links.peer_auth import ServerHandshake
@@ -65,6 +67,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "_frame_max_bytes",
         "_handle_due",
         "_handling",
+        "_login_timer",
+        "_looks_before_login",
         "_lost",
         "_out",
         "_out_bytes",
@@ -80,11 +84,13 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "is_follower",
         "lane",
         "listener",
+        "login",
         "number",
         "outbox",
         "peer",
         "peer_host",
         "peer_port",
+        "principal",
         "server",
         "session_ids",
         "software",
@@ -111,10 +117,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.session_ids: tuple[int, ...] = ()
         """Fetch sessions that end with this connection."""
         self.standing = ConnectionStanding.STRANGER
-        self.dispatch = server.dispatch
+        self.principal = ANONYMOUS
+        self.login = server.login_for(listener)
         self.inbox = Inbox(server.requests)
         self.outbox = Outbox(server.memory.answers)
-        self._limit_frames(server.request_max_bytes)
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._looks_before_login = 0
         self._slots: list[Slot] = []
         self._out: list[Buffer] = []  # of what is handled now; they leave together
         self._out_bytes = 0
@@ -130,6 +138,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.api_key = 0
         """Of the request being handled."""
         self._transport: asyncio.Transport | None = None
+        if self.login is None:
+            self.open_gate()
+        else:
+            self.close_gate()
 
     # Called by the transport.
 
@@ -299,16 +311,37 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.counters.idle_closed += 1
             self._close()
 
+    def logged_in(self, principal: str) -> int:
+        """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
+        assert self.login is not None
+        self.principal = principal
+        self.open_gate()
+        lifetime_ms = self.login.max_reauth_ms
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+        if lifetime_ms:
+            self._login_timer = self.server.loop.call_later(lifetime_ms / 1000, self.guarded(self.close_gate))
+        return lifetime_ms
+
+    def open_gate(self) -> None:
+        """Handle everything."""
+        self.dispatch = self.server.dispatch
+        self._looks_before_login = 0
+        self._limit_frames(self.server.request_max_bytes)
+
+    def close_gate(self) -> None:
+        """Handle nothing but what belongs to a login."""
+        self.dispatch = dispatch_before_login
+        self._limit_frames(
+            min(self.server.request_max_bytes, self.server.config.sasl_server_max_receive_size)
+        )
+        self.server.watch.add(self)
+
     def enter_hall(self) -> None:
         """Handle nothing but the handshake of brokers (see `admission`)."""
         self.dispatch = dispatch_in_hall
         self._limit_frames(HANDSHAKE_FRAME_BYTES)
         self.server.watch.add(self)
-
-    def leave_hall(self) -> None:
-        """Handle everything."""
-        self.dispatch = self.server.dispatch
-        self._limit_frames(self.server.request_max_bytes)
 
     def finish(self) -> None:
         """Handle no more requests; close as soon as the open produce requests are answered."""
@@ -335,11 +368,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if self._lost:
             return False
         holds = self.inbox.rest is not None or self.outbox.waiting_bytes > 0
-        return holds or self._closing or self.standing is ConnectionStanding.IN_HALL
+        return holds or self._closing or self.dispatch is not self.server.dispatch
 
     def look(self, *, crowded: bool) -> None:
         """End this connection if it holds bytes that do not move. `crowded`: half of the memory for answers is used."""
         self.server.admission.look(self)
+        self._look_at_the_login()
         if self.inbox.look():
             needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
             self.cut("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
@@ -367,10 +401,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def _let_go(self) -> None:
         """Free all memory."""
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         self._out, self._out_bytes = [], 0
         self.outbox.clear()
         self.inbox.close()
         self.server.memory.answers.leave(self)
+
+    def _look_at_the_login(self) -> None:
+        if self.dispatch is dispatch_before_login and self.principal == ANONYMOUS:
+            self._looks_before_login += 1
+            if self._looks_before_login > LOGIN_LOOKS:
+                self.cut("login_too_slow")
 
     # Inside: requests.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from raftlog.base.errors import InvalidRequest
 from raftlog.base.handshake import NONCE_BYTES
 from raftlog.broker.links.peer_auth import (
+    ADMIN_HELLO,
     API_KEY,
     FIRST_ASKING_HELLO,
     FRAME_BYTES,
@@ -17,6 +18,7 @@ from raftlog.broker.links.peer_auth import (
     framed,
 )
 from raftlog.protocol.codec import RequestHeader, decode_header
+from raftlog.security.acls import ADMIN_API
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -79,6 +81,8 @@ def _judge(connection: Connection, header: RequestHeader, handshake: ServerHands
     else:
         connection.peer, connection.lane = peer, handshake.lane
         connection.is_follower = handshake.lane == HELLO
+        if handshake.lane == ADMIN_HELLO:
+            connection.principal = ADMIN_API
     verdict = handshake.refusal() if refused else handshake.welcome()
     connection.respond((framed(verdict, header.correlation_id),))
     if refused:

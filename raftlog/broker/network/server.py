@@ -6,6 +6,7 @@ Ordering law of the end: listeners close, then connections finish their open pro
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -33,6 +34,7 @@ from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.network.idle_connections import IdleConnectionWatch
+from raftlog.broker.network.login import Credentials, Login
 from raftlog.broker.network.long_turns import LongTurns
 from raftlog.broker.network.object_memory import ObjectMemory
 from raftlog.broker.network.request_memory import RequestMemory
@@ -94,6 +96,11 @@ class BrokerServer:
         """Seconds that requests take; a simulation has no other time than its loop's."""
         self.nonce = broker.env.unguessable.randbytes
         """Source of the peer handshake's nonces."""
+        self._credentials = Credentials(
+            scram=lambda: broker.image().scram,
+            secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
+            nonce=lambda: self.nonce(24).hex(),
+        )
         self.log = LimitedLog(log, self.loop.time)
         """For what a client can cause at will."""
         self.request_max_bytes = self.config.socket_request_max_bytes
@@ -217,6 +224,11 @@ class BrokerServer:
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
     # Called by connections.
+
+    def login_for(self, listener: str) -> Login | None:
+        """Return what a new connection logs in with; None where clients need no login."""
+        logins = self.config.logins.get(listener)
+        return None if logins is None else Login(logins, self._credentials)
 
     def connection_opened(self, connection: Connection) -> None:
         """Note a connection, and give it a place."""

@@ -1,0 +1,170 @@
+"""The settings of who may connect and what they may do. Only the table, and what it means for each listener.
+
+Names are Kafka's. What a listener overrides is written `listener.name.NAME.setting`, and what belongs to one mechanism
+`listener.name.NAME.MECHANISM.setting`, all in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.config_setting import setting, words
+from raftlog.base.jaas import UnusableJaas, parse_jaas
+from raftlog.base.principals import parse_super_users
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+LISTENER_PREFIX: Final = "listener.name."
+
+SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
+
+_MECHANISMS_SETTING: Final = "sasl.enabled.mechanisms"
+_REAUTH_SETTING: Final = "connections.max.reauth.ms"
+_JAAS_SETTING: Final = "sasl.jaas.config"
+
+
+class ListenerLogins(NamedTuple):
+    """How clients of one listener log in. Its text form hides the passwords."""
+
+    mechanisms: tuple[str, ...]
+    plain_users: Mapping[str, str] = MappingProxyType({})
+    max_reauth_ms: int = 0
+    """So long a login holds; 0: as long as the connection."""
+
+    def __repr__(self) -> str:
+        return f"ListenerLogins({self.mechanisms}, {len(self.plain_users)} users of PLAIN)"
+
+
+class Override(NamedTuple):
+    """A setting of one listener, and perhaps of one mechanism of it."""
+
+    listener: str
+    mechanism: str | None
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class SecuritySettings:
+    """Logins and rights."""
+
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        _MECHANISMS_SETTING,
+        "list",
+        (),
+        "How clients of SASL listeners may log in; listener.name.NAME.sasl.enabled.mechanisms for one listener",
+        update="per-broker",
+        choices=MECHANISMS,
+    )
+    connections_max_reauth_ms: int = setting(
+        _REAUTH_SETTING, "long", 0, "A login holds this long, then the client logs in again; 0 for ever"
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        "connection.failed.authentication.delay.ms",
+        "int",
+        100,
+        "A failed login is answered this much later",
+        at_least=0,
+        at_most=10_000,
+    )
+    sasl_server_max_receive_size: int = setting(
+        "sasl.server.max.receive.size",
+        "int",
+        512 * 1024,
+        "Most bytes of a request before its connection has logged in",
+        at_least=1024,
+    )
+    authorizer_class_name: str = setting(
+        "authorizer.class.name",
+        "string",
+        "",
+        "The StandardAuthorizer has rights checked by rules; empty: everyone may do everything",
+        choices=("", STANDARD_AUTHORIZER),
+    )
+    super_users: tuple[str, ...] = setting(
+        "super.users",
+        "string",
+        (),
+        "Who may do everything, as User:NAME;User:NAME",
+        read=parse_super_users,
+        show=";".join,
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        "allow.everyone.if.no.acl.found",
+        "boolean",
+        False,
+        "Everyone may do everything with what no rule is about",
+    )
+
+
+def split_override(name: str) -> Override | None:
+    """Return what a setting of one listener is about; None for what is no such setting, or not carried out."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest in (_MECHANISMS_SETTING, _REAUTH_SETTING):
+        return Override(listener.upper(), None, rest)
+    mechanism, _, rest = rest.partition(".")
+    if rest == _JAAS_SETTING and mechanism.upper() in MECHANISMS:
+        return Override(listener.upper(), mechanism.upper(), rest)
+    return None
+
+
+def logins_of(
+    listener: str,
+    overrides: Mapping[str, str],
+    *,
+    mechanisms: tuple[str, ...],
+    max_reauth_ms: int,
+    fault: Callable[[str, str], None],
+) -> ListenerLogins:
+    """Return how clients log in on a SASL listener. What is wrong goes to `fault`, with the setting's name."""
+    users: Mapping[str, str] = {}
+    for name, text in overrides.items():
+        override = split_override(name)
+        if override is None or override.listener != listener:
+            continue
+        try:
+            if override.name == _MECHANISMS_SETTING:
+                mechanisms = _read_mechanisms(words(text))
+            elif override.name == _REAUTH_SETTING:
+                max_reauth_ms = int(text)
+            else:
+                users = _read_users(override, text)
+        except ValueError as error:
+            fault(name, str(error))
+    if not mechanisms:
+        fault(_MECHANISMS_SETTING, f"listener {listener} wants a login, but there is no mechanism for one")
+    if "PLAIN" in mechanisms and not users:
+        fault(
+            f"{LISTENER_PREFIX}{listener.lower()}.plain.{_JAAS_SETTING}",
+            'PLAIN needs users: ...PlainLoginModule required user_NAME="password";',
+        )
+    return ListenerLogins(mechanisms, MappingProxyType(dict(users)), max_reauth_ms)
+
+
+def _read_mechanisms(names: Iterable[str]) -> tuple[str, ...]:
+    mechanisms = tuple(names)
+    for each in mechanisms:
+        if each not in MECHANISMS:
+            raise ValueError(f"must be of {', '.join(MECHANISMS)}")
+    return mechanisms
+
+
+def _read_users(override: Override, text: str) -> Mapping[str, str]:
+    entry = parse_jaas(text)
+    wanted = "PLAIN" if override.mechanism == "PLAIN" else "SCRAM"
+    if entry.mechanism != wanted:
+        raise UnusableJaas(f"names the login module of {entry.mechanism}, not of {override.mechanism}")
+    return entry.users if wanted == "PLAIN" else {}
+
+
+def security_warnings(config: Any) -> Iterable[tuple[str, dict[str, object]]]:
+    """Yield what an administrator may not expect of settings that are well-formed."""
+    if config.authorizer_class_name and not config.super_users:
+        yield (
+            "no_super_users",
+            {"consequence": "nobody may create rules, unless rules of an earlier run say who"},
+        )

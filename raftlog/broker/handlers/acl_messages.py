@@ -1,0 +1,59 @@
+"""Rules and filters between the wire's numbers and values, for the three APIs about them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from raftlog.base.errors import InvalidRequest, SecurityDisabled
+from raftlog.broker.context import BrokerContext
+from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+
+Numbers = TypeVar("Numbers", bound=IntEnum)
+
+
+def check_enabled(broker: BrokerContext) -> None:
+    """Raise SecurityDisabled where no rule would be asked."""
+    if broker.authorizer is None:
+        raise SecurityDisabled("no authorizer is configured: set authorizer.class.name")
+
+
+def acl_of(creation: Any) -> Acl:
+    """Return the rule of a CreateAcls request. Raises InvalidRequest for numbers that mean nothing."""
+    return Acl(
+        _number(ResourceType, creation.resource_type, "resource_type"),
+        creation.resource_name,
+        _number(PatternType, creation.resource_pattern_type, "pattern_type"),
+        creation.principal,
+        creation.host,
+        _number(Operation, creation.operation, "operation"),
+        _number(Permission, creation.permission_type, "permission"),
+    )
+
+
+def filter_of(asked: Any) -> AclFilter:
+    """Return a filter of DescribeAcls or DeleteAcls. Raises InvalidRequest for numbers that mean nothing."""
+    found = AclFilter(
+        _number(ResourceType, asked.resource_type_filter, "resource_type"),
+        asked.resource_name_filter,
+        _number(PatternType, asked.pattern_type_filter, "pattern_type"),
+        asked.principal_filter,
+        asked.host_filter,
+        _number(Operation, asked.operation, "operation"),
+        _number(Permission, asked.permission_type, "permission"),
+    )
+    unknown = (ResourceType.UNKNOWN, PatternType.UNKNOWN, Operation.UNKNOWN, Permission.UNKNOWN)
+    if any(
+        a is b for a, b in zip((found.resource_type, found.pattern_type, *found[5:]), unknown, strict=True)
+    ):
+        raise InvalidRequest("a filter names a type, pattern, operation or permission that is UNKNOWN")
+    return found
+
+
+def _number(kind: type[Numbers], number: int, field: str) -> Numbers:
+    try:
+        return kind(number)
+    except ValueError:
+        raise InvalidRequest(
+            f"{field}: {number} is none of {', '.join(each.name for each in kind)}"
+        ) from None

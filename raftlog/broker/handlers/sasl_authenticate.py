@@ -1,0 +1,43 @@
+"""SaslAuthenticate 0-2: the messages of a login, in the client's mechanism (KIP-152, KIP-368)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from raftlog.base.errors import NONE, IllegalSaslState, KafkaError, SaslAuthenticationFailed
+from raftlog.base.log import get_logger
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
+
+API_KEY: Final = ApiKey.SASL_AUTHENTICATE
+
+log = get_logger("authentication")
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Take one message. A login that fails is answered late, so that guessing is slow, and ends the connection."""
+    connection = request.connection
+    make = response_builders(API_KEY, request.api_version)
+    try:
+        if connection is None or connection.login is None:
+            raise IllegalSaslState("this listener asks for no login")
+        step = connection.login.go_on(bytes(message.auth_bytes))
+    except SaslAuthenticationFailed as error:
+        await asyncio.sleep(broker.config.connection_failed_authentication_delay_ms / 1000)
+        return _refusal(make, error)
+    except KafkaError as error:
+        return _refusal(make, error)
+    lifetime_ms = 0
+    if step.principal is not None:
+        lifetime_ms = connection.logged_in(step.principal)
+    return make.SaslAuthenticateResponse(
+        error_code=NONE, error_message=None, auth_bytes=step.answer, session_lifetime=lifetime_ms
+    )
+
+
+def _refusal(make: Any, error: KafkaError) -> Any:
+    return make.SaslAuthenticateResponse(
+        error_code=error.code, error_message=error.message, auth_bytes=b"", session_lifetime=0
+    )

@@ -1,0 +1,26 @@
+"""SaslHandshake 1: a client chooses how it will prove who it is (KIP-12, KIP-43)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import NONE, IllegalSaslState, KafkaError
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
+
+API_KEY: Final = ApiKey.SASL_HANDSHAKE
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Begin a login, or list the mechanisms that there are."""
+    login = None if request.connection is None else request.connection.login
+    error_code, mechanisms = NONE, () if login is None else login.mechanisms
+    try:
+        if login is None:
+            raise IllegalSaslState("this listener asks for no login")
+        login.begin(message.mechanism)
+    except KafkaError as error:
+        error_code = error.code
+    make = response_builders(API_KEY, request.api_version)
+    return make.SaslHandshakeResponse(error_code=error_code, mechanisms=mechanisms)

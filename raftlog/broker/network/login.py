@@ -1,0 +1,121 @@
+"""The logins of a connection (SASL): which mechanism, what has been proved, and until when it holds.
+
+One `Login` belongs to one connection of a SASL listener. It answers what clients of SaslHandshake and SaslAuthenticate
+say; the handlers of these APIs only pass it on. A failed login says one thing whatever was wrong, late, and ends the
+connection. A second login (KIP-368) may not change the principal.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from raftlog.base.config_security import ListenerLogins
+from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from raftlog.base.principals import USER
+from raftlog.security import scram
+from raftlog.security.sasl_messages import parse_plain
+from raftlog.security.scram import ScramCredential, ScramServer
+
+PLAIN: Final = "PLAIN"
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024
+"""Of one message of a mechanism; tokens are the longest."""
+
+
+class LoginStep(NamedTuple):
+    """What to tell the client; `principal` once it has proved who it is."""
+
+    answer: bytes
+    principal: str | None = None
+
+
+class Credentials(NamedTuple):
+    """Where credentials are looked up."""
+
+    scram: Callable[[], Mapping[tuple[str, str], ScramCredential]]
+    secret: bytes
+    """Keys what is made up for unknown users."""
+    nonce: Callable[[], str]
+
+
+class Login:
+    """The logins of one connection, one after the other."""
+
+    __slots__ = ("_credentials", "_exchange", "_logins", "_mechanism", "failed", "principal")
+
+    def __init__(self, logins: ListenerLogins, credentials: Credentials) -> None:
+        self._logins = logins
+        self._credentials = credentials
+        self._mechanism = ""
+        self._exchange: ScramServer | None = None
+        self.principal: str | None = None
+        """Of the last login that succeeded."""
+        self.failed = ""
+        """The mechanism of the login that failed; the connection is about to close."""
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms that the listener offers."""
+        return self._logins.mechanisms
+
+    @property
+    def max_reauth_ms(self) -> int:
+        """For how long a login holds; 0: as long as the connection."""
+        return self._logins.max_reauth_ms
+
+    def begin(self, mechanism: str) -> None:
+        """Choose a mechanism. Raises UnsupportedSaslMechanism, and IllegalSaslState within a login."""
+        if self._mechanism or self.failed:
+            raise IllegalSaslState("a login is under way already")
+        if mechanism not in self._logins.mechanisms:
+            self.failed = mechanism
+            raise UnsupportedSaslMechanism(f"this listener offers {', '.join(self._logins.mechanisms)}")
+        self._mechanism = mechanism
+        self._exchange = None
+
+    def go_on(self, message: bytes) -> LoginStep:
+        """Take the next message of the mechanism.
+
+        Raises IllegalSaslState without a mechanism, SaslAuthenticationFailed if it proves nothing.
+        """
+        if not self._mechanism or self.failed:
+            raise IllegalSaslState("SaslHandshake comes first, and names a mechanism")
+        try:
+            if len(message) > MAX_MESSAGE_BYTES:
+                raise SaslAuthenticationFailed(f"a message of a login has at most {MAX_MESSAGE_BYTES} bytes")
+            step = self._plain(message) if self._mechanism == PLAIN else self._scram(message)
+            if step.principal is not None:
+                self._succeed(step.principal)
+        except SaslAuthenticationFailed:
+            self.failed = self._mechanism
+            raise
+        return step
+
+    def _succeed(self, principal: str) -> None:
+        if self.principal not in (None, principal):
+            raise SaslAuthenticationFailed("another login on a connection is by the same user")
+        self.principal = principal
+        self._mechanism = ""
+
+    def _plain(self, message: bytes) -> LoginStep:
+        said = parse_plain(message)
+        kept = self._logins.plain_users.get(said.user)
+        expected = kept if kept is not None else self._credentials.secret.hex()
+        right = hmac.compare_digest(expected.encode(), said.password.encode())
+        if not right or kept is None:
+            raise SaslAuthenticationFailed(scram.REFUSED)
+        return LoginStep(b"", f"{USER}:{said.user}")
+
+    def _scram(self, message: bytes) -> LoginStep:
+        if self._exchange is None:
+            self._exchange = ScramServer(self._mechanism, self._find, self._credentials.nonce)
+            return LoginStep(self._exchange.first(message))
+        verifier, login = self._exchange.final(message)
+        return LoginStep(verifier, f"{USER}:{login.user}")
+
+    def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
+        mechanism = self._mechanism
+        kept = self._credentials.scram().get((user, mechanism))
+        return scram.made_up(mechanism, user, self._credentials.secret) if kept is None else kept

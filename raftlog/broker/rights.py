@@ -1,0 +1,237 @@
+"""Whether whoever sent a request may do what it asks for.
+
+A broker that proved the cluster's secret may do everything, and so may this broker asking itself. Handlers ask first
+and look up afterwards, so that an answer tells nobody what exists (`tests/house/test_rights.py` has a row for each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from raftlog.base.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    KafkaError,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.persistent_map import changed_keys
+from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from raftlog.security.authorizer import Authorizer
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.broker.network.connection import Connection
+    from raftlog.broker.partition_lookup import TopicKey
+
+CLUSTER: Final = ResourceType.CLUSTER
+GROUP: Final = ResourceType.GROUP
+TOPIC: Final = ResourceType.TOPIC
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+_REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
+    TOPIC: TopicAuthorizationFailed,
+    GROUP: GroupAuthorizationFailed,
+    CLUSTER: ClusterAuthorizationFailed,
+    TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+}
+
+
+class Right(NamedTuple):
+    """A right that a request needs as a whole: `field` of the request names the resource, "" is the cluster."""
+
+    operation: Operation
+    resource_type: ResourceType
+    field: str = ""
+
+
+_READ_GROUP: Final = Right(Operation.READ, GROUP, "group_id")
+_WRITE_TRANSACTION: Final = Right(Operation.WRITE, TRANSACTIONAL_ID, "transactional_id")
+_ALTER: Final = Right(Operation.ALTER, CLUSTER)
+_DESCRIBE: Final = Right(Operation.DESCRIBE, CLUSTER)
+
+NEEDED: Final[dict[int, tuple[Right, ...]]] = {
+    ApiKey.PRODUCE: (),  # WRITE of the transactional id, and of each topic
+    ApiKey.FETCH: (),  # READ of each topic
+    ApiKey.LIST_OFFSETS: (),  # DESCRIBE of each topic
+    ApiKey.METADATA: (),  # DESCRIBE of each topic; CREATE of one that is made
+    ApiKey.OFFSET_COMMIT: (_READ_GROUP,),  # and READ of each topic
+    ApiKey.OFFSET_FETCH: (),  # DESCRIBE of each group and topic
+    ApiKey.FIND_COORDINATOR: (),  # DESCRIBE of each group or transactional id
+    ApiKey.JOIN_GROUP: (_READ_GROUP,),
+    ApiKey.HEARTBEAT: (_READ_GROUP,),
+    ApiKey.LEAVE_GROUP: (_READ_GROUP,),
+    ApiKey.SYNC_GROUP: (_READ_GROUP,),
+    ApiKey.DESCRIBE_GROUPS: (),  # DESCRIBE of each group
+    ApiKey.LIST_GROUPS: (),  # DESCRIBE of the cluster, or of each group that is told
+    ApiKey.SASL_HANDSHAKE: (),  # anybody
+    ApiKey.API_VERSIONS: (),  # anybody
+    ApiKey.CREATE_TOPICS: (),  # CREATE of the cluster, or of each topic
+    ApiKey.DELETE_TOPICS: (),  # DELETE of each topic
+    ApiKey.DELETE_RECORDS: (),  # DELETE of each topic
+    ApiKey.INIT_PRODUCER_ID: (),  # WRITE of the transactional id; else IDEMPOTENT_WRITE, or WRITE of any topic
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (),  # DESCRIBE of each topic
+    ApiKey.ADD_PARTITIONS_TO_TXN: (),  # WRITE of the transactional id and of each topic
+    ApiKey.ADD_OFFSETS_TO_TXN: (_WRITE_TRANSACTION, _READ_GROUP),
+    ApiKey.END_TXN: (_WRITE_TRANSACTION,),
+    ApiKey.WRITE_TXN_MARKERS: (Right(Operation.CLUSTER_ACTION, CLUSTER),),
+    ApiKey.TXN_OFFSET_COMMIT: (_WRITE_TRANSACTION, _READ_GROUP),  # and READ of each topic
+    ApiKey.DESCRIBE_ACLS: (_DESCRIBE,),
+    ApiKey.CREATE_ACLS: (_ALTER,),
+    ApiKey.DELETE_ACLS: (_ALTER,),
+    ApiKey.DESCRIBE_CONFIGS: (),  # DESCRIBE_CONFIGS of each topic or group, or of the cluster
+    ApiKey.ALTER_CONFIGS: (),  # ALTER_CONFIGS of each topic or group, or of the cluster
+    ApiKey.DESCRIBE_LOG_DIRS: (_DESCRIBE,),
+    ApiKey.SASL_AUTHENTICATE: (),  # anybody
+    ApiKey.CREATE_PARTITIONS: (),  # ALTER of each topic
+    ApiKey.DELETE_GROUPS: (),  # DELETE of each group
+    ApiKey.ELECT_LEADERS: (_ALTER,),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (),  # as ALTER_CONFIGS
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (_ALTER,),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (_DESCRIBE,),
+    ApiKey.OFFSET_DELETE: (Right(Operation.DELETE, GROUP, "group_id"),),  # and READ of each topic
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (Right(Operation.ALTER_CONFIGS, CLUSTER),),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (_DESCRIBE,),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_ALTER,),
+    ApiKey.DESCRIBE_QUORUM: (_DESCRIBE,),
+    ApiKey.UPDATE_FEATURES: (_ALTER,),
+    ApiKey.DESCRIBE_CLUSTER: (),  # anybody
+    ApiKey.DESCRIBE_PRODUCERS: (),  # READ of each topic
+    ApiKey.UNREGISTER_BROKER: (_ALTER,),
+    ApiKey.DESCRIBE_TRANSACTIONS: (),  # DESCRIBE of each transactional id, and of the topics that are told
+    ApiKey.LIST_TRANSACTIONS: (),  # DESCRIBE of each transactional id that is told
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (_READ_GROUP,),  # and DESCRIBE of each topic that it names
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (),  # DESCRIBE of each group
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (),  # anybody
+    ApiKey.PUSH_TELEMETRY: (),  # anybody
+    ApiKey.LIST_CONFIG_RESOURCES: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (),  # DESCRIBE of each topic
+}
+"""What a request of each API needs as a whole, which the dispatcher demands. What it needs for single topics, groups
+or transactional ids is the handler's business, and stands behind it.
+"""
+
+
+def demand_needed(broker: BrokerContext, request: RequestContext, message: Any) -> None:
+    """Raise the error of the first right that the sender of a request lacks for it as a whole."""
+    for right in NEEDED[request.api_key]:
+        name = getattr(message, right.field) if right.field else CLUSTER_NAME
+        demand(broker, request, right.operation, right.resource_type, name)
+
+
+def make_authorizer(config: NodeConfig) -> Authorizer | None:
+    """Return an authorizer that has no rules yet, or None where none is configured."""
+    if not config.authorizer_class_name:
+        return None
+    return Authorizer(
+        super_users=(*config.super_users, ADMIN_API), allow_if_no_rule=config.allow_everyone_if_no_acl_found
+    )
+
+
+def follow_rules(authorizer: Authorizer | None, old: MetadataImage, new: MetadataImage) -> None:
+    """Put the rules of the newest image in force, before anybody hears that it is there."""
+    if authorizer is not None and old.acls is not new.acls:
+        changed = tuple(changed_keys(old.acls, new.acls))
+        authorizer.change(
+            added=(acl for acl in changed if acl in new.acls),
+            removed=(acl for acl in changed if acl not in new.acls),
+        )
+
+
+def may(
+    broker: BrokerContext,
+    request: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> bool:
+    """Whether a request's sender may do something with a resource."""
+    authorizer = broker.authorizer
+    if authorizer is None or request.has_all_rights:
+        return True
+    return authorizer.allows(request.principal, request.peer_host, operation, resource_type, name)
+
+
+def refusal(resource_type: ResourceType) -> KafkaError:
+    """Return the error for a resource that the sender may not use; its message never says whether there is one."""
+    return _REFUSALS[resource_type]()
+
+
+def demand(
+    broker: BrokerContext,
+    request: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Raise the error of the resource's type if the sender may not do that."""
+    if not may(broker, request, operation, resource_type, name):
+        raise refusal(resource_type)
+
+
+def connection_may(connection: Connection, operation: Operation, topic: TopicKey) -> bool:
+    """Whether who is at the other end of a connection may do something with a topic, by name or id.
+
+    An id that there is not tells nothing: the answer to it is the same for everybody.
+    """
+    broker = connection.server.broker
+    authorizer = broker.authorizer
+    if authorizer is None or connection.broker_id is not None:
+        return True
+    name = topic if isinstance(topic, str) else broker.image().topic_names.get(topic)
+    return name is None or authorizer.allows(
+        connection.principal, connection.peer_host, operation, TOPIC, name
+    )
+
+
+def demand_transactional_id(connection: Connection, transactional_id: str) -> None:
+    """Raise TransactionalIdAuthorizationFailed if who is at the other end may not write in such transactions."""
+    authorizer = connection.server.broker.authorizer
+    if authorizer is None or connection.broker_id is not None:
+        return
+    principal, host = connection.principal, connection.peer_host
+    if not authorizer.allows(principal, host, Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
+        raise refusal(TRANSACTIONAL_ID)
+
+
+def among(
+    broker: BrokerContext,
+    request: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    names: Iterable[str],
+) -> frozenset[str]:
+    """Return those of some resources with which the sender may do something."""
+    wanted = frozenset(names)
+    authorizer = broker.authorizer
+    if authorizer is None or request.has_all_rights:
+        return wanted
+    principal, host = request.principal, request.peer_host
+    return frozenset(
+        name for name in wanted if authorizer.allows(principal, host, operation, resource_type, name)
+    )
+
+
+def may_any(
+    broker: BrokerContext, request: RequestContext, operation: Operation, resource_type: ResourceType
+) -> bool:
+    """Whether there is some name of such a resource with which the sender may do something (KIP-679)."""
+    authorizer = broker.authorizer
+    if authorizer is None or request.has_all_rights:
+        return True
+    return authorizer.allows_any(request.principal, request.peer_host, operation, resource_type)
+
+
+def operations(
+    broker: BrokerContext, request: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
+) -> int:
+    """Return what the sender may do with a resource: a bit for each operation's number (KIP-430)."""
+    authorizer = broker.authorizer
+    if authorizer is None or request.has_all_rights:
+        return sum(1 << operation for operation in OPERATIONS[resource_type])
+    return authorizer.allowed_operations(request.principal, request.peer_host, resource_type, name)

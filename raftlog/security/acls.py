@@ -1,0 +1,179 @@
+"""Access control lists as Kafka has them: who may do what with which resources, from where (KIP-11, KIP-290).
+
+Numbers are those of the wire. Names are what `kafka-acls` prints: `TOPIC`, `PREFIXED`, `DESCRIBE_CONFIGS`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import msgspec
+
+WILDCARD: Final = "*"
+"""As a name: every resource of the type. As a host: every address."""
+
+EVERY_USER: Final = "User:*"
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a connection that did not log in."""
+
+ADMIN_API: Final = "Node:admin-api"
+"""The principal of a node's HTTP API, which has rights of its own kind. No login gives a type other than User."""
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the one resource of type CLUSTER."""
+
+
+class ResourceType(IntEnum):
+    """What a rule is about. UNKNOWN and ANY are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How a rule's resource name is meant. UNKNOWN, ANY and MATCH are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What is done with a resource. UNKNOWN and ANY are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Whether a rule allows or denies. UNKNOWN and ANY are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class Acl(msgspec.Struct, frozen=True, array_like=True):
+    """One rule. `principal` is `Type:name` or `User:*`, `host` an IP address or `*`."""
+
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def concerns(self, name: str) -> bool:
+        """Whether a resource of this rule's type, by its name, is one of those that the rule is about."""
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.resource_name)
+        return self.resource_name == name or self.is_about_all
+
+    @property
+    def is_about_all(self) -> bool:
+        """Whether it concerns every resource of its type."""
+        return self.pattern_type is PatternType.LITERAL and self.resource_name == WILDCARD
+
+    def __str__(self) -> str:
+        return (
+            f"{self.permission.name} {self.principal} {self.operation.name} from {self.host} on"
+            f" {self.resource_type.name} {self.pattern_type.name} {self.resource_name}"
+        )
+
+
+class AclFilter(NamedTuple):
+    """A question for rules; None matches every name, principal or host."""
+
+    resource_type: ResourceType
+    resource_name: str | None
+    pattern_type: PatternType
+    principal: str | None
+    host: str | None
+    operation: Operation
+    permission: Permission
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether a rule is one of those that are asked for."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._matches_pattern(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_pattern(self, acl: Acl) -> bool:
+        """MATCH asks for the rules that concern a resource, the others for rules that are written so."""
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+            return False
+        if self.resource_name is None or self.resource_name == acl.resource_name:
+            return True
+        return self.pattern_type is PatternType.MATCH and acl.concerns(self.resource_name)
+
+
+IMPLIED_BY: Final = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
+}
+"""The operations of which an ALLOW includes another one. A DENY never does."""
+
+OPERATIONS: Final = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+}
+"""The operations that each type of resource knows, as authorized operations list them (KIP-430)."""

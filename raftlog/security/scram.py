@@ -1,0 +1,163 @@
+"""The server's side of SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), and the credentials that it needs (KIP-84).
+
+A server keeps no password: only salt, iterations, the hash of the client's key and the server's key. Whoever reads them
+cannot log in with them, but can try passwords, so they are as secret as passwords are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from raftlog.base.errors import SaslAuthenticationFailed
+
+HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""The mechanisms, and their hash functions by the names of hashlib."""
+
+NUMBERS: Final[Mapping[str, int]] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""The mechanisms' numbers on the wire (KIP-554)."""
+
+MIN_ITERATIONS: Final = 4_096
+MAX_ITERATIONS: Final = 16_384
+SALT_BYTES: Final = 24
+
+_PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
+_NAME = r"(?:[^,=\x00]|=2C|=3D)+"
+_BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"
+_EXTENSIONS = r"(?P<extensions>(?:,[A-Za-z]+=[^,\x00]+)*)"
+_CLIENT_FIRST: Final = re.compile(
+    rf"(?P<header>(?P<binding>n|y|p=[A-Za-z0-9.\-]+),(?:a=(?P<authzid>{_NAME}))?,)"
+    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(?P<unproven>c=(?P<header>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+
+REFUSED: Final = "the user name or password is wrong"
+"""What every failed login is told, whatever was wrong."""
+
+
+class ScramCredential(msgspec.Struct, frozen=True, array_like=True):
+    """What a server keeps of one user's password for one mechanism."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
+
+
+class Login(NamedTuple):
+    """A user who proved the password, and the extensions of the first message (`tokenauth=true`, KIP-48)."""
+
+    user: str
+    extensions: Mapping[str, str]
+
+
+def credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
+    """Derive what a server keeps from a password. Takes milliseconds: not for the event loop."""
+    name = HASHES[mechanism]
+    return from_salted(
+        mechanism, hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations), salt, iterations
+    )
+
+
+def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """Derive it from the salted password, as AlterUserScramCredentials sends it."""
+    name = HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", name)
+    return ScramCredential(
+        salt,
+        iterations,
+        hashlib.new(name, client_key).digest(),
+        hmac.digest(salted_password, b"Server Key", name),
+    )
+
+
+def made_up(mechanism: str, user: str, secret: bytes) -> ScramCredential:
+    """Return what is answered for a user whom nobody knows: always the same, and no password fits it."""
+    name = HASHES[mechanism]
+    noise = hmac.digest(secret, mechanism.encode() + b"\0" + user.encode(), "sha512")
+    return ScramCredential(noise[:SALT_BYTES], MIN_ITERATIONS, hashlib.new(name, noise).digest(), noise)
+
+
+class ScramServer:
+    """One login: `first` and then `final`, once each.
+
+    Raises SaslAuthenticationFailed for a message that is none, or that proves nothing.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        find: Callable[[str, Mapping[str, str]], ScramCredential],
+        nonce: Callable[[], str],
+    ) -> None:
+        self._hash = HASHES[mechanism]
+        self._find = find
+        """The credential of (user, extensions); for an unknown one, something made up."""
+        self._make_nonce = nonce
+        self._user = ""
+        self._extensions: Mapping[str, str] = {}
+        self._credential: ScramCredential | None = None
+        self._header = self._first_bare = self._server_first = self._nonce = ""
+
+    def first(self, message: bytes) -> bytes:
+        """Answer the client's first message with salt, iterations and the whole nonce."""
+        parts = _parse(_CLIENT_FIRST, message)
+        user = _unescape(parts["user"])
+        if parts["binding"].startswith("p="):
+            raise SaslAuthenticationFailed("channel binding is not supported")
+        if parts["authzid"] is not None and _unescape(parts["authzid"]) != user:
+            raise SaslAuthenticationFailed(
+                "a user may only log in as itself: the authorization id is another"
+            )
+        self._extensions = dict(each.split("=", 1) for each in parts["extensions"].split(",") if each)
+        self._user, self._header, self._first_bare = user, parts["header"], parts["bare"]
+        self._credential = found = self._find(user, self._extensions)
+        self._nonce = parts["nonce"] + self._make_nonce()
+        self._server_first = f"r={self._nonce},s={b64encode(found.salt).decode()},i={found.iterations}"
+        return self._server_first.encode()
+
+    def final(self, message: bytes) -> tuple[bytes, Login]:
+        """Check the client's proof; returns the server's own, and who logged in."""
+        kept = self._credential
+        if kept is None:
+            raise SaslAuthenticationFailed("the final message came before the first")
+        self._credential = None
+        parts = _parse(_CLIENT_FINAL, message)
+        said = f"{self._first_bare},{self._server_first},{parts['unproven']}".encode()
+        proof = b64decode(parts["proof"])
+        signature = hmac.digest(kept.stored_key, said, self._hash)
+        if len(proof) != len(signature):
+            raise SaslAuthenticationFailed(REFUSED)
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        proven = hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), kept.stored_key)
+        same_nonce = hmac.compare_digest(parts["nonce"].encode(), self._nonce.encode())
+        same_header = hmac.compare_digest(b64decode(parts["header"]), self._header.encode())
+        if not (proven and same_nonce and same_header):
+            raise SaslAuthenticationFailed(REFUSED)
+        verifier = b64encode(hmac.digest(kept.server_key, said, self._hash)).decode()
+        return f"v={verifier}".encode(), Login(self._user, self._extensions)
+
+
+def _parse(pattern: re.Pattern[str], message: bytes) -> dict[str, str]:
+    try:
+        match = pattern.fullmatch(message.decode())
+    except UnicodeDecodeError:
+        match = None
+    if match is None:
+        raise SaslAuthenticationFailed("this is no SCRAM message")
+    return match.groupdict()
+
+
+def _unescape(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")

@@ -1,0 +1,141 @@
+"""The authorizer against a model that reads all rules for each question."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.security.acls import (
+    EVERY_USER,
+    IMPLIED_BY,
+    OPERATIONS,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from raftlog.security.authorizer import Authorizer
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+ALICE, BOB = "User:alice", "User:bob"
+HERE = "127.0.0.1"
+
+names = st.sampled_from(["*", "a", "ab", "abc", "b", "ba", "orders", "ord"])
+rules = st.builds(
+    Acl,
+    resource_type=st.sampled_from([TOPIC, GROUP]),
+    resource_name=names,
+    pattern_type=st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+    principal=st.sampled_from([EVERY_USER, ALICE, BOB]),
+    host=st.sampled_from(["*", HERE, "10.0.0.1"]),
+    operation=st.sampled_from([Operation.ALL, *OPERATIONS[TOPIC]]),
+    permission=st.sampled_from([Permission.ALLOW, Permission.ALLOW, Permission.DENY]),
+)
+questions = st.tuples(
+    st.sampled_from([ALICE, BOB]),
+    st.just(HERE),
+    st.sampled_from(OPERATIONS[TOPIC]),
+    st.sampled_from([TOPIC, GROUP]),
+    st.sampled_from(["a", "abc", "abcd", "b", "orders", "*", "hardcode"]),
+)
+
+
+def model(acls, principal, host, operation, resource_type, name, *, allow_if_no_rule=False):
+    """Answer as the documents of Kafka's authorizer say, with no index."""
+    about = [
+        acl
+        for acl in acls
+        if acl.resource_type == resource_type
+        and (
+            name.startswith(acl.resource_name)
+            if acl.pattern_type == PatternType.PREFIXED
+            else acl.resource_name in ("*", name)
+        )
+    ]
+    mine = [acl for acl in about if acl.principal in (principal, "User:*") and acl.host in (host, "*")]
+    if any(a.permission == Permission.DENY and a.operation in (operation, Operation.ALL) for a in mine):
+        return False
+    granting = IMPLIED_BY.get(operation, {operation}) | {Operation.ALL, operation}
+    if any(a.permission == Permission.ALLOW and a.operation in granting for a in mine):
+        return True
+    return allow_if_no_rule and not about
+
+
+@given(st.lists(rules, max_size=12, unique=True), st.lists(questions, min_size=1, max_size=8), st.booleans())
+def test_answers_are_those_of_the_model_while_rules_come_and_go(acls, asked, lax):
+    """Whatever order they came in, and after some went."""
+    authorizer = Authorizer(allow_if_no_rule=lax)
+    for acl in acls:
+        authorizer.change(added=[acl])
+        for question in asked:
+            authorizer.allows(*question)
+    gone, kept = acls[::2], acls[1::2]
+    authorizer.change(removed=gone)
+    for question in asked:
+        assert authorizer.allows(*question) == model(kept, *question, allow_if_no_rule=lax)
+        assert authorizer.verdict(*question).allowed == authorizer.allows(*question)
+
+
+def allow(operation, name, pattern=PatternType.LITERAL, principal=ALICE, host="*", kind=TOPIC):
+    return Acl(kind, name, pattern, principal, host, operation, Permission.ALLOW)
+
+
+def deny(operation, name, pattern=PatternType.LITERAL, principal=ALICE, host="*", kind=TOPIC):
+    return Acl(kind, name, pattern, principal, host, operation, Permission.DENY)
+
+
+def test_a_super_user_passes_a_deny():
+    authorizer = Authorizer([deny(Operation.ALL, "*")], super_users=[ALICE])
+    assert authorizer.verdict(ALICE, HERE, Operation.READ, TOPIC, "t") == (True, "super user", None)
+
+
+def test_a_deny_of_read_leaves_describe():
+    """Implied operations are for ALLOW only."""
+    authorizer = Authorizer([allow(Operation.WRITE, "t"), deny(Operation.READ, "t")])
+    assert authorizer.allows(ALICE, HERE, Operation.DESCRIBE, TOPIC, "t")
+    assert not authorizer.allows(ALICE, HERE, Operation.READ, TOPIC, "t")
+
+
+def test_the_verdict_names_its_rule():
+    rule = deny(Operation.WRITE, "or", PatternType.PREFIXED)
+    authorizer = Authorizer([allow(Operation.WRITE, "orders"), rule])
+    assert authorizer.verdict(ALICE, HERE, Operation.WRITE, TOPIC, "orders") == (
+        False,
+        "denied by a rule",
+        rule,
+    )
+
+
+def test_any_topic_will_do_unless_all_that_are_allowed_are_denied():
+    """What InitProducerId asks for an idempotent producer (KIP-679)."""
+    some = Authorizer([allow(Operation.WRITE, "a"), deny(Operation.WRITE, "a")])
+    assert not some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+    some.change(added=[allow(Operation.WRITE, "ab", PatternType.PREFIXED)])
+    assert some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+    some.change(added=[deny(Operation.ALL, "a", PatternType.PREFIXED)])
+    assert not some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+    some.change(added=[allow(Operation.WRITE, "*")])
+    assert some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+    some.change(added=[deny(Operation.WRITE, "*")])
+    assert not some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+
+
+def test_authorized_operations_are_bits_by_number():
+    authorizer = Authorizer([allow(Operation.READ, "t")])
+    assert authorizer.allowed_operations(ALICE, HERE, TOPIC, "t") == 1 << 3 | 1 << 8
+    assert authorizer.allowed_operations(BOB, HERE, TOPIC, "t") == 0
+
+
+def test_a_filter_that_matches_finds_what_concerns_a_resource():
+    wildcard, prefixed = allow(Operation.READ, "*"), allow(Operation.READ, "or", PatternType.PREFIXED)
+    literal, other = allow(Operation.READ, "orders"), allow(Operation.READ, "ord")
+
+    def found(pattern):
+        asked = AclFilter(TOPIC, "orders", pattern, None, None, Operation.ANY, Permission.ANY)
+        return [acl for acl in (wildcard, prefixed, literal, other) if asked.matches(acl)]
+
+    assert found(PatternType.MATCH) == [wildcard, prefixed, literal]
+    assert found(PatternType.ANY) == [literal]
+    assert found(PatternType.PREFIXED) == []
