@@ -16,7 +16,7 @@ from raftlog.base.config_files import environment_name, parse_environment, parse
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
-from raftlog.base.config_security import split_override
+from raftlog.base.config_security import LISTENER_PREFIX, split_override
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
@@ -168,7 +168,7 @@ def _of_strangers(variables: Iterable[str]) -> Iterable[Fault]:
     for variable in variables:
         name = variable.removeprefix("RAFTLOG_").lower().replace("_", ".")
         missing = config_kafka.missing_security(name)
-        if missing and name.startswith(config_kafka.LISTENER_PREFIX):
+        if missing and name.startswith(LISTENER_PREFIX):
             yield Fault(variable, "environment", _insecure(missing))
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, cast
 
-from raftlog.base.config_setting import Kind, Setting, Update
+from raftlog.base.config_security import LISTENER_PREFIX, SecuritySettings
+from raftlog.base.config_setting import Kind, Setting, Update, settings_of
 
 Treatment = Literal["without effect", "refused", "security"]
 
@@ -46,7 +47,8 @@ SECURITY: Final[Mapping[str, str]] = MappingProxyType(
 start.
 """
 
-LISTENER_PREFIX: Final = "listener.name."
+_CARRIED_OUT: Final = frozenset(settings_of(SecuritySettings))
+
 OTHER_PREFIXES: Final = (
     "confluent.",
     LISTENER_PREFIX,
@@ -340,6 +342,8 @@ def missing_security(name: str) -> str | None:
     judged by the setting that it overrides, and so is a distribution's own name for one.
     """
     candidates = [name, name.removeprefix("confluent.")]
+    if name in _CARRIED_OUT:
+        return None
     if name.startswith(LISTENER_PREFIX):
         _, *rest = name.removeprefix(LISTENER_PREFIX).split(".")
         candidates += [".".join(rest), ".".join(rest[1:])]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
 from raftlog.base.config_network import (
@@ -29,6 +29,9 @@ from raftlog.base.config_setting import settings_of
 CARRIED_OUT = frozenset({"PLAINTEXT", "SASL_PLAINTEXT"})
 """The security protocols that raftlog has."""
 
+NO_TLS: Final = "raftlog has no TLS for Kafka clients"
+ONLY_PLAINTEXT: Final = "controllers have PLAINTEXT only: they prove raftlog.cluster.secret"
+
 MAX_VOTERS = 7
 """More voters make every metadata change slower and nothing safer."""
 
@@ -41,7 +44,7 @@ class Draft:
     given: set[str]
     faulty: set[str]
     overrides: Mapping[str, str]
-    """What single listeners have of their own, by the whole name."""
+    """Settings of single listeners, by their whole names."""
     faults: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[ConfigWarning] = field(default_factory=list)
 
@@ -128,10 +131,11 @@ def _with_protocol(draft: Draft, listener: Listener) -> Listener:
         known = listener.name
     if known is None:
         draft.fault("listener.security.protocol.map", f"says nothing of listener {listener.name}")
-    elif known not in CARRIED_OUT or (
-        known != "PLAINTEXT" and listener.name in draft.get("controller_listener_names")
-    ):
-        draft.fault("listeners", f"listener {listener.name} wants {known}, but raftlog has no TLS for it")
+    elif listener.name in draft.get("controller_listener_names"):
+        if known != "PLAINTEXT":
+            draft.fault("listeners", f"listener {listener.name} wants {known}, but {ONLY_PLAINTEXT}")
+    elif known not in CARRIED_OUT:
+        draft.fault("listeners", f"listener {listener.name} wants {known}, but {NO_TLS}")
     return listener._replace(security_protocol=known or "PLAINTEXT")
 
 
@@ -154,14 +158,14 @@ def _judge_protocols(draft: Draft) -> None:
     """Refuse protocols other than PLAINTEXT where this node connects, as `_with_protocol` does where it listens."""
     wanted = draft.get("security_inter_broker_protocol")
     if wanted not in CARRIED_OUT:
-        draft.fault("security.inter.broker.protocol", f"is {wanted}, but raftlog has no TLS for it")
+        draft.fault("security.inter.broker.protocol", f"is {wanted}, but {NO_TLS}")
     have = {each.name for each in draft.get("listeners")}
     for name in draft.get("controller_listener_names"):
         protocol = draft.get("listener_security_protocol_map").get(name, "PLAINTEXT")
         if name not in have and protocol != "PLAINTEXT":
             draft.fault(
                 "listener.security.protocol.map",
-                f"wants {protocol} for controllers ({name}), but raftlog has no TLS for it",
+                f"wants {protocol} for controllers ({name}), but {ONLY_PLAINTEXT}",
             )
 
 
@@ -172,6 +176,8 @@ def _resolve_logins(draft: Draft) -> None:
         override = split_override(name)
         if override is not None and override.listener not in sasl:
             draft.fault(name, f"there is no SASL listener {override.listener}")
+    if draft.get("authorizer_class_name") and not draft.get("super_users"):
+        draft.warn("super_users_missing", consequence="only those whom rules allow it may change rules")
     if "sasl.enabled.mechanisms" in draft.faulty or not draft.is_broker:
         return
     draft.values["logins"] = MappingProxyType(

@@ -1,7 +1,7 @@
 """The settings of who may connect and what they may do. Only the table, and what it means for each listener.
 
-Names are Kafka's. What a listener overrides is written `listener.name.NAME.setting`, and what belongs to one mechanism
-`listener.name.NAME.MECHANISM.setting`, all in lower case.
+Names are Kafka's. A setting of one listener is written `listener.name.NAME.setting`, one of a single mechanism of it
+`listener.name.NAME.MECHANISM.setting`, with both names in lower case.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.base.config_setting import setting, words
 from raftlog.base.jaas import UnusableJaas, parse_jaas
@@ -46,6 +46,12 @@ class Override(NamedTuple):
     name: str
 
 
+def _read_authorizer(name: str) -> str:
+    if name not in ("", STANDARD_AUTHORIZER):
+        raise ValueError(f"raftlog has no authorizer but {STANDARD_AUTHORIZER}")
+    return name
+
+
 @dataclass(frozen=True, eq=False)
 class SecuritySettings:
     """Logins and rights."""
@@ -55,11 +61,14 @@ class SecuritySettings:
         "list",
         (),
         "How clients of SASL listeners may log in; listener.name.NAME.sasl.enabled.mechanisms for one listener",
-        update="per-broker",
         choices=MECHANISMS,
     )
     connections_max_reauth_ms: int = setting(
-        _REAUTH_SETTING, "long", 0, "A login holds this long, then the client logs in again; 0 for ever"
+        _REAUTH_SETTING,
+        "long",
+        0,
+        "A login holds this long, then the client logs in again; 0 for ever",
+        at_least=0,
     )
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms",
@@ -81,7 +90,8 @@ class SecuritySettings:
         "string",
         "",
         "The StandardAuthorizer has rights checked by rules; empty: everyone may do everything",
-        choices=("", STANDARD_AUTHORIZER),
+        read=_read_authorizer,
+        show=str,
     )
     super_users: tuple[str, ...] = setting(
         "super.users",
@@ -120,7 +130,7 @@ def logins_of(
     max_reauth_ms: int,
     fault: Callable[[str, str], None],
 ) -> ListenerLogins:
-    """Return how clients log in on a SASL listener. What is wrong goes to `fault`, with the setting's name."""
+    """Return how clients log in on a SASL listener. Mistakes go to `fault`, with the setting's name."""
     users: Mapping[str, str] = {}
     for name, text in overrides.items():
         override = split_override(name)
@@ -130,7 +140,7 @@ def logins_of(
             if override.name == _MECHANISMS_SETTING:
                 mechanisms = _read_mechanisms(words(text))
             elif override.name == _REAUTH_SETTING:
-                max_reauth_ms = int(text)
+                max_reauth_ms = _read_milliseconds(text)
             else:
                 users = _read_users(override, text)
         except ValueError as error:
@@ -143,6 +153,12 @@ def logins_of(
             'PLAIN needs users: ...PlainLoginModule required user_NAME="password";',
         )
     return ListenerLogins(mechanisms, MappingProxyType(dict(users)), max_reauth_ms)
+
+
+def _read_milliseconds(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("must be a whole number, at least 0")
+    return int(text)
 
 
 def _read_mechanisms(names: Iterable[str]) -> tuple[str, ...]:
@@ -159,12 +175,3 @@ def _read_users(override: Override, text: str) -> Mapping[str, str]:
     if entry.mechanism != wanted:
         raise UnusableJaas(f"names the login module of {entry.mechanism}, not of {override.mechanism}")
     return entry.users if wanted == "PLAIN" else {}
-
-
-def security_warnings(config: Any) -> Iterable[tuple[str, dict[str, object]]]:
-    """Yield what an administrator may not expect of settings that are well-formed."""
-    if config.authorizer_class_name and not config.super_users:
-        yield (
-            "no_super_users",
-            {"consequence": "nobody may create rules, unless rules of an earlier run say who"},
-        )

@@ -74,7 +74,7 @@ class RequestContext:
     to_controller: bool = False
     """Whether it came to the controller's listener (KIP-919)."""
     principal: str = ANONYMOUS
-    """Who sent it, as `User:name`."""
+    """The user who sent it, as `User:name`."""
 
     @property
     def has_all_rights(self) -> bool:

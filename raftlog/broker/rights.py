@@ -112,8 +112,9 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.LIST_CONFIG_RESOURCES: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (),  # DESCRIBE of each topic
 }
-"""What a request of each API needs as a whole, which the dispatcher demands. What it needs for single topics, groups
-or transactional ids is the handler's business, and stands behind it.
+"""The rights that a request of each API needs as a whole. The dispatcher demands them.
+
+The comments name the rights for single topics, groups and transactional ids. The handlers demand those.
 """
 
 

@@ -344,7 +344,7 @@ class FeatureResults(msgspec.Struct, frozen=True, tag="feature_results"):
 
 
 class PartResult(msgspec.Struct, frozen=True):
-    """What became of one part of a request, without saying which: results come in the order of the parts."""
+    """The outcome of one part of a request. Results come in the order of the parts."""
 
     error_code: int = 0
     error_message: str | None = None
@@ -387,7 +387,7 @@ class AlterScramCredentials(msgspec.Struct, frozen=True, tag="alter_scram_creden
 
 
 class QuotaAlteration(msgspec.Struct, frozen=True):
-    """What becomes of some quotas of one entity; None removes one."""
+    """Changes of some quotas of one entity; None removes one."""
 
     entity: Entity
     values: tuple[tuple[str, float | None], ...]

@@ -25,7 +25,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """What a rule is about. UNKNOWN and ANY are for filters only."""
+    """The type of resource that a rule is about. UNKNOWN and ANY are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -48,7 +48,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done with a resource. UNKNOWN and ANY are for filters only."""
+    """The operation on a resource. UNKNOWN and ANY are for filters only."""
 
     UNKNOWN = 0
     ANY = 1

@@ -65,7 +65,7 @@ def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, tuple[str, str]
 
 
 class WindowedRate:
-    """What was used lately, in windows of a second, and how long who used too much waits.
+    """Recent use, in windows of a second, and how long a client that used too much waits.
 
     As Kafka's: eleven windows, of which the oldest ten count as full, so a burst of ten seconds' worth passes.
     """

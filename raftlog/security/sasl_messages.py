@@ -1,4 +1,4 @@
-"""What clients of PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628) send: bytes to values, bounds first."""
+"""The messages of PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628): bytes to values, bounds first."""
 
 from __future__ import annotations
 

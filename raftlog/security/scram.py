@@ -1,7 +1,7 @@
 """The server's side of SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), and the credentials that it needs (KIP-84).
 
-A server keeps no password: only salt, iterations, the hash of the client's key and the server's key. Whoever reads them
-cannot log in with them, but can try passwords, so they are as secret as passwords are.
+A server keeps no password: only salt, iterations, the hash of the client's key and the server's key. Nobody can
+log in with these, but everyone who reads them can try passwords, so they are as secret as passwords.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _CLIENT_FINAL: Final = re.compile(
 )
 
 REFUSED: Final = "the user name or password is wrong"
-"""What every failed login is told, whatever was wrong."""
+"""The message of every failed login, whatever was wrong."""
 
 
 class ScramCredential(msgspec.Struct, frozen=True, array_like=True):
-    """What a server keeps of one user's password for one mechanism."""
+    """The values that a server keeps of one user's password for one mechanism."""
 
     salt: bytes
     iterations: int

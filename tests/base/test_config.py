@@ -302,9 +302,9 @@ def test_a_given_secret_is_used_and_never_shown():
 
 
 def test_an_authorizer_that_is_not_there_keeps_a_node_from_starting():
-    """An operator who believes to be protected by ACLs must hear that there are none, before anybody can connect."""
+    """An operator who believes to be protected must hear that rules are not asked, before anybody can connect."""
     (rule,) = faults_of({"authorizer.class.name": "org.example.Authorizer"}).values()
-    assert rule.startswith("raftlog has no ACLs")
+    assert rule.startswith("raftlog has no authorizer but")
 
 
 def test_every_setting_reads_what_it_shows():

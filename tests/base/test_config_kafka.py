@@ -23,6 +23,8 @@ from raftlog.base.config import (
 )
 from raftlog.base.config_describe import ConfigSource, describe_broker, describe_cluster_default
 from raftlog.base.config_kafka import KAFKA_SETTINGS, SECURITY, is_kafkas, missing_security
+from raftlog.base.config_resolve import NO_TLS, ONLY_PLAINTEXT
+from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.errors import InvalidConfig
 
 SAMPLES = {
@@ -36,8 +38,8 @@ SAMPLES = {
     "short": "5",
     "string": "text",
 }
-REBINDS = {"listeners", "listener.security.protocol.map"}
-"""Dynamic in Kafka; raftlog binds its listeners when it starts."""
+REBINDS = {"listeners", "listener.security.protocol.map", "sasl.enabled.mechanisms"}
+"""Dynamic in Kafka; raftlog binds its listeners, and knows how clients log in there, when it starts."""
 
 
 class Known(NamedTuple):
@@ -128,7 +130,7 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
     ("name", "says"),
     [
         ("max.connection.creation.rate", "new connections are not limited to a rate"),
-        ("sasl.kerberos.min.time.before.relogin", "raftlog has no SASL"),
+        ("sasl.kerberos.min.time.before.relogin", "raftlog does not carry out this setting of SASL"),
         (
             "num.replica.alter.log.dirs.threads",
             "cannot be changed while brokers run, and has no meaning in raftlog",
@@ -175,10 +177,9 @@ def test_a_setting_without_effect_is_shown_where_it_was_set_and_nowhere_else():
         *(prefix if not prefix.endswith(".") else f"{prefix}anything.at.all" for prefix in SECURITY),
         "config.providers.vault.class",
         "confluent.ssl.keystore.location",
-        "listener.name.external.sasl.enabled.mechanisms",
-        "listener.name.external.scram-sha-512.sasl.jaas.config",
+        "listener.name.external.sasl.server.callback.handler.class",
+        "listener.name.external.oauthbearer.sasl.jaas.config",
         "listener.name.external.ssl.client.auth",
-        "listener.name.external.connections.max.reauth.ms",
     ],
 )
 def test_a_node_that_is_told_to_be_closed_does_not_start_open(name: str):
@@ -207,28 +208,121 @@ def test_the_environment_cannot_ask_for_security_in_vain_either(variable: str):
 
 
 @pytest.mark.parametrize(
-    "file",
+    ("file", "missing"),
     [
-        {"listeners": "SSL://:9092,CONTROLLER://:9093"},
-        {
-            "listeners": "PUBLIC://:9092,CONTROLLER://:9093",
-            "listener.security.protocol.map": "PUBLIC:SASL_SSL,CONTROLLER:PLAINTEXT",
-        },
-        {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"},
-        {"security.inter.broker.protocol": "SSL"},
-        {
-            "process.roles": "broker",
-            "node.id": "2",
-            "listeners": "PLAINTEXT://:9092",
-            "controller.quorum.voters": "1@a:9093",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
-        },
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, NO_TLS),
+        (
+            {
+                "listeners": "PUBLIC://:9092,CONTROLLER://:9093",
+                "listener.security.protocol.map": "PUBLIC:SASL_SSL,CONTROLLER:PLAINTEXT",
+            },
+            NO_TLS,
+        ),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, ONLY_PLAINTEXT),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}, ONLY_PLAINTEXT),
+        ({"security.inter.broker.protocol": "SSL"}, NO_TLS),
+        (
+            {
+                "process.roles": "broker",
+                "node.id": "2",
+                "listeners": "PLAINTEXT://:9092",
+                "controller.quorum.voters": "1@a:9093",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+            },
+            ONLY_PLAINTEXT,
+        ),
     ],
 )
-def test_no_protocol_but_plaintext_is_taken_wherever_a_node_listens_or_connects(file: dict[str, str]):
-    """An operator who asked for TLS or SASL would send what must not be seen in the clear."""
-    with pytest.raises(ConfigFaults, match="raftlog has PLAINTEXT only"):
+def test_no_protocol_that_is_not_carried_out_is_taken_wherever_a_node_listens_or_connects(
+    file: dict[str, str], missing: str
+):
+    """An operator who asked for TLS would send what must not be seen in the clear."""
+    with pytest.raises(ConfigFaults, match=missing):
         load_config(file)
+
+
+PLAIN_LINE = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required user_al="hush" user_bob="hush2";'
+)
+SASL_NODE = {
+    "listeners": "CLIENTS://:9092,INSIDE://:9094,CONTROLLER://:9093",
+    "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "INSIDE",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+}
+
+
+def test_a_sasl_listener_has_its_own_mechanisms_users_and_times():
+    """Source: Kafka, "Listener configuration": an override is for one listener only."""
+    own = {
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.clients.plain.sasl.jaas.config": PLAIN_LINE,
+        "listener.name.clients.connections.max.reauth.ms": "60000",
+    }
+    logins = load_config(SASL_NODE | own).logins
+    assert logins == {"CLIENTS": (("PLAIN", "SCRAM-SHA-256"), {"al": "hush", "bob": "hush2"}, 60_000)}
+    assert load_config(SASL_NODE).logins == {"CLIENTS": (("SCRAM-SHA-512",), {}, 0)}
+
+
+def test_no_password_of_a_listener_is_shown():
+    """Neither the settings' text form nor DescribeConfigs has it."""
+    node = load_config(
+        SASL_NODE
+        | {"sasl.enabled.mechanisms": "PLAIN", "listener.name.clients.plain.sasl.jaas.config": PLAIN_LINE}
+    )
+    shown = repr(node) + repr(describe_broker(node, cluster_dynamic={}, broker_dynamic={}))
+    assert "hush" not in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "says"),
+    [
+        ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms", "no mechanism"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "sasl.enabled.mechanisms", "must be of PLAIN"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN"},
+            "listener.name.clients.plain.sasl.jaas.config",
+            "PLAIN needs users",
+        ),
+        (
+            {"listener.name.clients.sasl.enabled.mechanisms": "SCRAM"},
+            "listener.name.clients.sasl.enabled.mechanisms",
+            "must be of PLAIN",
+        ),
+        (
+            {"listener.name.clients.connections.max.reauth.ms": "-1"},
+            "listener.name.clients.connections.max.reauth.ms",
+            "at least 0",
+        ),
+        (
+            {"listener.name.clients.scram-sha-512.sasl.jaas.config": PLAIN_LINE},
+            "listener.name.clients.scram-sha-512.sasl.jaas.config",
+            "names the login module of PLAIN",
+        ),
+        (
+            {"listener.name.inside.sasl.enabled.mechanisms": "PLAIN"},
+            "listener.name.inside.sasl.enabled.mechanisms",
+            "no SASL listener INSIDE",
+        ),
+    ],
+)
+def test_a_login_that_nobody_could_make_keeps_a_node_from_starting(
+    changes: dict[str, str], name: str, says: str
+):
+    """A mistake is told by the setting's name, and without any password."""
+    with pytest.raises(ConfigFaults) as refused:
+        load_config(SASL_NODE | changes)
+    (fault,) = (each for each in refused.value.faults if each.name == name)
+    assert says in fault.rule
+    assert "hush" not in str(refused.value)
+
+
+def test_an_authorizer_without_super_users_is_pointed_out():
+    """Nobody could make the first rule."""
+    authorizer = {"authorizer.class.name": STANDARD_AUTHORIZER}
+    assert "super_users_missing" in {each.event for each in load_config(authorizer).warnings}
+    told = load_config(authorizer | {"super.users": "User:admin"}).warnings
+    assert "super_users_missing" not in {each.event for each in told}
 
 
 # --- what is in force

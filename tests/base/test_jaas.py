@@ -10,6 +10,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def test_a_line_of_the_documentation():
+    """Options are read, quoted or not, and the text form hides them. Source: Kafka, "Configuring PLAIN"."""
     line = f'{PLAIN} required username="admin" password="admin-secret" user_admin="admin-secret" user_al="a;=\\"b";'
     entry = parse_jaas(line)
     assert entry.mechanism == "PLAIN"
@@ -18,6 +19,7 @@ def test_a_line_of_the_documentation():
 
 
 def test_a_module_without_options():
+    """A SCRAM listener's line has none: credentials are in the metadata. Source: Kafka, "Configuring SCRAM"."""
     line = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     assert parse_jaas(line) == JaasEntry("SCRAM", {})
 

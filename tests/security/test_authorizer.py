@@ -65,7 +65,7 @@ def model(acls, principal, host, operation, resource_type, name, *, allow_if_no_
 
 @given(st.lists(rules, max_size=12, unique=True), st.lists(questions, min_size=1, max_size=8), st.booleans())
 def test_answers_are_those_of_the_model_while_rules_come_and_go(acls, asked, lax):
-    """Whatever order they came in, and after some went."""
+    """Source: the documents of Kafka's StandardAuthorizer; rules come in any order, and some go."""
     authorizer = Authorizer(allow_if_no_rule=lax)
     for acl in acls:
         authorizer.change(added=[acl])
@@ -87,6 +87,7 @@ def deny(operation, name, pattern=PatternType.LITERAL, principal=ALICE, host="*"
 
 
 def test_a_super_user_passes_a_deny():
+    """Super users come before any rule. Source: Kafka, super.users."""
     authorizer = Authorizer([deny(Operation.ALL, "*")], super_users=[ALICE])
     assert authorizer.verdict(ALICE, HERE, Operation.READ, TOPIC, "t") == (True, "super user", None)
 
@@ -99,6 +100,7 @@ def test_a_deny_of_read_leaves_describe():
 
 
 def test_the_verdict_names_its_rule():
+    """An administrator who asks why gets the rule that decided."""
     rule = deny(Operation.WRITE, "or", PatternType.PREFIXED)
     authorizer = Authorizer([allow(Operation.WRITE, "orders"), rule])
     assert authorizer.verdict(ALICE, HERE, Operation.WRITE, TOPIC, "orders") == (
@@ -109,7 +111,7 @@ def test_the_verdict_names_its_rule():
 
 
 def test_any_topic_will_do_unless_all_that_are_allowed_are_denied():
-    """What InitProducerId asks for an idempotent producer (KIP-679)."""
+    """InitProducerId asks so for an idempotent producer (KIP-679)."""
     some = Authorizer([allow(Operation.WRITE, "a"), deny(Operation.WRITE, "a")])
     assert not some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
     some.change(added=[allow(Operation.WRITE, "ab", PatternType.PREFIXED)])
@@ -123,12 +125,14 @@ def test_any_topic_will_do_unless_all_that_are_allowed_are_denied():
 
 
 def test_authorized_operations_are_bits_by_number():
+    """An implied operation counts too. Source: KIP-430."""
     authorizer = Authorizer([allow(Operation.READ, "t")])
     assert authorizer.allowed_operations(ALICE, HERE, TOPIC, "t") == 1 << 3 | 1 << 8
     assert authorizer.allowed_operations(BOB, HERE, TOPIC, "t") == 0
 
 
 def test_a_filter_that_matches_finds_what_concerns_a_resource():
+    """MATCH finds wildcards and prefixes, ANY only rules that are written so. Source: KIP-290."""
     wildcard, prefixed = allow(Operation.READ, "*"), allow(Operation.READ, "or", PatternType.PREFIXED)
     literal, other = allow(Operation.READ, "orders"), allow(Operation.READ, "ord")
 

@@ -9,6 +9,7 @@ from raftlog.security.sasl_messages import parse_oauth, parse_plain
 
 
 def test_plain_has_user_and_password():
+    """The text form hides the password. Source: RFC 4616."""
     login = parse_plain(b"\0alice\0s\xc3\xa9cret")
     assert (login.user, login.password) == ("alice", "sécret")
     assert "cret" not in repr(login)
@@ -28,6 +29,7 @@ def test_plain_has_user_and_password():
     ],
 )
 def test_other_plain_messages_are_refused(message):
+    """Neither name nor password may be empty, and nothing else may be there. Source: RFC 4616."""
     with pytest.raises(SaslAuthenticationFailed):
         parse_plain(message)
 
@@ -39,6 +41,7 @@ def test_nobody_logs_in_as_somebody_else():
 
 
 def test_a_token_comes_with_extensions():
+    """The text form hides the token. Source: RFC 7628, KIP-342."""
     login = parse_oauth(b"n,a=alice,\x01auth=Bearer a.b.c\x01traceId=123\x01\x01")
     assert login == ("a.b.c", "alice", {"traceId": "123"})
     assert "a.b.c" not in repr(login)
@@ -58,5 +61,6 @@ def test_a_token_comes_with_extensions():
     ],
 )
 def test_other_token_messages_are_refused(message):
+    """Without a token of type Bearer there is no login. Source: RFC 7628."""
     with pytest.raises(SaslAuthenticationFailed):
         parse_oauth(message)

@@ -31,6 +31,7 @@ def log_in(mechanism, password, *, user="user", against=None):
 
 
 def test_the_example_of_rfc_7677():
+    """All messages are those of the RFC, byte for byte. Source: RFC 7677, section 3."""
     from base64 import b64decode
 
     kept = credential("SCRAM-SHA-256", "pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4_096)
@@ -48,6 +49,7 @@ def test_the_example_of_rfc_7677():
 
 @pytest.mark.parametrize("mechanism", sorted(HASHES))
 def test_a_foreign_client_logs_in_with_the_right_password_only(mechanism):
+    """The other side is `scramp`, written by others. Source: RFC 5802."""
     assert log_in(mechanism, "pencil") == "user"
     with pytest.raises(SaslAuthenticationFailed):
         log_in(mechanism, "pen")
@@ -96,11 +98,13 @@ def test_the_final_message_must_bring_the_whole_nonce():
     ],
 )
 def test_a_first_message_that_is_none_is_refused(message):
+    """Malformed names, channel binding and foreign authorization ids end the login. Source: RFC 5802, section 7."""
     with pytest.raises(SaslAuthenticationFailed):
         server().first(message)
 
 
 def test_names_are_unescaped_and_extensions_read():
+    """`=2C` is a comma and `=3D` an equals sign, once. Source: RFC 5802, section 5.1."""
     asked = []
 
     def find(user, extensions):
@@ -112,6 +116,7 @@ def test_names_are_unescaped_and_extensions_read():
 
 
 def test_an_exchange_goes_once():
+    """A final message neither comes first nor twice."""
     ours = server()
     with pytest.raises(SaslAuthenticationFailed):
         ours.final(b"c=biws,r=abc,p=AAAA")

@@ -191,7 +191,11 @@ class PendingFetch(Slot):
         try:
             replica = self.replica = None if request.replica_id < 0 else _replica(connection, request)
             session = server.sessions.open(
-                request, self.header.api_version, replica=replica is not None, now=server.loop.time()
+                request,
+                self.header.api_version,
+                replica=replica is not None,
+                now=server.loop.time(),
+                owner=connection.principal if replica is None else f"Broker:{replica.broker_id}",
             )
         except TopicAuthorizationFailed as error:
             return refuse_all(self.header, request, error.code)

@@ -12,8 +12,8 @@ from raftlog.protocol.message_builders import response_builders
 API_KEY: Final = ApiKey.SASL_HANDSHAKE
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Begin a login, or list the mechanisms that there are."""
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Begin a login, or list the mechanisms that there are; the dispatcher then ends the connection."""
     login = None if request.connection is None else request.connection.login
     error_code, mechanisms = NONE, () if login is None else login.mechanisms
     try:

@@ -24,7 +24,7 @@ from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.network.admission import ConnectionStanding
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
-from raftlog.broker.network.gate import LOGIN_LOOKS, dispatch_before_login
+from raftlog.broker.network.gate import LOGIN_LOOKS, passes_before_login
 from raftlog.broker.network.inbox import Inbox
 from raftlog.broker.network.outbox import Outbox
 from raftlog.broker.network.peer_handshake import dispatch_in_hall
@@ -54,6 +54,15 @@ PLAIN_MAX_BYTES: Final = 1 << 28
 
 _LENGTH = Struct(">i")
 _PRODUCE: Final = 0
+
+
+def dispatch_before_login(connection: Connection, frame: memoryview) -> None:
+    """Handle a request that belongs to a login; end the connection for any other. Never raises."""
+    api_key = int.from_bytes(frame[:2], "big", signed=True)
+    if passes_before_login(api_key):
+        connection.server.dispatch(connection, frame)
+    else:
+        connection.close("request_before_login", api_key=api_key)
 
 
 class Connection(asyncio.BufferedProtocol, Guard):

@@ -154,14 +154,17 @@ class FetchSession(Guard):
         "entries",
         "epoch",
         "fetch",
+        "owner",
         "ready",
         "replica",
         "session_id",
         "used_at",
     )
 
-    def __init__(self, *, replica: bool, by_id: bool) -> None:
+    def __init__(self, *, replica: bool, by_id: bool, owner: str = "") -> None:
         self.session_id = NO_SESSION
+        self.owner = owner
+        """The principal that opened it; nobody else may continue or end it."""
         self.epoch = INITIAL_EPOCH
         self.replica = replica
         self.by_id = by_id
@@ -288,16 +291,22 @@ class FetchSessions:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
 
-    def open(self, request: FetchRequest, version: int, *, replica: bool, now: float) -> FetchSession:
+    def open(
+        self, request: FetchRequest, version: int, *, replica: bool, now: float, owner: str = ""
+    ) -> FetchSession:
         """Return the session a request continues or starts, with what it wants taken in.
 
+        `owner` is the principal that asks; a session of another one is as if it were not there.
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
         """
+        known = self._sessions.get(request.session_id)
+        if known is not None and known.owner != owner:
+            known = None
         if request.session_epoch > INITIAL_EPOCH:
-            return self._continue(request, version, now)
-        if request.session_id != NO_SESSION:
+            return self._continue(known, request, version, now)
+        if known is not None:
             self.end(request.session_id)
-        session = FetchSession(replica=replica, by_id=version >= FIRST_TOPIC_ID_VERSION)
+        session = FetchSession(replica=replica, by_id=version >= FIRST_TOPIC_ID_VERSION, owner=owner)
         session.want(request)
         if request.session_epoch == INITIAL_EPOCH and session.entries:
             self._keep(session, now)
@@ -310,8 +319,9 @@ class FetchSessions:
             self._let_go(session)
             session.close()
 
-    def _continue(self, request: FetchRequest, version: int, now: float) -> FetchSession:
-        session = self._sessions.get(request.session_id)
+    def _continue(
+        self, session: FetchSession | None, request: FetchRequest, version: int, now: float
+    ) -> FetchSession:
         if session is None:
             raise FetchSessionIdNotFound()
         if request.session_epoch != session.epoch:

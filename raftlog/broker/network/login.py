@@ -25,14 +25,14 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 
 
 class LoginStep(NamedTuple):
-    """What to tell the client; `principal` once it has proved who it is."""
+    """The bytes for the client, and its `principal` once it has proved who it is."""
 
     answer: bytes
     principal: str | None = None
 
 
 class Credentials(NamedTuple):
-    """Where credentials are looked up."""
+    """The sources of credentials, and of chance."""
 
     scram: Callable[[], Mapping[tuple[str, str], ScramCredential]]
     secret: bytes
