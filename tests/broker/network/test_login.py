@@ -1,0 +1,280 @@
+"""raftlog.broker.network.gate and login: nothing is served before a login, and a failed one tells nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+import scramp
+from structlog.testing import capture_logs
+
+from raftlog.base.config_security import MECHANISMS, ListenerLogins
+from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from raftlog.broker.network.gate import LOGIN_LOOKS
+from raftlog.broker.network.login import MAX_MESSAGE_BYTES
+from raftlog.protocol.apis import APIS, ApiKey
+from raftlog.protocol.message_builders import request_builders
+from raftlog.security.acls import ANONYMOUS
+from raftlog.security.scram import HASHES, MIN_ITERATIONS, REFUSED, ScramCredential, credential
+from tests.broker.fakes import LISTENER, FakeClient, FakePartitionServer, api_versions, batch, produce, request
+from tests.broker.network.test_admission import BROKER, look, prove
+from tests.kit.waits import PATIENCE_S
+
+HANDSHAKE, AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
+PASSWORDS = {"alice": "in wonderland", "bob": "the builder"}
+OPEN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+
+
+def kept_credentials() -> Mapping[tuple[str, str], ScramCredential]:
+    return {
+        (user, mechanism): credential(mechanism, password, user.encode() * 3, MIN_ITERATIONS)
+        for user, password in PASSWORDS.items()
+        for mechanism in HASHES
+    }
+
+
+def closed_world(*, max_reauth_ms: int = 0, **config: Any) -> FakePartitionServer:
+    """Its only listener wants a login, and failed ones are answered at once."""
+    config.setdefault("connection_failed_authentication_delay_ms", 0)
+    logins = {LISTENER: ListenerLogins(MECHANISMS, PASSWORDS, max_reauth_ms)}
+    fake = FakePartitionServer(logins=logins, **config)
+    fake.image = msgspec.structs.replace(fake.image, scram=kept_credentials())
+    return fake
+
+
+def handshake(mechanism: str) -> bytes:
+    return request(
+        HANDSHAKE, 1, 1, request_builders(HANDSHAKE, 1).SaslHandshakeRequest(mechanism=mechanism)
+    )
+
+
+def authenticate(message: bytes) -> bytes:
+    make = request_builders(AUTHENTICATE, 2)
+    return request(AUTHENTICATE, 2, 2, make.SaslAuthenticateRequest(auth_bytes=message))
+
+
+async def begin(pipe: FakeClient, mechanism: str) -> Any:
+    pipe.send(handshake(mechanism))
+    await pipe.wait()
+    return pipe.answer(HANDSHAKE, 1)
+
+
+async def say(pipe: FakeClient, message: bytes) -> Any:
+    pipe.send(authenticate(message))
+    await pipe.wait()
+    return pipe.answer(AUTHENTICATE, 2)
+
+
+async def log_in(pipe: FakeClient, mechanism: str, user: str = "alice", password: str | None = None) -> Any:
+    """Log in as a client does; returns the last answer."""
+    password = PASSWORDS[user] if password is None else password
+    assert (await begin(pipe, mechanism)).error_code == 0
+    if mechanism == "PLAIN":
+        return await say(pipe, f"\0{user}\0{password}".encode())
+    client = scramp.ScramClient([mechanism], user, password)
+    answer = await say(pipe, client.get_client_first().encode())
+    assert (answer.error_code, answer.session_lifetime) == (0, 0)
+    client.set_server_first(bytes(answer.auth_bytes).decode())
+    answer = await say(pipe, client.get_client_final().encode())
+    if not answer.error_code:
+        client.set_server_final(bytes(answer.auth_bytes).decode())
+    return answer
+
+
+def raw(api_key: int, size: int = 10) -> bytes:
+    """A request of an API in its newest version, of which only the header can be read."""
+    version = APIS[api_key].max_version
+    frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\xff\xff"
+    return size.to_bytes(4, "big") + frame.ljust(size, b"\0")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_each_mechanism_opens_the_gate(mechanism: str) -> None:
+    """Every API is served from then on, to the user who proved the password. Source: KIP-12, KIP-84, KIP-152."""
+    fake = closed_world()
+    pipe = fake.connect()
+    answer = await log_in(pipe, mechanism)
+    assert (answer.error_code, answer.session_lifetime) == (0, 0)
+    assert pipe.connection.principal == "User:alice"
+    pipe.send(produce(9, (0, batch())))
+    assert pipe.correlation_ids() == [9]
+
+
+@pytest.mark.parametrize("api_key", sorted(set(ApiKey) - OPEN))
+async def test_no_other_request_is_served_before_a_login(api_key: ApiKey) -> None:
+    """It ends the connection and is not even decoded."""
+    fake = closed_world()
+    pipe = fake.connect()
+    with capture_logs() as logs:
+        pipe.send(raw(api_key))
+    assert pipe.transport.closed
+    assert pipe.transport.written == b""
+    assert [line["event"] for line in logs] == ["request_before_login"]
+
+
+async def test_a_request_behind_a_login_that_is_not_over_ends_the_connection() -> None:
+    """A client cannot send its requests ahead: the gate opens with the answer of the login."""
+    fake = closed_world()
+    pipe = fake.connect()
+    await begin(pipe, "PLAIN")
+    pipe.send(authenticate(b"\0alice\0wrong") + produce(9, (0, batch())))
+    await pipe.wait()
+    assert pipe.answer(AUTHENTICATE, 2).error_code == SaslAuthenticationFailed.code
+    assert pipe.transport.closed
+    assert not fake.partition.batches
+
+
+async def test_versions_may_be_asked_for_before_a_login() -> None:
+    """Clients choose the versions of the login's own requests by them. Source: KIP-35."""
+    pipe = closed_world().connect()
+    pipe.send(api_versions(1))
+    assert pipe.correlation_ids() == [1]
+
+
+async def test_frames_are_short_before_a_login_only() -> None:
+    """`sasl.server.max.receive.size`, by the length that a frame announces (CVE-2022-34917)."""
+    fake = closed_world(sasl_server_max_receive_size=1024)
+    pipe, stranger = fake.connect(), fake.connect()
+    stranger.feed(raw(AUTHENTICATE, 1025)[:20])
+    assert stranger.transport.closed
+    pipe.feed(raw(AUTHENTICATE, 1024)[:20])
+    assert not pipe.transport.closed
+    pipe = fake.connect()
+    await log_in(pipe, "PLAIN")
+    pipe.send(produce(9, (0, batch(1, 5000))))
+    assert pipe.correlation_ids() == [9]
+
+
+async def test_a_client_that_does_not_log_in_is_closed() -> None:
+    """Silence and idle talk count alike; whoever logged in may be silent."""
+    fake = closed_world()
+    silent, talker, user = fake.connect(), fake.connect(), fake.connect()
+    await log_in(user, "PLAIN")
+    look(fake, LOGIN_LOOKS)
+    talker.send(api_versions(1))
+    assert not silent.transport.closed and not talker.transport.closed
+    look(fake)
+    assert silent.transport.closed and talker.transport.closed
+    look(fake, LOGIN_LOOKS)
+    assert not user.transport.closed
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: str) -> None:
+    """Nobody learns from an answer which users there are, and a refused connection ends."""
+    for user in ("alice", "nobody"):
+        fake = closed_world()
+        pipe = fake.connect()
+        with capture_logs() as logs:
+            answer = await log_in(pipe, mechanism, user, "a guess")
+        assert (answer.error_code, answer.error_message, bytes(answer.auth_bytes)) == (
+            SaslAuthenticationFailed.code,
+            REFUSED,
+            b"",
+        )
+        assert pipe.transport.closed
+        assert pipe.connection.principal == ANONYMOUS
+        assert [line["event"] for line in logs] == ["login_failed"]
+        assert "a guess" not in repr(logs)
+
+
+async def test_a_failed_login_is_answered_late() -> None:
+    """`connection.failed.authentication.delay.ms` slows guessing down; meanwhile the connection handles nothing."""
+    delay_s = 0.03
+    fake = closed_world(connection_failed_authentication_delay_ms=int(delay_s * 1000))
+    pipe = fake.connect()
+    await begin(pipe, "PLAIN")
+    began_at = fake.server.loop.time()
+    pipe.send(authenticate(b"\0alice\0a guess"), authenticate(b"\0alice\0in wonderland"))
+    await pipe.wait()
+    assert pipe.answer(AUTHENTICATE, 2).error_code == SaslAuthenticationFailed.code
+    assert fake.server.loop.time() - began_at >= delay_s * 0.9
+    assert pipe.connection.principal == ANONYMOUS
+
+
+async def test_a_mechanism_that_is_not_offered_ends_the_connection() -> None:
+    """The answer names those that are. Source: KIP-43."""
+    pipe = closed_world().connect()
+    answer = await begin(pipe, "GSSAPI")
+    assert (answer.error_code, answer.mechanisms) == (UnsupportedSaslMechanism.code, MECHANISMS)
+    assert pipe.transport.closed
+
+
+async def test_a_message_without_a_mechanism_proves_nothing() -> None:
+    """SaslHandshake comes first. Source: KIP-152."""
+    pipe = closed_world().connect()
+    answer = await say(pipe, b"\0alice\0in wonderland")
+    assert answer.error_code == IllegalSaslState.code
+    assert pipe.connection.principal == ANONYMOUS
+    pipe.send(produce(9, (0, batch())))
+    assert pipe.transport.closed
+
+
+async def test_a_listener_without_logins_refuses_one() -> None:
+    """A client that is set up for SASL hears that, instead of waiting. The connection stays as open as it was."""
+    pipe = FakePartitionServer().connect()
+    assert (await begin(pipe, "PLAIN")).error_code == IllegalSaslState.code
+    assert (await say(pipe, b"\0alice\0in wonderland")).error_code == IllegalSaslState.code
+    pipe.send(produce(9, (0, batch())))
+    assert pipe.correlation_ids() == [9]
+
+
+async def test_a_long_message_of_a_login_is_refused() -> None:
+    """What a stranger can have parsed is bounded (CVE-2022-34917)."""
+    pipe = closed_world().connect()
+    await begin(pipe, "SCRAM-SHA-256")
+    answer = await say(pipe, b"n,,n=alice,r=" + b"x" * MAX_MESSAGE_BYTES)
+    assert answer.error_code == SaslAuthenticationFailed.code
+    assert pipe.transport.closed
+
+
+async def test_another_login_may_not_change_the_user() -> None:
+    """KIP-368: a connection belongs to one principal for as long as it lasts."""
+    pipe = closed_world().connect()
+    await log_in(pipe, "SCRAM-SHA-512")
+    answer = await log_in(pipe, "PLAIN", "bob")
+    assert answer.error_code == SaslAuthenticationFailed.code
+    assert pipe.transport.closed
+    assert pipe.connection.principal == "User:alice"
+
+
+async def test_a_login_holds_for_its_time_and_another_one_extends_it() -> None:
+    """KIP-368: the client hears how long, may log in again by any mechanism, and is closed if it does not."""
+    fake = closed_world(max_reauth_ms=60_000)
+    pipe = fake.connect()
+    assert (await log_in(pipe, "PLAIN")).session_lifetime == 60_000
+    pipe.connection.close_gate()
+    assert (await log_in(pipe, "SCRAM-SHA-256")).session_lifetime == 60_000
+    pipe.send(produce(9, (0, batch())))
+    assert pipe.correlation_ids() == [9]
+    pipe.connection.close_gate()
+    pipe.send(produce(10, (0, batch())))
+    assert pipe.transport.closed
+    assert len(fake.partition.batches) == 1
+
+
+async def test_the_gate_closes_by_itself_when_the_time_is_over() -> None:
+    """`connections.max.reauth.ms`, by the loop's clock."""
+    pipe = closed_world(max_reauth_ms=1).connect()
+    await log_in(pipe, "PLAIN")
+    with capture_logs() as logs:
+        async with asyncio.timeout(PATIENCE_S):
+            while not pipe.transport.closed:
+                pipe.send(produce(9, (0, batch())))
+                await asyncio.sleep(0)
+    assert [line["event"] for line in logs] == ["request_before_login"]
+
+
+async def test_a_broker_proves_the_clusters_secret_instead_of_logging_in() -> None:
+    """Brokers reach each other through SASL listeners too, and have no user."""
+    fake = closed_world()
+    pipe = fake.connect()
+    await prove(pipe, BROKER)
+    assert pipe.connection.peer == BROKER
+    pipe.send(produce(9, (0, batch())))
+    assert pipe.correlation_ids() == [9]
+    look(fake, LOGIN_LOOKS + 1)
+    assert not pipe.transport.closed
