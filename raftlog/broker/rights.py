@@ -1,7 +1,8 @@
 """Whether whoever sent a request may do what it asks for.
 
 A broker that proved the cluster's secret may do everything, and so may this broker asking itself. Handlers ask first
-and look up afterwards, so that an answer tells nobody what exists (`tests/house/test_rights.py` has a row for each).
+and look up afterwards, so that an answer tells nobody what exists. `tests/broker/handlers/test_rights.py` has a row for
+each of them.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.FETCH: (),  # READ of each topic
     ApiKey.LIST_OFFSETS: (),  # DESCRIBE of each topic
     ApiKey.METADATA: (),  # DESCRIBE of each topic; CREATE of one that is made
-    ApiKey.OFFSET_COMMIT: (_READ_GROUP,),  # and READ of each topic
+    ApiKey.OFFSET_COMMIT: (),  # READ of the group and of each topic
     ApiKey.OFFSET_FETCH: (),  # DESCRIBE of each group and topic
     ApiKey.FIND_COORDINATOR: (),  # DESCRIBE of each group or transactional id
     ApiKey.JOIN_GROUP: (_READ_GROUP,),
@@ -78,8 +79,8 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: (),  # WRITE of the transactional id and of each topic
     ApiKey.ADD_OFFSETS_TO_TXN: (_WRITE_TRANSACTION, _READ_GROUP),
     ApiKey.END_TXN: (_WRITE_TRANSACTION,),
-    ApiKey.WRITE_TXN_MARKERS: (Right(Operation.CLUSTER_ACTION, CLUSTER),),
-    ApiKey.TXN_OFFSET_COMMIT: (_WRITE_TRANSACTION, _READ_GROUP),  # and READ of each topic
+    ApiKey.WRITE_TXN_MARKERS: (),  # brokers only, which the handler asks
+    ApiKey.TXN_OFFSET_COMMIT: (),  # WRITE of the transactional id, READ of the group and of each topic
     ApiKey.DESCRIBE_ACLS: (_DESCRIBE,),
     ApiKey.CREATE_ACLS: (_ALTER,),
     ApiKey.DELETE_ACLS: (_ALTER,),

@@ -215,6 +215,9 @@ class FakePartition:
     def note_log_start(self, replica: Any, log_start_offset: int) -> None:
         self.noted_starts.append(log_start_offset)
 
+    def active_producers(self) -> list[Any]:
+        return []
+
     def low_watermark(self) -> int:
         return min(self.log_start_offset, *self.follower_starts)
 

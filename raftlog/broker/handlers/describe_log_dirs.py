@@ -6,7 +6,7 @@ import functools
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.errors import NONE, KafkaStorageError
+from raftlog.base.errors import NONE, KafkaError, KafkaStorageError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.protocol.apis import ApiKey
@@ -26,6 +26,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     asked = await _asked(broker, message)
     results = [await _result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes]
     return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=tuple(results))
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Tell of no directory; before version 3 that is all that can be said, as in Kafka."""
+    make = response_builders(API_KEY, request.api_version)
+    return make.DescribeLogDirsResponse(throttle_time=0, error_code=error.code, results=())
 
 
 async def _asked(broker: BrokerContext, message: Any) -> set[tuple[str, int]] | None:

@@ -28,6 +28,22 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return await _response(broker, request, *await _elected(broker, message, election_type))
 
 
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say the same of the whole request and of each partition: version 0 has only these."""
+    make = response_builders(API_KEY, request.api_version)
+    told = tuple(
+        make.ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=tuple(
+                make.PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+                for index in topic.partitions
+            ),
+        )
+        for topic in message.topic_partitions or ()
+    )
+    return make.ElectLeadersResponse(throttle_time=0, error_code=error.code, replica_election_results=told)
+
+
 async def _elected(
     broker: BrokerContext, message: Any, election_type: int
 ) -> tuple[int, list[ElectionResult]]:

@@ -85,7 +85,7 @@ async def _to_create(
 ) -> tuple[list[str], dict[str, int]]:
     """Return the names that may be created, and a code for each that the sender has no right to create.
 
-    Only what is asked for by name is created, and only with both sides' consent.
+    Only what is asked for by name is created, only with both sides' consent, and only for who may see it then.
     """
     consent = broker.config.auto_create_topics_enable and getattr(message, "allow_auto_topic_creation", True)
     if not asked or not consent:
@@ -96,6 +96,8 @@ async def _to_create(
         async for name in in_turns(broker.env, asked)
         if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
     ]
+    visible = among(broker, request, Operation.DESCRIBE, TOPIC, missing)
+    missing = [name for name in missing if name in visible]
     if may(broker, request, Operation.CREATE, CLUSTER):
         return missing, {}
     allowed = among(broker, request, Operation.CREATE, TOPIC, missing)

@@ -9,7 +9,7 @@ from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, Unknow
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
-from raftlog.broker.rights import TOPIC, may, refusal
+from raftlog.broker.rights import GROUP, TOPIC, demand, may, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
@@ -45,6 +45,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
     """A broker that does not coordinate the group says only that: its metadata may be too old to know the topic."""
+    demand(broker, request, Operation.READ, GROUP, message.group_id)
     broker.groups.check(message.group_id)
     check_size(message)
     codes: dict[RequestRow, int] = {}

@@ -9,7 +9,7 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
-from raftlog.broker.rights import TOPIC, may, refusal
+from raftlog.broker.rights import GROUP, TOPIC, TRANSACTIONAL_ID, demand, may, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
@@ -38,6 +38,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
+    demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
+    demand(broker, request, Operation.READ, GROUP, message.group_id)
     check_transactional_id(message.transactional_id)
     if not message.group_id:
         raise InvalidGroupId("a group id must not be empty")

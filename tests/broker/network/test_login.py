@@ -19,7 +19,15 @@ from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.security.acls import ANONYMOUS
 from raftlog.security.scram import HASHES, MIN_ITERATIONS, REFUSED, ScramCredential, credential
-from tests.broker.fakes import LISTENER, FakeClient, FakePartitionServer, api_versions, batch, produce, request
+from tests.broker.fakes import (
+    LISTENER,
+    FakeClient,
+    FakePartitionServer,
+    api_versions,
+    batch,
+    produce,
+    request,
+)
 from tests.broker.network.test_admission import BROKER, look, prove
 from tests.kit.waits import PATIENCE_S
 
@@ -46,9 +54,7 @@ def closed_world(*, max_reauth_ms: int = 0, **config: Any) -> FakePartitionServe
 
 
 def handshake(mechanism: str) -> bytes:
-    return request(
-        HANDSHAKE, 1, 1, request_builders(HANDSHAKE, 1).SaslHandshakeRequest(mechanism=mechanism)
-    )
+    return request(HANDSHAKE, 1, 1, request_builders(HANDSHAKE, 1).SaslHandshakeRequest(mechanism=mechanism))
 
 
 def authenticate(message: bytes) -> bytes:

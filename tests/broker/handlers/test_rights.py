@@ -1,0 +1,651 @@
+"""raftlog.broker.rights and the handlers that ask it: the right error, before anybody learns what exists.
+
+Each row is a request and the rights that it needs for what it names. Coordinators and the controller that answer
+nothing stand behind the handlers, so an answer of theirs means that the rights sufficed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+
+from raftlog.base.errors import (
+    ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
+    FetchSessionIdNotFound,
+    GroupAuthorizationFailed,
+    NotController,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from raftlog.broker.rights import NEEDED, follow_rules
+from raftlog.coordinator.group_requests import DeleteOffsets
+from raftlog.protocol.apis import APIS, SERVED_KEYS, ApiKey
+from raftlog.protocol.message_builders import request_builders
+from raftlog.security.acls import (
+    CLUSTER_NAME,
+    IMPLIED_BY,
+    OPERATIONS,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from raftlog.security.authorizer import Authorizer
+from tests.broker.fakes import TOPIC as KNOWN
+from tests.broker.fakes import TOPIC_ID, FakeClient, FakePartitionServer, batch, fetch, produce, request
+from tests.broker.network.test_admission import BROKER, prove
+from tests.kit.waits import PATIENCE_S
+
+MISSING: Final = "wards"
+assert len(MISSING) == len(KNOWN), "so that answers about both are of the same length"
+ALICE: Final = "User:alice"
+GROUP_ID: Final = "readers"
+TRANSACTIONAL_ID: Final = "transfer"
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+CLUSTER, TRANSACTION = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+DELETE, ALTER, CREATE = Operation.DELETE, Operation.ALTER, Operation.CREATE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+
+CODES: Final = {
+    TOPIC: TopicAuthorizationFailed.code,
+    GROUP: GroupAuthorizationFailed.code,
+    CLUSTER: ClusterAuthorizationFailed.code,
+    TRANSACTION: TransactionalIdAuthorizationFailed.code,
+}
+
+Need = tuple[Operation, ResourceType]
+
+
+class Row(NamedTuple):
+    """A request about one topic, which may be there or not, and all that its sender must be allowed."""
+
+    api_key: int
+    version: int
+    needs: tuple[Need, ...]
+    fields: Callable[[Any, str], dict[str, Any]]
+
+
+def _in_topic(name: str, kind: str, of: str, field: str = "name", **partition: Any) -> Any:
+    """Return fields that name a topic and its partition 0: `kind` is the topic's class, `of` the partition's."""
+
+    def fields(make: Any, topic: str) -> dict[str, Any]:
+        part = getattr(make, of)(**partition)
+        return {name: (getattr(make, kind)(**{field: topic}, partitions=(part,)),)}
+
+    return fields
+
+
+def _config(kind: int, name: str | None = None, **resource: Any) -> Any:
+    def fields(make: Any, topic: str) -> dict[str, Any]:
+        made = getattr(make, resource["of"])(
+            resource_type=kind, resource_name=topic if name is None else name
+        )
+        return {"resources": (made,)}
+
+    return fields
+
+
+_PRODUCER: Final = {"producer_id": 7, "producer_epoch": 0}
+_MEMBER: Final = {"group_id": GROUP_ID, "generation_id": 1, "member_id": "m"}
+_COMMITTED: Final = {"partition_index": 0, "committed_offset": 1}
+
+ROWS: Final = {
+    "list_offsets": Row(
+        ApiKey.LIST_OFFSETS,
+        7,
+        ((DESCRIBE, TOPIC),),
+        _in_topic("topics", "ListOffsetsTopic", "ListOffsetsPartition", partition_index=0, timestamp=-1),
+    ),
+    "metadata": Row(
+        ApiKey.METADATA,
+        12,
+        ((DESCRIBE, TOPIC),),
+        lambda make, topic: {
+            "topics": (make.MetadataRequestTopic(name=topic, topic_id=None),),
+            "allow_auto_topic_creation": False,
+        },
+    ),
+    "offset_commit": Row(
+        ApiKey.OFFSET_COMMIT,
+        8,
+        ((READ, GROUP), (READ, TOPIC)),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            **_in_topic("topics", "OffsetCommitRequestTopic", "OffsetCommitRequestPartition", **_COMMITTED)(
+                make, topic
+            ),
+        },
+    ),
+    "offset_fetch": Row(
+        ApiKey.OFFSET_FETCH,
+        8,
+        ((DESCRIBE, GROUP),),
+        lambda make, topic: {"groups": (make.OffsetFetchRequestGroup(group_id=GROUP_ID, topics=None),)},
+    ),
+    "find_coordinator of a group": Row(
+        ApiKey.FIND_COORDINATOR,
+        4,
+        ((DESCRIBE, GROUP),),
+        lambda make, topic: {"key_type": 0, "coordinator_keys": (GROUP_ID,)},
+    ),
+    "find_coordinator of a transactional id": Row(
+        ApiKey.FIND_COORDINATOR,
+        4,
+        ((DESCRIBE, TRANSACTION),),
+        lambda make, topic: {"key_type": 1, "coordinator_keys": (TRANSACTIONAL_ID,)},
+    ),
+    "join_group": Row(
+        ApiKey.JOIN_GROUP,
+        7,
+        ((READ, GROUP),),
+        lambda make, topic: {"group_id": GROUP_ID, "session_timeout": 10_000, "protocol_type": "consumer"},
+    ),
+    "heartbeat": Row(ApiKey.HEARTBEAT, 4, ((READ, GROUP),), lambda make, topic: _MEMBER),
+    "leave_group": Row(
+        ApiKey.LEAVE_GROUP,
+        4,
+        ((READ, GROUP),),
+        lambda make, topic: {"group_id": GROUP_ID, "members": (make.MemberIdentity(member_id="m"),)},
+    ),
+    "sync_group": Row(ApiKey.SYNC_GROUP, 5, ((READ, GROUP),), lambda make, topic: _MEMBER),
+    "describe_groups": Row(
+        ApiKey.DESCRIBE_GROUPS, 5, ((DESCRIBE, GROUP),), lambda make, topic: {"groups": (GROUP_ID,)}
+    ),
+    "create_topics": Row(
+        ApiKey.CREATE_TOPICS,
+        7,
+        ((CREATE, TOPIC),),
+        lambda make, topic: {
+            "topics": (make.CreatableTopic(name=topic, num_partitions=1, replication_factor=1),)
+        },
+    ),
+    "delete_topics": Row(
+        ApiKey.DELETE_TOPICS,
+        6,
+        ((DELETE, TOPIC),),
+        lambda make, topic: {"topics": (make.DeleteTopicState(name=topic, topic_id=None),)},
+    ),
+    "delete_records": Row(
+        ApiKey.DELETE_RECORDS,
+        2,
+        ((DELETE, TOPIC),),
+        _in_topic("topics", "DeleteRecordsTopic", "DeleteRecordsPartition", partition_index=0, offset=0),
+    ),
+    "init_producer_id of a transactional id": Row(
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        ((WRITE, TRANSACTION),),
+        lambda make, topic: {"transactional_id": TRANSACTIONAL_ID, "transaction_timeout": 1000},
+    ),
+    "init_producer_id": Row(
+        ApiKey.INIT_PRODUCER_ID,
+        4,
+        ((Operation.IDEMPOTENT_WRITE, CLUSTER),),
+        lambda make, topic: {"transactional_id": None, "transaction_timeout": 1000},
+    ),
+    "offset_for_leader_epoch": Row(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        ((DESCRIBE, TOPIC),),
+        _in_topic(
+            "topics",
+            "OffsetForLeaderTopic",
+            "OffsetForLeaderPartition",
+            "topic",
+            partition=0,
+            leader_epoch=0,
+        ),
+    ),
+    "add_partitions_to_txn": Row(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        ((WRITE, TRANSACTION), (WRITE, TOPIC)),
+        lambda make, topic: {
+            "v3_and_below_transactional_id": TRANSACTIONAL_ID,
+            "v3_and_below_producer_id": 7,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": (make.AddPartitionsToTxnTopic(name=topic, partitions=(0,)),),
+        },
+    ),
+    "add_offsets_to_txn": Row(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        3,
+        ((WRITE, TRANSACTION), (READ, GROUP)),
+        lambda make, topic: {"transactional_id": TRANSACTIONAL_ID, "group_id": GROUP_ID, **_PRODUCER},
+    ),
+    "end_txn": Row(
+        ApiKey.END_TXN,
+        3,
+        ((WRITE, TRANSACTION),),
+        lambda make, topic: {"transactional_id": TRANSACTIONAL_ID, "committed": True, **_PRODUCER},
+    ),
+    "txn_offset_commit": Row(
+        ApiKey.TXN_OFFSET_COMMIT,
+        3,
+        ((WRITE, TRANSACTION), (READ, GROUP), (READ, TOPIC)),
+        lambda make, topic: {
+            "transactional_id": TRANSACTIONAL_ID,
+            "group_id": GROUP_ID,
+            **_PRODUCER,
+            **_in_topic(
+                "topics", "TxnOffsetCommitRequestTopic", "TxnOffsetCommitRequestPartition", **_COMMITTED
+            )(make, topic),
+        },
+    ),
+    "describe_configs of a topic": Row(
+        ApiKey.DESCRIBE_CONFIGS, 4, ((DESCRIBE_CONFIGS, TOPIC),), _config(2, of="DescribeConfigsResource")
+    ),
+    "describe_configs of a group": Row(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        ((DESCRIBE_CONFIGS, GROUP),),
+        _config(32, GROUP_ID, of="DescribeConfigsResource"),
+    ),
+    "describe_configs of a broker": Row(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        ((DESCRIBE_CONFIGS, CLUSTER),),
+        _config(4, "1", of="DescribeConfigsResource"),
+    ),
+    "alter_configs of a topic": Row(
+        ApiKey.ALTER_CONFIGS, 2, ((ALTER_CONFIGS, TOPIC),), _config(2, of="AlterConfigsResource")
+    ),
+    "incremental_alter_configs of a topic": Row(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, ((ALTER_CONFIGS, TOPIC),), _config(2, of="AlterConfigsResource")
+    ),
+    "incremental_alter_configs of a group": Row(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        ((ALTER_CONFIGS, GROUP),),
+        _config(32, GROUP_ID, of="AlterConfigsResource"),
+    ),
+    "incremental_alter_configs of all brokers": Row(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        ((ALTER_CONFIGS, CLUSTER),),
+        _config(4, "", of="AlterConfigsResource"),
+    ),
+    "create_partitions": Row(
+        ApiKey.CREATE_PARTITIONS,
+        3,
+        ((ALTER, TOPIC),),
+        lambda make, topic: {"topics": (make.CreatePartitionsTopic(name=topic, count=9, assignments=None),)},
+    ),
+    "delete_groups": Row(
+        ApiKey.DELETE_GROUPS, 2, ((DELETE, GROUP),), lambda make, topic: {"groups_names": (GROUP_ID,)}
+    ),
+    "offset_delete": Row(
+        ApiKey.OFFSET_DELETE,
+        0,
+        ((DELETE, GROUP), (READ, TOPIC)),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            **_in_topic(
+                "topics", "OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition", partition_index=0
+            )(make, topic),
+        },
+    ),
+    "describe_producers": Row(
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        ((READ, TOPIC),),
+        lambda make, topic: {"topics": (make.TopicRequest(name=topic, partition_indexes=(0,)),)},
+    ),
+    "describe_transactions": Row(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        ((DESCRIBE, TRANSACTION),),
+        lambda make, topic: {"transactional_ids": (TRANSACTIONAL_ID,)},
+    ),
+    "consumer_group_heartbeat": Row(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        0,
+        ((READ, GROUP), (DESCRIBE, TOPIC)),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            "member_epoch": 0,
+            "subscribed_topic_names": (topic,),
+        },
+    ),
+    "consumer_group_describe": Row(
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        0,
+        ((DESCRIBE, GROUP),),
+        lambda make, topic: {"group_ids": (GROUP_ID,)},
+    ),
+    "describe_topic_partitions": Row(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        ((DESCRIBE, TOPIC),),
+        lambda make, topic: {"topics": (make.TopicRequest(name=topic),), "cursor": None},
+    ),
+}
+
+
+class _NobodyAnswers:
+    """Coordinators that have not loaded anything. They delete no offsets, if that is what they are asked for."""
+
+    def check(self, group_id: str) -> None:
+        """It coordinates every group."""
+
+    def size_of(self, group_id: str) -> int:
+        return 1
+
+    async def _deleted(self) -> tuple[int, ...]:
+        return ()
+
+    def ask(self, call: Any, asked: Any, **_: Any) -> Any:
+        if isinstance(asked, DeleteOffsets) and not asked.partitions:
+            return self._deleted()
+        raise CoordinatorNotAvailable
+
+    def __getattr__(self, name: str) -> Any:
+        raise CoordinatorNotAvailable
+
+
+class GuardedBroker:
+    """A broker with an authorizer; `connect` is as alice."""
+
+    def __init__(self, *rules: Acl) -> None:
+        self.fake = FakePartitionServer(auto_create_topics_enable=True)
+        broker = self.fake.broker
+        broker.authorizer = Authorizer()
+        broker.groups = broker.transactions = broker.verifier = _NobodyAnswers()  # type: ignore[assignment]
+        broker.submit = self._submit
+        self.asked: list[Any] = []
+        self.put_in_force(*rules)
+
+    async def _submit(self, asked: Any, *, timeout: float | None = None) -> Any:
+        self.asked.append(asked)
+        raise NotController
+
+    def put_in_force(self, *rules: Acl) -> None:
+        """Have these rules, and no others, in the newest image."""
+        old = self.fake.image
+        self.fake.image = msgspec.structs.replace(old, offset=old.offset + 1, acls=dict.fromkeys(rules, True))
+        follow_rules(self.fake.broker.authorizer, old, self.fake.image)
+
+    def connect(self, principal: str = ALICE) -> FakeClient:
+        pipe = self.fake.connect()
+        pipe.connection.principal = principal
+        return pipe
+
+    async def ask(self, row: Row, topic: str) -> Any:
+        make = request_builders(row.api_key, row.version)
+        kind = "".join(part.capitalize() for part in ApiKey(row.api_key).name.split("_")) + "Request"
+        pipe = self.connect()
+        pipe.send(request(row.api_key, row.version, 1, getattr(make, kind)(**row.fields(make, topic))))
+        async with asyncio.timeout(PATIENCE_S):
+            while not pipe.transport.written:
+                assert not pipe.transport.closed, "the request ended its connection"
+                await asyncio.sleep(0)
+        return pipe.answer(row.api_key, row.version)
+
+
+def allow(operation: Operation, kind: ResourceType, name: str = "") -> Acl:
+    names = {GROUP: GROUP_ID, CLUSTER: CLUSTER_NAME, TRANSACTION: TRANSACTIONAL_ID}
+    name = name or names.get(kind, "*")
+    return Acl(kind, name, PatternType.LITERAL, ALICE, "*", operation, Permission.ALLOW)
+
+
+def all_but(operation: Operation, kind: ResourceType) -> Iterator[Acl]:
+    """Yield the rules that allow everything that does not include an operation."""
+    for other in OPERATIONS[kind]:
+        if other is not operation and other not in IMPLIED_BY.get(operation, ()):
+            yield allow(other, kind)
+
+
+def codes_in(answer: Any) -> set[int]:
+    """Return all error codes of an answer."""
+    return {int(code) for code in re.findall(r"error_code=<?[A-Za-z_.]*:? ?(-?\d+)", repr(answer))}
+
+
+DENIALS: Final = [
+    pytest.param(row, need, id=f"{name}-{need[0].name}-{need[1].name}")
+    for name, row in ROWS.items()
+    for need in row.needs
+]
+
+
+@pytest.mark.parametrize(("row", "missing"), DENIALS)
+async def test_a_right_that_is_missing_is_told_and_nothing_else(row: Row, missing: Need) -> None:
+    """The error is that of the resource, the same whether the topic exists, and nobody behind the handler is asked."""
+    rules = [allow(*need) for need in row.needs if need != missing] + [*all_but(*missing)]
+    answers = []
+    for topic in (KNOWN, MISSING):
+        broker = GuardedBroker(*rules)
+        answer = await broker.ask(row, topic)
+        assert codes_in(answer) - {0} == {CODES[missing[1]]}, answer
+        assert not broker.asked
+        answers.append(repr(answer).replace(topic, "TOPIC"))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+async def test_the_rights_of_the_table_suffice(row: Row) -> None:
+    """With exactly these, an answer is never about rights."""
+    for topic in (KNOWN, MISSING):
+        answer = await GuardedBroker(*(allow(*need) for need in row.needs)).ask(row, topic)
+        assert not codes_in(answer) & set(CODES.values()), answer
+
+
+# --- what the cluster as a whole is asked for
+
+OF_THE_CLUSTER: Final = sorted(
+    key for key, rights in NEEDED.items() if any(right.resource_type is CLUSTER for right in rights)
+)
+
+
+@pytest.mark.parametrize("api_key", OF_THE_CLUSTER)
+async def test_a_right_of_the_cluster_is_demanded_before_anything_is_done(api_key: int) -> None:
+    """The answer is the API's own, in each version, and the controller hears nothing."""
+    (right,) = NEEDED[api_key]
+    for version in (APIS[api_key].min_version, APIS[api_key].max_version):
+        broker = GuardedBroker(*all_but(right.operation, CLUSTER))
+        answer = await broker.ask(Row(api_key, version, (), lambda make, topic: {}), KNOWN)
+        assert codes_in(answer) <= {ClusterAuthorizationFailed.code}, answer
+        assert not broker.asked
+
+
+# --- the two APIs of the hot path
+
+
+def _produced(pipe: FakeClient, version: int = 9) -> Any:
+    (topic,) = pipe.answer(0, version).responses
+    return topic.name, topic.partition_responses[0].error_code
+
+
+async def test_a_topic_that_may_not_be_written_is_refused_whether_it_exists() -> None:
+    """Nothing is appended, and the topics that may be written are."""
+    broker = GuardedBroker(*all_but(WRITE, TOPIC))
+    pipe = broker.connect()
+    for topic in (KNOWN, MISSING):
+        pipe.send(produce(1, (0, batch()), topic=topic))
+        assert _produced(pipe) == (topic, TopicAuthorizationFailed.code)
+    assert not broker.fake.partition.batches
+    broker.put_in_force(allow(WRITE, TOPIC, KNOWN))
+    pipe.send(produce(2, (0, batch())))
+    assert _produced(pipe) == (KNOWN, 0)
+    pipe.send(produce(3, (0, batch()), topic=MISSING))
+    assert _produced(pipe) == (MISSING, TopicAuthorizationFailed.code)
+
+
+async def test_a_denied_produce_that_nobody_answers_ends_the_connection() -> None:
+    """With acks=0 a closed connection is all that a client sees of an error."""
+    broker = GuardedBroker()
+    pipe = broker.connect()
+    pipe.send(produce(1, (0, batch()), acks=0))
+    assert pipe.transport.closed
+    assert not broker.fake.partition.batches
+
+
+async def test_a_transactional_batch_needs_the_right_to_its_transactional_id() -> None:
+    """CVE-2018-17196: the topic's right alone lets nobody write in another one's transaction."""
+    broker = GuardedBroker(allow(WRITE, TOPIC), *all_but(WRITE, TRANSACTION))
+    pipe = broker.connect()
+    pipe.send(produce(1, (0, batch()), acks=-1, transactional_id=TRANSACTIONAL_ID))
+    assert _produced(pipe) == (KNOWN, TransactionalIdAuthorizationFailed.code)
+    assert not broker.fake.partition.batches
+
+
+def _fetched(pipe: FakeClient, version: int = 12) -> Any:
+    answer = pipe.answer(1, version)
+    if not answer.responses:
+        return answer.session_id, None, b""
+    partition = answer.responses[0].partitions[0]
+    return answer.session_id, partition.error_code, bytes(partition.records or b"")
+
+
+async def test_a_topic_that_may_not_be_read_is_refused_whether_it_exists() -> None:
+    """No record leaves, and neither do offsets."""
+    broker = GuardedBroker(*all_but(READ, TOPIC))
+    broker.fake.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+    pipe = broker.connect()
+    answers = []
+    for topic in (KNOWN, MISSING):
+        pipe.send(fetch(1, (0, 0), topic=topic))
+        answer = pipe.answer(1, 12)
+        assert codes_in(answer) - {0} == {TopicAuthorizationFailed.code}
+        answers.append(repr(answer).replace(topic, "TOPIC"))
+    assert answers[0] == answers[1]
+    broker.put_in_force(allow(READ, TOPIC, KNOWN))
+    pipe.send(fetch(2, (0, 0)))
+    assert _fetched(pipe) == (0, 0, batch())
+
+
+async def test_a_rule_that_goes_while_a_fetch_waits_refuses_its_records() -> None:
+    """A verdict holds for one image: what is appended after the next one is not read by it."""
+    broker = GuardedBroker(allow(READ, TOPIC))
+    pipe = broker.connect()
+    pipe.send(fetch(1, (0, 0), max_wait_ms=60_000, session=(0, 0)))
+    assert not pipe.transport.written
+    broker.put_in_force()
+    broker.fake.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+    await pipe.wait()
+    session_id, code, records = _fetched(pipe)
+    assert (code, records) == (TopicAuthorizationFailed.code, b"")
+    pipe.send(fetch(2, session=(session_id, 1)))
+    assert _fetched(pipe)[1:] == (TopicAuthorizationFailed.code, b"")
+
+
+async def test_a_fetch_session_belongs_to_the_user_who_opened_it() -> None:
+    """Another one can neither continue nor end it by guessing its number (KIP-227 has numbers only)."""
+    broker = GuardedBroker(allow(READ, TOPIC))
+    pipe, other = broker.connect(), broker.connect("User:mallory")
+    pipe.send(fetch(1, (0, 0), session=(0, 0)))
+    session_id = _fetched(pipe)[0]
+    assert session_id
+    other.send(fetch(2, session=(session_id, 1)))
+    assert other.answer(1, 12).error_code == FetchSessionIdNotFound.code
+    other.send(fetch(3, session=(session_id, -1)))
+    other.frames()
+    pipe.send(fetch(4, session=(session_id, 1)))
+    assert pipe.answer(1, 12).error_code == 0
+
+
+# --- what is listed rather than named
+
+
+async def test_metadata_of_all_topics_leaves_out_those_that_may_not_be_seen() -> None:
+    """KIP-11: a list tells nothing of the others."""
+    row = Row(ApiKey.METADATA, 12, (), lambda make, topic: {"topics": None})
+    assert (await GuardedBroker(*all_but(DESCRIBE, TOPIC)).ask(row, "")).topics == ()
+    (topic,) = (await GuardedBroker(allow(DESCRIBE, TOPIC, KNOWN)).ask(row, "")).topics
+    assert (topic.name, topic.error_code) == (KNOWN, 0)
+
+
+@pytest.mark.parametrize(
+    ("rights", "is_made", "code"),
+    [
+        ((CREATE,), False, TopicAuthorizationFailed.code),
+        ((DESCRIBE,), False, TopicAuthorizationFailed.code),
+        ((DESCRIBE, CREATE), True, None),
+    ],
+)
+async def test_a_topic_is_made_by_asking_for_it_only_with_both_rights(
+    rights: tuple[Operation, ...], is_made: bool, code: int | None
+) -> None:
+    """CREATE includes no DESCRIBE. Source: Kafka, "Operations and resources on protocols", METADATA."""
+    broker = GuardedBroker(*(allow(each, TOPIC) for each in rights))
+    row = Row(
+        ApiKey.METADATA,
+        12,
+        (),
+        lambda make, topic: {"topics": (make.MetadataRequestTopic(name=topic, topic_id=None),)},
+    )
+    (topic,) = (await broker.ask(row, MISSING)).topics
+    assert bool(broker.asked) == is_made
+    assert code is None or topic.error_code == code
+
+
+async def test_a_topic_by_id_is_not_named_to_who_may_not_see_it() -> None:
+    """Ids are no secrets, names are. Source: KIP-516."""
+    row = Row(
+        ApiKey.METADATA,
+        12,
+        (),
+        lambda make, topic: {"topics": (make.MetadataRequestTopic(name=None, topic_id=TOPIC_ID),)},
+    )
+    (topic,) = (await GuardedBroker().ask(row, "")).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (TopicAuthorizationFailed.code, None, TOPIC_ID)
+
+
+# --- who has all rights
+
+
+async def test_a_broker_that_proved_itself_has_all_rights() -> None:
+    """Followers fetch and coordinators ask, whatever the rules deny."""
+    broker = GuardedBroker()
+    pipe = broker.connect()
+    await prove(pipe, BROKER)
+    pipe.send(produce(1, (0, batch())))
+    assert _produced(pipe) == (KNOWN, 0)
+
+
+async def test_without_an_authorizer_everyone_may_do_everything() -> None:
+    """As in Kafka, where `authorizer.class.name` is empty by default."""
+    broker = GuardedBroker()
+    broker.fake.broker.authorizer = None
+    for name in ("list_offsets", "describe_configs of a broker"):
+        assert not codes_in(await broker.ask(ROWS[name], KNOWN)) & set(CODES.values())
+
+
+# --- the tables are whole
+
+ANYBODY: Final = {
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+}
+"""Nothing that these tell or do is a secret or a change."""
+
+IN_TESTS_OF_THEIR_OWN: Final = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_GROUPS,
+    ApiKey.LIST_TRANSACTIONS,
+    ApiKey.WRITE_TXN_MARKERS,
+}
+
+
+def test_every_api_has_a_row_in_the_table_of_rights() -> None:
+    """An API that is added without one would be open to everybody."""
+    assert NEEDED.keys() == SERVED_KEYS
+
+
+def test_every_right_of_the_table_is_tested() -> None:
+    """What is asked of single resources has a row here."""
+    of_single = {key for key, rights in NEEDED.items() if not rights or any(right.field for right in rights)}
+    assert {row.api_key for row in ROWS.values()} | IN_TESTS_OF_THEIR_OWN == of_single - ANYBODY
