@@ -23,14 +23,18 @@ from raftlog.metadata.controller_api import (
     UNCLEAN,
     UPGRADE,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
+    AlterScramCredentials,
     BrokerHeartbeatReply,
     ConfigAlteration,
     ConfigOp,
+    CreateAcls,
     CreatePartitions,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
@@ -40,7 +44,9 @@ from raftlog.metadata.controller_api import (
     LeadershipTransfer,
     NewPartitions,
     NewTopic,
+    QuotaAlteration,
     Reassignment,
+    ScramAlteration,
     TopicRef,
     TransferLeaderships,
     UnregisterBroker,
@@ -58,6 +64,8 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_replay import apply_batch, apply_records
 from raftlog.metadata.snapshot import encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
+from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from raftlog.security.scram import HASHES, from_salted
 from tests.controller.controller_cluster import ControllerCluster
 from tests.controller.test_partition_index import contents
 from tests.kit.examples import examples
@@ -66,6 +74,17 @@ CONTROLLERS = 3
 BROKERS = st.integers(1, 5)
 UNCLEAN_ALLOWED: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
 TOPICS = st.sampled_from(["a", "b", "c"])
+RULES = st.builds(
+    Acl,
+    st.just(ResourceType.TOPIC),
+    st.sampled_from(["a", "b", ""]),
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+    st.just("User:al"),
+    st.just("*"),
+    st.sampled_from([Operation.READ, Operation.WRITE]),
+    st.just(Permission.ALLOW),
+)
+"""Some of which have no name, which is refused."""
 
 
 def _unsettled_anywhere(image: MetadataImage, controller: Controller) -> Iterator[tuple[str, int]]:
@@ -311,6 +330,29 @@ class ControllerMachine(RuleBasedStateMachine):
     def update_features(self, name: str, level: int) -> None:
         kind = SAFE_DOWNGRADE if level < finalized_level(self.cluster.image, name) else UPGRADE
         self._ask(UpdateFeatures((FeatureUpdate(name, level, kind),)))
+
+    @rule(some=st.lists(RULES, min_size=1, max_size=3))
+    def create_acls(self, some: list[Acl]) -> None:
+        self._ask(CreateAcls(tuple(some)))
+
+    @rule(name=TOPICS, operation=st.sampled_from([Operation.ANY, Operation.READ]))
+    def delete_acls(self, name: str, operation: Operation) -> None:
+        asked = AclFilter(ResourceType.TOPIC, name, PatternType.MATCH, None, None, operation, Permission.ANY)
+        self._ask(DeleteAcls((asked,)))
+
+    @rule(user=st.sampled_from(["al", "bob"]), mechanism=st.sampled_from(sorted(HASHES)), sets=st.booleans())
+    def alter_credentials(self, user: str, mechanism: str, sets: bool) -> None:
+        credential = from_salted(mechanism, b"salted", b"salt", 4096) if sets else None
+        self._ask(AlterScramCredentials((ScramAlteration(user, mechanism, credential),)))
+
+    @rule(
+        entity=st.sampled_from([(("user", "al"),), (("client-id", None), ("user", "al"))]),
+        value=st.sampled_from([None, 1.0, 2.0]),
+        dry=st.booleans(),
+    )
+    def alter_quotas(self, entity: Any, value: float | None, dry: bool) -> None:
+        asked = QuotaAlteration(entity, (("producer_byte_rate", value),))
+        self._ask(AlterClientQuotas((asked,), dry))
 
     # --- what must hold
 

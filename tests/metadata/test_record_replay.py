@@ -6,13 +6,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, PartitionState, changed_partitions
 from raftlog.metadata.metadata_records import (
+    AclCreated,
+    AclRemoved,
     Batch,
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
@@ -20,15 +24,22 @@ from raftlog.metadata.metadata_records import (
     PartitionCreated,
     ProducerIdsAllocated,
     Record,
+    ScramCredentialChanged,
     TopicCreated,
     TopicDeleted,
     decode_batch,
     encode_batch,
 )
 from raftlog.metadata.record_replay import apply, apply_batch, apply_records
+from raftlog.metadata.usage import usage_of
+from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from raftlog.security.scram import ScramCredential
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
 REGISTERED = BrokerRegistered(1, UUID(int=3), (Endpoint("PLAINTEXT", "h", 9092),), "r1", (UUID(int=4),))
+
+RULE = Acl(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:al", "*", Operation.READ, Permission.ALLOW)
+CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)
 
 
 def replay(*records: Record, image: MetadataImage = EMPTY_IMAGE) -> MetadataImage:
@@ -142,6 +153,51 @@ def test_config_none_removes_the_key_and_an_empty_resource() -> None:
     assert image.configs == {}
 
 
+def test_rules_come_and_go_one_by_one() -> None:
+    """Of several rules about a resource, those that were not removed stay (the class of CVE-2024-27309)."""
+    other = replace(RULE, operation=Operation.WRITE)
+    image = replay(AclCreated(RULE), AclCreated(other))
+    assert set(image.acls) == {RULE, other}
+    image = replay(AclRemoved(RULE), image=image)
+    assert set(image.acls) == {other}
+    assert (image.usage.security, image.usage) == (1, usage_of(image))
+    with pytest.raises(AssertionError):
+        replay(AclCreated(other), image=image)
+
+
+def test_credentials_are_replaced_by_user_and_mechanism() -> None:
+    """None removes one and leaves the user's other one."""
+    strong, weak = "SCRAM-SHA-512", "SCRAM-SHA-256"
+    newer = replace(CREDENTIAL, iterations=8192)
+    image = replay(
+        ScramCredentialChanged("al", weak, CREDENTIAL),
+        ScramCredentialChanged("al", strong, CREDENTIAL),
+        ScramCredentialChanged("al", strong, newer),
+    )
+    assert image.scram == {("al", weak): CREDENTIAL, ("al", strong): newer}
+    image = replay(ScramCredentialChanged("al", weak, None), image=image)
+    assert image.scram == {("al", strong): newer}
+    assert (image.usage.security, image.usage) == (1, usage_of(image))
+
+
+def test_quotas_are_replaced_by_entity_and_key() -> None:
+    """An entity whose last quota goes is gone."""
+    entity = (("user", "al"),)
+    image = replay(
+        ClientQuotaChanged(entity, "producer_byte_rate", 1.0),
+        ClientQuotaChanged(entity, "consumer_byte_rate", 2.0),
+        ClientQuotaChanged(entity, "producer_byte_rate", 3.0),
+    )
+    assert image.quotas == {entity: {"producer_byte_rate": 3.0, "consumer_byte_rate": 2.0}}
+    assert (image.usage.security, image.usage) == (2, usage_of(image))
+    image = replay(
+        ClientQuotaChanged(entity, "producer_byte_rate", None),
+        ClientQuotaChanged(entity, "consumer_byte_rate", None),
+        image=image,
+    )
+    assert (dict(image.quotas), image.usage) == ({}, usage_of(image))
+
+
 def test_producer_ids_only_grow() -> None:
     """The next free producer id is the image's."""
     assert replay(ProducerIdsAllocated(1, 1000)).next_producer_id == 1000
@@ -205,6 +261,11 @@ def test_batch_bytes_round_trip_every_record() -> None:
         TopicDeleted(TOPIC),
         ConfigChanged("topic", "a", "k", None),
         ProducerIdsAllocated(1, 1000),
+        AclCreated(RULE),
+        AclRemoved(RULE),
+        ScramCredentialChanged("al", "SCRAM-SHA-256", CREDENTIAL),
+        ScramCredentialChanged("al", "SCRAM-SHA-256", None),
+        ClientQuotaChanged((("client-id", None), ("user", "al")), "producer_byte_rate", 1.5),
     )
     batch = Batch(3, 4, records)
     assert decode_batch(encode_batch(batch)) == batch

@@ -22,6 +22,8 @@ from raftlog.metadata.image import (
 from raftlog.metadata.metadata_records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
+from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from raftlog.security.scram import ScramCredential
 from tests.kit.examples import examples
 
 ids = st.integers(0, 2**31 - 1)
@@ -48,6 +50,26 @@ partitions = st.builds(
 )
 topics = st.builds(TopicState, names, uuids, st.lists(partitions, max_size=3).map(tuple))
 
+acls = st.builds(
+    Acl,
+    st.sampled_from([ResourceType.TOPIC, ResourceType.CLUSTER]),
+    names,
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+    names,
+    names,
+    st.sampled_from(Operation),
+    st.sampled_from([Permission.ALLOW, Permission.DENY]),
+)
+keys = st.binary(min_size=64, max_size=64)
+credentials = st.builds(ScramCredential, st.binary(max_size=64), st.integers(4_096, 16_384), keys, keys)
+users = st.tuples(names, st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
+entities = st.sampled_from(
+    [(("user", None),), (("client-id", "c"), ("user", "u")), (("ip", "10.0.0.1"),), (("client-id", ""),)]
+)
+limits = st.dictionaries(
+    st.sampled_from(["producer_byte_rate", "request_percentage"]), st.floats(0.5, 1e300), min_size=1
+)
+
 
 @st.composite
 def images(draw: st.DrawFn) -> MetadataImage:
@@ -67,6 +89,9 @@ def images(draw: st.DrawFn) -> MetadataImage:
         topics_offset=draw(longs),
         features=draw(st.dictionaries(names, st.integers(0, 100), max_size=2)),
         features_epoch=draw(longs),
+        acls=dict.fromkeys(draw(st.lists(acls, max_size=3, unique=True)), True),
+        scram=draw(st.dictionaries(users, credentials, max_size=2)),
+        quotas=draw(st.dictionaries(entities, limits, max_size=2)),
     )
     return replace(image, usage=usage_of(image))
 
@@ -115,6 +140,14 @@ def test_snapshot_of_before_features_is_read() -> None:
         7,
         {},
     )
+
+
+def test_snapshot_of_before_rules_is_read() -> None:
+    """There were no rules, credentials and quotas, and nothing else is lost."""
+    image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
+    parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
+    assert parts[12:] == [[], [], []]
+    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:12])) == image
 
 
 def test_record_of_before_drains_is_read() -> None:
