@@ -15,7 +15,6 @@ import msgspec
 
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
-from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 
@@ -386,18 +385,6 @@ class AlterScramCredentials(msgspec.Struct, frozen=True, tag="alter_scram_creden
     alterations: tuple[ScramAlteration, ...]
 
 
-class QuotaAlteration(msgspec.Struct, frozen=True):
-    """Changes of some quotas of one entity; None removes one."""
-
-    entity: Entity
-    values: tuple[tuple[str, float | None], ...]
-
-
-class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
-    alterations: tuple[QuotaAlteration, ...]
-    validate_only: bool = False
-
-
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -449,7 +436,6 @@ Request = (
     | CreateAcls
     | DeleteAcls
     | AlterScramCredentials
-    | AlterClientQuotas
     | DescribeQuorum
 )
 Reply = (

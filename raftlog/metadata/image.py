@@ -18,7 +18,6 @@ import msgspec
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.security.acls import Acl
-from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 ResourceType = Literal["topic", "broker", "group", "client-metrics"]
@@ -140,7 +139,7 @@ class Usage(msgspec.Struct, frozen=True):
     subscriptions: int = 0
     """Client metrics subscriptions."""
     security: int = 0
-    """Rules, credentials and client quotas."""
+    """Rules and credentials."""
     size_bytes: int = 0
     """Upper bound of the bytes of all that, encoded (see `raftlog.metadata.usage`)."""
 
@@ -177,7 +176,6 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """A set; the values mean nothing."""
     scram: Mapping[tuple[str, str], ScramCredential] = {}
     """By user and mechanism."""
-    quotas: Mapping[Entity, Mapping[str, float]] = {}
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""
