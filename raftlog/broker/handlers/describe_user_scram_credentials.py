@@ -19,7 +19,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     by_user: dict[str, dict[str, ScramCredential]] = {}
     for (user, mechanism), credential in broker.image().scram.items():
         by_user.setdefault(user, {})[mechanism] = credential
-    asked = Counter(each.name for each in message.users or ()) or Counter(by_user)
+    asked = Counter(each.name for each in message.users or ()) or Counter(by_user.keys())
     make = response_builders(API_KEY, request.api_version)
     results = []
     for user, times in asked.items():
