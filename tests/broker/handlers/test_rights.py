@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.rights import NEEDED, follow_rules
 from raftlog.coordinator.group_requests import DeleteOffsets
+from raftlog.coordinator.transactions.transaction import TransactionState
 from raftlog.protocol.apis import APIS, SERVED_KEYS, ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.security.acls import (
@@ -597,6 +599,53 @@ async def test_a_topic_by_id_is_not_named_to_who_may_not_see_it() -> None:
     )
     (topic,) = (await GuardedBroker().ask(row, "")).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (TopicAuthorizationFailed.code, None, TOPIC_ID)
+
+
+@pytest.mark.parametrize(
+    ("rules", "listed"),
+    [((), []), ((allow(DESCRIBE, GROUP),), [GROUP_ID]), ((allow(DESCRIBE, CLUSTER),), [GROUP_ID, "writers"])],
+)
+async def test_groups_are_listed_to_who_may_see_them(rules: tuple[Acl, ...], listed: list[str]) -> None:
+    """DESCRIBE of the cluster shows all. Source: Kafka, LIST_GROUPS."""
+    broker = GuardedBroker(*rules)
+    groups = [
+        SimpleNamespace(
+            group_id=name, consumer=None, state="Empty", membership=SimpleNamespace(protocol_type="consumer")
+        )
+        for name in (GROUP_ID, "writers")
+    ]
+    broker.fake.broker.groups = _Lists(groups)  # type: ignore[assignment]
+    answer = await broker.ask(Row(ApiKey.LIST_GROUPS, 4, (), lambda make, topic: {}), "")
+    assert [each.group_id for each in answer.groups] == listed
+
+
+@pytest.mark.parametrize(
+    ("rules", "listed"), [((), []), ((allow(DESCRIBE, TRANSACTION),), [TRANSACTIONAL_ID])]
+)
+async def test_transactions_are_listed_to_who_may_see_them(rules: tuple[Acl, ...], listed: list[str]) -> None:
+    """There is no right to see them all. Source: KIP-664."""
+    broker = GuardedBroker(*rules)
+    transactions = [
+        SimpleNamespace(
+            transactional_id=name,
+            producer=SimpleNamespace(producer_id=1),
+            state=TransactionState.ONGOING,
+        )
+        for name in (TRANSACTIONAL_ID, "another")
+    ]
+    broker.fake.broker.transactions = _Lists(transactions)  # type: ignore[assignment]
+    answer = await broker.ask(Row(ApiKey.LIST_TRANSACTIONS, 0, (), lambda make, topic: {}), "")
+    assert [each.transactional_id for each in answer.transaction_states] == listed
+
+
+class _Lists:
+    """A coordinator that has read everything."""
+
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    async def read_all(self, **_: Any) -> list[Any]:
+        return self._found
 
 
 # --- who has all rights
