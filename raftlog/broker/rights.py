@@ -105,7 +105,7 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (),  # DESCRIBE of each transactional id, and of the topics that are told
     ApiKey.LIST_TRANSACTIONS: (),  # DESCRIBE of each transactional id that is told
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (_READ_GROUP,),  # and DESCRIBE of each topic that it names
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (),  # DESCRIBE of each group
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (),  # DESCRIBE of each group, and of all topics that its members have
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (),  # anybody
     ApiKey.PUSH_TELEMETRY: (),  # anybody
     ApiKey.LIST_CONFIG_RESOURCES: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),

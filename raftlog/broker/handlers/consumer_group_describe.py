@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
-from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidGroupId, KafkaError
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    GroupIdNotFound,
+    InvalidGroupId,
+    KafkaError,
+    TopicAuthorizationFailed,
+)
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.rights import GROUP, demand
+from raftlog.broker.rights import GROUP, TOPIC, among, demand
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
@@ -39,7 +46,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             if told >= MAX_MEMBERS:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
-            answer, size = await _describe(broker, make, group_id, pace)
+            answer, size = await _describe(broker, request, make, group_id, pace)
             told += size
         except KafkaError as error:
             answer = make.DescribedGroup(
@@ -49,7 +56,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: TurnCounter) -> tuple[Any, int]:
+async def _describe(
+    broker: BrokerContext, request: RequestContext, make: Any, group_id: str, pace: TurnCounter
+) -> tuple[Any, int]:
     """Return a group, and of how many parts it is. Raises KafkaError."""
     if not group_id:
         raise InvalidGroupId("a group id must not be empty")
@@ -58,15 +67,20 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: TurnC
     if membership is None:
         raise GroupIdNotFound(f"group {group_id} is not a consumer group")
     image, members, size = broker.image(), [], 0
+    topic_ids: set[UUID] = set()
     for member_id, it in membership.members.items():
         members.append(await _member(make, membership, member_id, image, pace))
         has, shall_have = (
             membership.current_assignment_of(member_id).assigned,
             membership.target_assignment_of(member_id),
         )
+        topic_ids.update(has, shall_have)
         names = 1 + len(it.topics) // NAMES_PER_PART
         size += names + len(has) + len(shall_have)
         await pace.did(names)
+    assigned = {image.topic_names[each] for each in topic_ids if each in image.topic_names}
+    if among(broker, request, Operation.DESCRIBE, TOPIC, assigned) != assigned:
+        raise TopicAuthorizationFailed("members have topics that the sender may not describe")
     described = make.DescribedGroup(
         group_id=group_id,
         group_state=group.state,

@@ -25,6 +25,7 @@ from raftlog.base.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from raftlog.broker.rights import NEEDED, follow_rules
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
 from raftlog.protocol.apis import APIS, SERVED_KEYS, ApiKey
@@ -638,6 +639,22 @@ async def test_transactions_are_listed_to_who_may_see_them(rules: tuple[Acl, ...
     assert [each.transactional_id for each in answer.transaction_states] == listed
 
 
+@pytest.mark.parametrize("topic", [None, KNOWN])
+async def test_a_group_is_described_to_who_may_see_the_topics_of_its_members(topic: str | None) -> None:
+    """Assignments name topics. Source: Kafka, CONSUMER_GROUP_DESCRIBE."""
+    broker = GuardedBroker(
+        allow(DESCRIBE, GROUP), *([] if topic is None else [allow(DESCRIBE, TOPIC, topic)])
+    )
+    membership = ConsumerMembership(
+        members={"m": MemberMetadata()}, target_assignments={"m": {TOPIC_ID: frozenset({0})}}
+    )
+    group = SimpleNamespace(consumer=membership, state="Stable")
+    broker.fake.broker.groups = _Lists([group])  # type: ignore[assignment]
+    answer = await broker.ask(ROWS["consumer_group_describe"], "")
+    (group,) = answer.groups
+    assert group.error_code == (TopicAuthorizationFailed.code if topic is None else 0)
+
+
 class _Lists:
     """A coordinator that has read everything."""
 
@@ -646,6 +663,9 @@ class _Lists:
 
     async def read_all(self, **_: Any) -> list[Any]:
         return self._found
+
+    async def read(self, group_id: str) -> Any:
+        return self._found[0]
 
 
 # --- who has all rights
