@@ -715,6 +715,6 @@ def test_every_api_has_a_row_in_the_table_of_rights() -> None:
 
 
 def test_every_right_of_the_table_is_tested() -> None:
-    """What is asked of single resources has a row here."""
+    """Each API that asks for single resources has a row here, or tests of its own."""
     of_single = {key for key, rights in NEEDED.items() if not rights or any(right.field for right in rights)}
     assert {row.api_key for row in ROWS.values()} | IN_TESTS_OF_THEIR_OWN == of_single - ANYBODY
