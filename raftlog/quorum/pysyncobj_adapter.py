@@ -12,16 +12,24 @@ import random
 import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any, Final
-
-import pysyncobj.syncobj as raft
-from pysyncobj import SyncObj, SyncObjConf
-from pysyncobj.node import Node
-from pysyncobj.transport import Transport
-from pysyncobj.version import VERSION
+from types import ModuleType
+from typing import Any, Final, cast
 
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
+
+# It imports `cryptography` where that is installed, for a transport that is not ours: 25 modules and 7 MB a node.
+_hides_cryptography = "cryptography" not in sys.modules
+if _hides_cryptography:
+    sys.modules["cryptography"] = cast(ModuleType, None)
+import pysyncobj.syncobj as raft  # noqa: E402
+from pysyncobj import SyncObj, SyncObjConf  # noqa: E402
+from pysyncobj.node import Node  # noqa: E402
+from pysyncobj.transport import Transport  # noqa: E402
+from pysyncobj.version import VERSION  # noqa: E402
+
+if _hides_cryptography:
+    del sys.modules["cryptography"]
 
 assert VERSION == "0.3.17", f"this file was written against PySyncObj 0.3.17, not {VERSION}"
 
