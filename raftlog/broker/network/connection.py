@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         lifetime_ms = self.login.max_reauth_ms
         if self._login_timer is not None:
             self._login_timer.cancel()
-        if lifetime_ms:
+        if lifetime_ms and not self._closing:
             self._login_timer = self.server.loop.call_later(lifetime_ms / 1000, self.guarded(self.close_gate))
         return lifetime_ms
 

@@ -382,10 +382,11 @@ class GuardedBroker:
         pipe.connection.principal = principal
         return pipe
 
-    async def ask(self, row: Row, topic: str) -> Any:
+    async def ask(self, row: Row, topic: str, *, to_controller: bool = False) -> Any:
         make = request_builders(row.api_key, row.version)
         kind = "".join(part.capitalize() for part in ApiKey(row.api_key).name.split("_")) + "Request"
         pipe = self.connect()
+        pipe.connection.to_controller = to_controller
         pipe.send(request(row.api_key, row.version, 1, getattr(make, kind)(**row.fields(make, topic))))
         async with asyncio.timeout(PATIENCE_S):
             while not pipe.transport.written:
@@ -678,6 +679,16 @@ async def test_a_broker_that_proved_itself_has_all_rights() -> None:
     await prove(pipe, BROKER)
     pipe.send(produce(1, (0, batch())))
     assert _produced(pipe) == (KNOWN, 0)
+
+
+async def test_the_controllers_listener_asks_for_the_same_rights() -> None:
+    """Clients reach it without a login (KIP-919), so it must not be a way around the rules."""
+    row = ROWS["incremental_alter_configs of all brokers"]
+    broker = GuardedBroker(*all_but(ALTER_CONFIGS, CLUSTER))
+    answer = await broker.ask(row, KNOWN, to_controller=True)
+    assert codes_in(answer) == {ClusterAuthorizationFailed.code}
+    assert not broker.asked
+    await GuardedBroker(allow(ALTER_CONFIGS, CLUSTER)).ask(row, KNOWN, to_controller=True)
 
 
 async def test_without_an_authorizer_everyone_may_do_everything() -> None:
