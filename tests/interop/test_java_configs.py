@@ -66,7 +66,7 @@ def test_the_stock_tool_changes_settings_of_brokers_that_raftlog_has_and_lacks(
     synonyms = "DYNAMIC_BROKER_CONFIG:max.connections=800, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=900"
     until(lambda: synonyms in of_one("--describe", "--all"), "the broker's own goes before that of all")
     refused = of_one("--alter", "--add-config", "sasl.kerberos.min.time.before.relogin=1000")
-    assert "raftlog has no SASL" in refused and "did you mean" not in refused
+    assert "raftlog does not carry out this setting of SASL" in refused and "did you mean" not in refused
     refused = of_all("--alter", "--add-config", "max.connection.creation.rate=10")
     assert "new connections are not limited to a rate" in refused
     assert "Completed updating" in of_all("--alter", "--delete-config", "num.io.threads,max.connections")
