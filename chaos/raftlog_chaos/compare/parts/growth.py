@@ -23,6 +23,9 @@ SPREAD: Final = 18
 """Partitions of the topic that brokers of any number share."""
 IDLE_S: Final = 3.0
 LOOKS: Final = 5
+LOOKS_AT_REST: Final = 8
+SETTLED: Final = 0.8
+"""A node is at rest if it uses more than this part of what it used a moment before."""
 FAILOVER_S: Final = 60.0
 
 
@@ -75,6 +78,17 @@ def _metadata_ms(system: KafkaWire, topics: Sequence[str]) -> float:
 
 
 def _idle_percent(system: KafkaWire) -> float:
+    """Return a node's CPU once it no longer falls: what was just created is still written and opened for a while."""
+    least = _percent(system)
+    for _ in range(LOOKS_AT_REST):
+        percent = _percent(system)
+        has_settled, least = percent > SETTLED * least, min(percent, least)
+        if has_settled:
+            break
+    return least
+
+
+def _percent(system: KafkaWire) -> float:
     pids = system.check_alive()
     before = usage_of(pids, system.folder)
     time.sleep(IDLE_S)
