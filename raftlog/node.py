@@ -55,6 +55,8 @@ CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
 
 PROBE_S: Final = 2.0
+ADVERTISED_WITHIN_S: Final = 10.0
+"""A broker that serves looks by then whether others reach it, even if it does not take part."""
 """How long an advertised address may take to answer."""
 
 _UNREACHED: Final = {
@@ -374,9 +376,13 @@ class BrokerRole:
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers.
 
-        Not before we take part: the answer to our own request imports its messages.
+        Not before we take part, since the answer to our own request imports its messages; but soon even if we never do.
         """
-        await self.lifecycle.unfenced.wait()
+        try:
+            async with asyncio.timeout(ADVERTISED_WITHIN_S):
+                await self.lifecycle.unfenced.wait()
+        except TimeoutError:
+            pass
         for each in self.endpoints():
             result = await probe(each.host, each.port, patience_s=PROBE_S)
             if result != "alive":

@@ -275,6 +275,7 @@ class RaftCore(PySyncObjAdapter):
         """Answer every second heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
         answer, now = self.outbox[-1][1], self._now()
         if not isinstance(answer, AppendEntriesResponse) or not answer.success:
+            self._answered.pop(peer, None)  # the leader asks again because of it, and needs to hear
             return
         before, answered_at = self._answered.get(peer, (None, 0.0))
         if answer == before and now < answered_at + 1.5 * self._timing.heartbeat:

@@ -327,10 +327,13 @@ class PendingProduce(Slot):
         for topic, batches in self._wanted.topics:
             results: list[ProducedPartition] = []
             self.topics.append((topic, results))
-            for index, records in batches:
+            for position in range(len(batches)):
                 if left <= 0 or bytes_left <= 0:
                     yield
                     left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
+                index, records = batches[
+                    position
+                ]  # here: meanwhile they may have been copied (`keep_batches`)
                 left -= 1
                 bytes_left -= len(records) if records is not None else 0
                 try:

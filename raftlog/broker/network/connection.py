@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Return bytes of the frame being handled that stay as they are for as long as anybody refers to them."""
         if self.inbox.rest is None:
             return memoryview(bytes(part))
-        self.inbox.rest.is_kept = True
+        self.inbox.rest.keep()
         return part
 
     def respond(self, buffers: Sequence[Buffer]) -> None:

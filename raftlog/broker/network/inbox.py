@@ -101,6 +101,7 @@ class Inbox:
         if self.rest is None or self.is_blocked or self._requests.is_waiting(self):
             self._progress = None
             return False
+        self.rest.trim()  # it counts as what has arrived
         arrived = self.rest.size
         if self._progress is None:
             self._progress = ConnectionProgress(arrived)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, PAGESIZE, mmap
 from typing import Final, Protocol
 
 from raftlog.base.memory import Account
@@ -107,6 +107,19 @@ class FrameRest:
     def view(self) -> memoryview:
         """Return the bytes. They stay as they are until `free`, and for as long as anybody refers to them if kept."""
         return memoryview(self._buffer)[: self.size]
+
+    def keep(self) -> None:
+        """Somebody refers to the bytes for longer than this lives."""
+        if not self.is_kept:
+            self.is_kept = True
+            self.trim()
+
+    def trim(self) -> None:
+        """Give the pages back that frames before have left behind the bytes of this one."""
+        if type(self._buffer) is mmap:
+            begin = -(-self.size // PAGESIZE) * PAGESIZE
+            if begin < len(self._buffer):
+                self._buffer.madvise(MADV_DONTNEED, begin)
 
     def free(self) -> None:
         """The bytes were handled, or will never be."""

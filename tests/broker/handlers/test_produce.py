@@ -228,6 +228,20 @@ async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
     assert writes == [10]
 
 
+async def test_batches_of_a_later_turn_are_those_that_were_sent() -> None:
+    """Other frames are received into the same memory meanwhile."""
+    count = BATCHES_AT_ONCE + 5
+    fake = FakePartitionServer(*[FakePartition(index=index) for index in range(count)])
+    pipe = fake.connect()
+    pipe.send(produce(1, *((index, batch()) for index in range(count))))
+    workspace = fake.server.requests.workspace
+    workspace[:] = b"\xff" * len(workspace)
+    while fake.server.tasks:
+        await asyncio.sleep(0)
+    (topic,) = pipe.answer(0, 9).responses
+    assert [each.error_code for each in topic.partition_responses] == [0] * count
+
+
 async def test_what_a_large_request_keeps_for_its_next_turns_is_counted_or_refused() -> None:
     """NOT_ENOUGH_REPLICAS for what there is no memory to keep; what was appended before stays."""
     count = BATCHES_AT_ONCE + 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,6 +216,22 @@ def test_memory_that_somebody_refers_to_is_not_used_again() -> None:
     rest.is_kept = True
     rest.free()
     assert mappings.spares == []
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_pages_of_frames_before_are_given_back(is_kept: bool) -> None:
+    """A frame that stalls, or is kept, takes what it counts: what has arrived of it."""
+    mappings = FrameMappings()
+    before = FrameRest(memoryview(b"x" * MAPPING_BYTES), MAPPING_BYTES + 1, mappings)
+    before.free()
+    rest = large_rest(mappings)
+    if is_kept:
+        rest.keep()
+    else:
+        rest.trim()
+    left = bytes(rest.room(MAPPING_BYTES))
+    assert rest.view() == bytes(LARGE_BYTES)
+    assert left == bytes(len(left))
 
 
 def test_few_mappings_are_kept() -> None:
