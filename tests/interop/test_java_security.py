@@ -1,0 +1,65 @@
+"""Kafka's own tools make users and rules, over a login, and a Java client hears what it may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.closed_cluster import PASSWORDS, ClosedCluster, closed_cluster
+from tests.interop.scripts import KafkaScripts
+from tests.kit.waits import until
+
+pytestmark = pytest.mark.java
+
+ACLS = "org.apache.kafka.tools.AclCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[ClosedCluster]:
+    with closed_cluster() as found:
+        yield found
+
+
+def login(folder: Path, user: str, mechanism: str, module: str) -> str:
+    """Write a client's settings; returns the file's name."""
+    path = folder / f"{user}-{mechanism}.properties"
+    path.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{module} required"
+        f' username="{user}" password="{PASSWORDS[user]}";\n'
+    )
+    return str(path)
+
+
+def test_the_stock_tools_make_users_and_rules(
+    scripts: KafkaScripts, closed: ClosedCluster, tmp_path: Path
+) -> None:
+    """As the guide shows it: a user of SCRAM, the rules of a producer, what they allow, and their end."""
+    admin = login(tmp_path, "admin", "PLAIN", "plain.PlainLoginModule")
+    alice = login(tmp_path, "alice", "SCRAM-SHA-512", "scram.ScramLoginModule")
+
+    def say(tool: str, settings: str, *words: str) -> str:
+        return scripts.run(
+            tool, "--bootstrap-server", closed.bootstrap_servers, "--command-config", settings, *words
+        )
+
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    password = f"SCRAM-SHA-512=[password={PASSWORDS['alice']}]"
+    assert "Completed updating" in say(CONFIGS, admin, "--alter", *user, "--add-config", password)
+    assert "SCRAM-SHA-512=iterations=4096" in say(CONFIGS, admin, "--describe", *user)
+    closed.create_topic("orders")
+    assert "orders" not in say(TOPICS, alice, "--list")
+    producer = ("--allow-principal", "User:alice", "--producer", "--topic", "orders")
+    assert "(principal=User:alice" in say(ACLS, admin, "--add", *producer)
+    assert "operation=WRITE" in say(ACLS, admin, "--list", "--topic", "orders")
+    until(lambda: "orders" in say(TOPICS, alice, "--list"), "alice sees the topic")
+    refused = say(TOPICS, alice, "--delete", "--topic", "orders")
+    assert "Topic authorization failed" in refused
+    refused = say(ACLS, alice, "--list")
+    assert "ClusterAuthorizationException" in refused or "Cluster authorization failed" in refused
+    say(ACLS, admin, "--remove", "--force", *producer)
+    until(lambda: "orders" not in say(TOPICS, alice, "--list"), "alice does not see it any more")
