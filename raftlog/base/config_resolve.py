@@ -320,6 +320,14 @@ def _resolve_secret(draft: Draft) -> None:
         return
     text = f"raftlog cluster secret of {format_voters(draft.get('voters'))}"
     draft.values["cluster_secret"] = hashlib.sha256(text.encode()).digest()
+    asked_for = (
+        "logins" if draft.values.get("logins") else "rules" if draft.get("authorizer_class_name") else ""
+    )
+    if asked_for:
+        draft.fault(
+            "raftlog.cluster.secret",
+            f"must be set where {asked_for} are: unset, whoever knows the voters passes for a broker, which may do all",
+        )
     draft.warn(
         "cluster_secret_missing",
         consequence="whoever knows the voters can pass for a node of the cluster",

@@ -131,7 +131,7 @@ def logins_of(
     fault: Callable[[str, str], None],
 ) -> ListenerLogins:
     """Return how clients log in on a SASL listener. Mistakes go to `fault`, with the setting's name."""
-    users: Mapping[str, str] = {}
+    users: dict[str, str] = {}
     for name, text in overrides.items():
         override = split_override(name)
         if override is None or override.listener != listener:
@@ -142,7 +142,7 @@ def logins_of(
             elif override.name == _REAUTH_SETTING:
                 max_reauth_ms = _read_milliseconds(text)
             else:
-                users = _read_users(override, text)
+                users.update(_read_users(override, text))
         except ValueError as error:
             fault(name, str(error))
     if not mechanisms:
@@ -152,7 +152,7 @@ def logins_of(
             f"{LISTENER_PREFIX}{listener.lower()}.plain.{_JAAS_SETTING}",
             'PLAIN needs users: ...PlainLoginModule required user_NAME="password";',
         )
-    return ListenerLogins(mechanisms, MappingProxyType(dict(users)), max_reauth_ms)
+    return ListenerLogins(mechanisms, MappingProxyType(users), max_reauth_ms)
 
 
 def _read_milliseconds(text: str) -> int:

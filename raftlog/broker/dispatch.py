@@ -55,6 +55,8 @@ _WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Members wait for each other, so none may wait for memory that others hold; their requests have few objects. While
 they wait nothing of the request is kept but what the group counts."""
 
+_LOGIN_APIS: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
+
 _NO_ROOM_NEEDED: Final = nullcontext()
 _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
 _OLDEST_FETCH: Final = APIS[FETCH].min_version
@@ -356,7 +358,7 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((frame,))
     login = slot.connection.login
-    if login is not None and login.failed:
+    if login is not None and login.failed and request.api_key in _LOGIN_APIS:
         slot.connection.close("login_failed", mechanism=login.failed)
 
 

@@ -8,7 +8,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.machine import Decision
 from raftlog.base.principals import parse_principal
-from raftlog.controller.decisions import LogEvent
+from raftlog.controller.decisions import BatchLimit, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
 from raftlog.metadata.controller_api import (
     AclDeletion,
@@ -53,6 +53,7 @@ def decide_delete_acls(image: MetadataImage, request: DeleteAcls) -> Decision:
         matches = tuple(acl for acl in image.acls if asked.matches(acl))
         removed.update(dict.fromkeys(matches, True))
         deletions.append(AclDeletion(matches))
+    BatchLimit().check(others=len(removed))
     events = tuple(LogEvent("info", "acl_removed", {"acl": str(acl)}) for acl in removed)
     return Decision(tuple(map(AclRemoved, removed)), AclDeletions(tuple(deletions)), events)
 

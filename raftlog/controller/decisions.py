@@ -34,7 +34,7 @@ class BatchLimit:
                 f"one request takes at most {MAX_PARTITION_RECORDS} partitions; {partitions} more are too many"
             )
         if others > self.others:
-            raise PolicyViolation(f"one request takes at most {MAX_OTHER_RECORDS} topics and configs")
+            raise PolicyViolation(f"one request takes at most {MAX_OTHER_RECORDS} topics, configs and rules")
 
     def reserve(self, *, partitions: int = 0, others: int = 0) -> None:
         """Use room for so many records; raises PolicyViolation like `check`."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.security.acls import (
     EVERY_USER,
     IMPLIED_BY,
@@ -122,6 +123,8 @@ class Authorizer:
         answer = self._answers.get(key)
         if answer is None:
             answer = self.verdict(*key).allowed
+            if len(name) > NAME_MAX_CHARS:
+                return answer  # names are as clients send them, and kept ones count nowhere
             if len(self._answers) >= MOST_KEPT_ANSWERS:
                 self._answers.clear()
             self._answers[key] = answer

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +26,8 @@ NUMBERS: Final[Mapping[str, int]] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 16_384
 SALT_BYTES: Final = 24
+
+_ALPHANUMERIC: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
 _NAME = r"(?:[^,=\x00]|=2C|=3D)+"
@@ -82,11 +84,24 @@ def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations:
     )
 
 
-def made_up(mechanism: str, user: str, secret: bytes) -> ScramCredential:
-    """Return what is answered for a user whom nobody knows: always the same, and no password fits it."""
-    name = HASHES[mechanism]
-    noise = hmac.digest(secret, mechanism.encode() + b"\0" + user.encode(), "sha512")
-    return ScramCredential(noise[:SALT_BYTES], MIN_ITERATIONS, hashlib.new(name, noise).digest(), noise)
+def made_up(
+    mechanism: str, user: str, secret: bytes, like: Sequence[ScramCredential] = ()
+) -> ScramCredential:
+    """Return what is answered for a user whom nobody knows: always the same as long as it looks like the same others.
+
+    The caller refuses the login whatever the proof is.
+    """
+    size = hashlib.new(HASHES[mechanism]).digest_size
+
+    def noise(label: bytes) -> bytes:
+        return hmac.digest(secret, b"\0".join((label, mechanism.encode(), user.encode())), "sha512")
+
+    chosen = like[int.from_bytes(noise(b"like")[:8], "big") % len(like)] if like else None
+    salt = noise(b"salt")[: SALT_BYTES if chosen is None else len(chosen.salt)]
+    if chosen is not None and chosen.salt.isalnum():  # Java's admin client sends letters and digits
+        salt = bytes(_ALPHANUMERIC[each % len(_ALPHANUMERIC)] for each in salt)
+    iterations = MIN_ITERATIONS if chosen is None else chosen.iterations
+    return ScramCredential(salt, iterations, noise(b"stored")[:size], noise(b"server")[:size])
 
 
 class ScramServer:

@@ -249,7 +249,32 @@ SASL_NODE = {
     "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "INSIDE",
     "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "raftlog.cluster.secret": "s" * 32,
 }
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {name: text for name, text in SASL_NODE.items() if name != "raftlog.cluster.secret"},
+        {"authorizer.class.name": STANDARD_AUTHORIZER},
+    ],
+)
+def test_logins_and_rules_need_a_secret(file: dict[str, str]):
+    """One that is derived from the voters lets whoever knows them pass for a broker, past all logins and rules."""
+    with pytest.raises(ConfigFaults, match=r"raftlog\.cluster\.secret: must be set"):
+        load_config(file)
+
+
+def test_a_scram_line_leaves_the_users_of_plain():
+    """The order of the two lines does not matter."""
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    lines = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.clients.plain.sasl.jaas.config": PLAIN_LINE,
+        "listener.name.clients.scram-sha-512.sasl.jaas.config": scram,
+    }
+    assert set(load_config(SASL_NODE | lines).logins["CLIENTS"].plain_users) == {"al", "bob"}
 
 
 def test_a_sasl_listener_has_its_own_mechanisms_users_and_times():
@@ -319,7 +344,7 @@ def test_a_login_that_nobody_could_make_keeps_a_node_from_starting(
 
 def test_an_authorizer_without_super_users_is_pointed_out():
     """Nobody could make the first rule."""
-    authorizer = {"authorizer.class.name": STANDARD_AUTHORIZER}
+    authorizer = {"authorizer.class.name": STANDARD_AUTHORIZER, "raftlog.cluster.secret": "s" * 32}
     assert "super_users_missing" in {each.event for each in load_config(authorizer).warnings}
     told = load_config(authorizer | {"super.users": "User:admin"}).warnings
     assert "super_users_missing" not in {each.event for each in told}

@@ -143,3 +143,11 @@ def test_a_filter_that_matches_finds_what_concerns_a_resource():
     assert found(PatternType.MATCH) == [wildcard, prefixed, literal]
     assert found(PatternType.ANY) == [literal]
     assert found(PatternType.PREFIXED) == []
+
+
+def test_answers_about_long_names_are_not_kept():
+    """They are as clients send them, and what is kept counts in no account."""
+    authorizer = Authorizer()
+    for length in (249, 250):
+        authorizer.allows(ALICE, HERE, Operation.READ, TOPIC, "t" * length)
+    assert [len(name) for *_, name in authorizer._answers] == [249]

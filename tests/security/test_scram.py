@@ -126,3 +126,13 @@ def test_an_exchange_goes_once():
     ours.final(final)
     with pytest.raises(SaslAuthenticationFailed):
         ours.final(final)
+
+
+@pytest.mark.parametrize("mechanism", sorted(HASHES))
+def test_a_made_up_credential_looks_like_one_that_there_is(mechanism):
+    """Java's admin client sends salts of letters and digits; iterations are what administrators choose."""
+    kept = credential(mechanism, "pencil", b"1a2b3c4d5e6f7g8h9i0j1k2l3m", 8_192)
+    fake = made_up(mechanism, "nobody", SECRET, like=[kept])
+    assert (len(fake.salt), fake.salt.isalnum(), fake.iterations) == (26, True, 8_192)
+    assert (len(fake.stored_key), len(fake.server_key)) == (len(kept.stored_key), len(kept.server_key))
+    assert fake == made_up(mechanism, "nobody", SECRET, like=[kept])

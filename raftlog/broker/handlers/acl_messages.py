@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from raftlog.base.errors import InvalidRequest, SecurityDisabled
 from raftlog.broker.context import BrokerContext
-from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from raftlog.security.acls import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 
 Numbers = TypeVar("Numbers", bound=IntEnum)
 
@@ -25,7 +26,7 @@ def acl_of(creation: Any) -> Acl:
         creation.resource_name,
         _number(PatternType, creation.resource_pattern_type, "pattern_type"),
         creation.principal,
-        creation.host,
+        _host(creation.host),
         _number(Operation, creation.operation, "operation"),
         _number(Permission, creation.permission_type, "permission"),
     )
@@ -38,7 +39,7 @@ def filter_of(asked: Any) -> AclFilter:
         asked.resource_name_filter,
         _number(PatternType, asked.pattern_type_filter, "pattern_type"),
         asked.principal_filter,
-        asked.host_filter,
+        _host(asked.host_filter) if asked.host_filter else asked.host_filter,
         _number(Operation, asked.operation, "operation"),
         _number(Permission, asked.permission_type, "permission"),
     )
@@ -48,6 +49,16 @@ def filter_of(asked: Any) -> AclFilter:
     ):
         raise InvalidRequest("a filter names a type, pattern, operation or permission that is UNKNOWN")
     return found
+
+
+def _host(text: str) -> str:
+    """Return an address as connections have it: `::1`. Raises InvalidRequest for the name of a host."""
+    if text == WILDCARD:
+        return text
+    try:
+        return ipaddress.ip_address(text).compressed
+    except ValueError:
+        raise InvalidRequest(f"host: must be an address or *, but is {text[:100]!r}") from None
 
 
 def _number(kind: type[Numbers], number: int, field: str) -> Numbers:

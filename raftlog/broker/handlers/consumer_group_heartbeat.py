@@ -17,7 +17,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import WILDCARD, Operation
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -34,6 +34,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidRequest("member_id must not be empty")
     for name in frozenset(message.subscribed_topic_names or ()):
         demand(broker, request, Operation.DESCRIBE, TOPIC, name)
+    if getattr(message, "subscribed_topic_regex", None):
+        demand(
+            broker, request, Operation.DESCRIBE, TOPIC, WILDCARD
+        )  # what it matches is not filtered by rights
     heard = await broker.groups.ask(GroupCoordinator.consumer_group_heartbeat, _beat(request, message))
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
     make = response_builders(API_KEY, request.api_version)

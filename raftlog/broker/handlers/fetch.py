@@ -91,6 +91,10 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.respond(buffers)
 
 
+def _owner(connection: Connection) -> str:
+    return f"{connection.principal} {connection.peer_host}"
+
+
 def _replica(connection: Connection, request: FetchRequest) -> ReplicaId:
     """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
     peer = connection.peer
@@ -195,7 +199,9 @@ class PendingFetch(Slot):
                 self.header.api_version,
                 replica=replica is not None,
                 now=server.loop.time(),
-                owner=connection.principal if replica is None else f"Broker:{replica.broker_id}",
+                owner=f"{connection.principal} {connection.peer_host}"
+                if replica is None
+                else f"Broker:{replica.broker_id}",
             )
         except TopicAuthorizationFailed as error:
             return refuse_all(self.header, request, error.code)

@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.outbox.open(self._transport)
             self.server.tune(transport)
             peer = transport.get_extra_info("peername")
-            self.peer_host = str(peer[0]) if peer else ""
+            self.peer_host = str(peer[0]).partition("%")[0] if peer else ""
             self.peer_port = int(peer[1]) if peer else 0
             self.server.connection_opened(self)
         except Exception:

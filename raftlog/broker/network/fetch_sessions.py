@@ -164,7 +164,7 @@ class FetchSession(Guard):
     def __init__(self, *, replica: bool, by_id: bool, owner: str = "") -> None:
         self.session_id = NO_SESSION
         self.owner = owner
-        """The principal that opened it; nobody else may continue or end it."""
+        """The principal and the address that opened it; nobody else may continue or end it."""
         self.epoch = INITIAL_EPOCH
         self.replica = replica
         self.by_id = by_id
@@ -296,7 +296,7 @@ class FetchSessions:
     ) -> FetchSession:
         """Return the session a request continues or starts, with what it wants taken in.
 
-        `owner` is the principal that asks; a session of another one is as if it were not there.
+        `owner` is who asks, and from where; a session of another one is as if it were not there.
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
         """
         known = self._sessions.get(request.session_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from raftlog.base.config_security import ListenerLogins
@@ -19,6 +20,9 @@ from raftlog.security.sasl_messages import parse_plain
 from raftlog.security.scram import ScramCredential, ScramServer
 
 PLAIN: Final = "PLAIN"
+
+LOOKED_LIKE: Final = 100
+"""Credentials like one of which that of an unknown user looks."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Of one message of a mechanism; tokens are the longest."""
@@ -43,13 +47,15 @@ class Credentials(NamedTuple):
 class Login:
     """The logins of one connection, one after the other."""
 
-    __slots__ = ("_credentials", "_exchange", "_logins", "_mechanism", "failed", "principal")
+    __slots__ = ("_credentials", "_exchange", "_is_known", "_logins", "_mechanism", "failed", "principal")
 
     def __init__(self, logins: ListenerLogins, credentials: Credentials) -> None:
         self._logins = logins
         self._credentials = credentials
         self._mechanism = ""
         self._exchange: ScramServer | None = None
+        self._is_known = False
+        """Whether there is such a user as the one of the exchange."""
         self.principal: str | None = None
         """Of the last login that succeeded."""
         self.failed = ""
@@ -70,7 +76,7 @@ class Login:
         if self._mechanism or self.failed:
             raise IllegalSaslState("a login is under way already")
         if mechanism not in self._logins.mechanisms:
-            self.failed = mechanism
+            self.failed = "unknown"
             raise UnsupportedSaslMechanism(f"this listener offers {', '.join(self._logins.mechanisms)}")
         self._mechanism = mechanism
         self._exchange = None
@@ -113,9 +119,15 @@ class Login:
             self._exchange = ScramServer(self._mechanism, self._find, self._credentials.nonce)
             return LoginStep(self._exchange.first(message))
         verifier, login = self._exchange.final(message)
+        if not self._is_known:
+            raise SaslAuthenticationFailed(scram.REFUSED)
         return LoginStep(verifier, f"{USER}:{login.user}")
 
     def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
-        mechanism = self._mechanism
-        kept = self._credentials.scram().get((user, mechanism))
-        return scram.made_up(mechanism, user, self._credentials.secret) if kept is None else kept
+        mechanism, known = self._mechanism, self._credentials.scram()
+        kept = known.get((user, mechanism))
+        self._is_known = kept is not None
+        if kept is not None:
+            return kept
+        some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
+        return scram.made_up(mechanism, user, self._credentials.secret, like=some)

@@ -192,8 +192,17 @@ class BrokerServer:
         self.log.flush()
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
-        if self._stopped:
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients.
+
+        There are no logins on that listener. So where clients log in, it serves none unless rules say what an anonymous
+        one may do, and not before this node has the rules of the active controller.
+        """
+        broker = self.broker
+        if broker.authorizer is None:
+            is_safe = not self.config.logins
+        else:
+            is_safe = broker.in_touch(broker.image().controller_id)
+        if self._stopped or not is_safe:
             transport.abort()
             return
         connection = Connection(self, self.config.controller_listener_names[0])
