@@ -18,6 +18,7 @@ from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
 from raftlog.base.config_security import LISTENER_PREFIX, split_override
 from raftlog.base.config_setting import Setting, settings_of
+from raftlog.base.config_tls import split_tls_override
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
 from raftlog.base.types import INTERNAL_TOPICS
@@ -103,7 +104,7 @@ def load_config(
         if name in table:
             attribute, row = table[name]
             _read(row, text, attribute=attribute, values=values, faults=faults, source=sources[name])
-        elif split_override(name) is not None:
+        elif split_override(name) is not None or split_tls_override(name) is not None:
             overrides[name] = text
         elif (missing := config_kafka.missing_security(name)) and text.strip():
             faults.append(Fault(name, sources[name], _insecure(missing)))

@@ -18,6 +18,7 @@ from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_security import ListenerLogins, SecuritySettings
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
+from raftlog.base.config_tls import ListenerTls, TlsSettings
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
 from raftlog.base.handshake import SECRET_MIN_BYTES
 
@@ -58,7 +59,7 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings):
+class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, TlsSettings):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -588,4 +589,6 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings):
     given: Mapping[str, str] = field(default_factory=dict)
     logins: Mapping[str, ListenerLogins] = field(default_factory=dict)
     """How clients log in on each SASL listener, by its name."""
+    tls: Mapping[str, ListenerTls] = field(default_factory=dict)
+    """The certificates of each listener that speaks TLS, by its name."""
     warnings: tuple[ConfigWarning, ...] = ()

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 from raftlog.base.config_security import LISTENER_PREFIX, SecuritySettings
 from raftlog.base.config_setting import Kind, Setting, Update, settings_of
+from raftlog.base.config_tls import TlsSettings
 
 Treatment = Literal["without effect", "refused", "security"]
 
@@ -39,15 +40,15 @@ SECURITY: Final[Mapping[str, str]] = MappingProxyType(
         "delegation.token.": "raftlog has no delegation tokens",
         "principal.builder.class": "raftlog loads no Java classes",
         "sasl.": "raftlog does not carry out this setting of SASL",
-        "security.providers": "raftlog has no TLS for Kafka clients",
-        "ssl.": "raftlog has no TLS for Kafka clients",
+        "security.providers": "raftlog loads no Java classes",
+        "ssl.": "raftlog does not carry out this setting of TLS",
     }
 )
 """The features that raftlog lacks, by the beginning of a setting's name. A node that is given one of these does not
 start.
 """
 
-_CARRIED_OUT: Final = frozenset(settings_of(SecuritySettings))
+_CARRIED_OUT: Final = frozenset({*settings_of(SecuritySettings), *settings_of(TlsSettings)})
 
 OTHER_PREFIXES: Final = (
     "confluent.",
@@ -316,13 +317,8 @@ _FAMILIES: Final = (
         sasl.oauthbearer.sub.claim.name:string sasl.oauthbearer.token.endpoint.url:string
         sasl.server.callback.handler.class:class security.providers:string
         ssl.allow.dn.changes:boolean ssl.allow.san.changes:boolean ssl.cipher.suites:list+
-        ssl.client.auth:string+ ssl.enabled.protocols:list+ ssl.endpoint.identification.algorithm:string+
-        ssl.engine.factory.class:class+ ssl.key.password:password+ ssl.keymanager.algorithm:string+
-        ssl.keystore.certificate.chain:password+ ssl.keystore.key:password+ ssl.keystore.location:string+
-        ssl.keystore.password:password+ ssl.keystore.type:string+ ssl.principal.mapping.rules:string
-        ssl.protocol:string+ ssl.provider:string+ ssl.secure.random.implementation:string+
-        ssl.trustmanager.algorithm:string+ ssl.truststore.certificates:password+ ssl.truststore.location:string+
-        ssl.truststore.password:password+ ssl.truststore.type:string+
+        ssl.engine.factory.class:class+ ssl.keymanager.algorithm:string+ ssl.protocol:string+
+        ssl.provider:string+ ssl.secure.random.implementation:string+ ssl.trustmanager.algorithm:string+
         """,
     ),
 )

@@ -25,11 +25,8 @@ from raftlog.base.config_network import (
 )
 from raftlog.base.config_security import SASL_PROTOCOLS, logins_of, split_override
 from raftlog.base.config_setting import settings_of
+from raftlog.base.config_tls import TLS_PROTOCOLS, TlsSettings, split_tls_override, tls_of
 
-CARRIED_OUT = frozenset({"PLAINTEXT", "SASL_PLAINTEXT"})
-"""The security protocols that raftlog has."""
-
-NO_TLS: Final = "raftlog has no TLS for Kafka clients"
 ONLY_PLAINTEXT: Final = "controllers have PLAINTEXT only: they prove raftlog.cluster.secret"
 
 MAX_VOTERS = 7
@@ -85,6 +82,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
         _judge_controller_listeners(draft)
         _judge_protocols(draft)
         _resolve_logins(draft)
+        _resolve_tls(draft)
         _resolve_advertised(draft, hostname)
         _resolve_inter_broker_listener(draft)
         if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
@@ -131,11 +129,8 @@ def _with_protocol(draft: Draft, listener: Listener) -> Listener:
         known = listener.name
     if known is None:
         draft.fault("listener.security.protocol.map", f"says nothing of listener {listener.name}")
-    elif listener.name in draft.get("controller_listener_names"):
-        if known != "PLAINTEXT":
-            draft.fault("listeners", f"listener {listener.name} wants {known}, but {ONLY_PLAINTEXT}")
-    elif known not in CARRIED_OUT:
-        draft.fault("listeners", f"listener {listener.name} wants {known}, but {NO_TLS}")
+    elif known != "PLAINTEXT" and listener.name in draft.get("controller_listener_names"):
+        draft.fault("listeners", f"listener {listener.name} wants {known}, but {ONLY_PLAINTEXT}")
     return listener._replace(security_protocol=known or "PLAINTEXT")
 
 
@@ -155,10 +150,7 @@ def _judge_controller_listeners(draft: Draft) -> None:
 
 
 def _judge_protocols(draft: Draft) -> None:
-    """Refuse protocols other than PLAINTEXT where this node connects, as `_with_protocol` does where it listens."""
-    wanted = draft.get("security_inter_broker_protocol")
-    if wanted not in CARRIED_OUT:
-        draft.fault("security.inter.broker.protocol", f"is {wanted}, but {NO_TLS}")
+    """Refuse protocols other than PLAINTEXT for controllers elsewhere, as `_with_protocol` does for this node's own."""
     have = {each.name for each in draft.get("listeners")}
     for name in draft.get("controller_listener_names"):
         protocol = draft.get("listener_security_protocol_map").get(name, "PLAINTEXT")
@@ -191,6 +183,25 @@ def _resolve_logins(draft: Draft) -> None:
             )
             for name in sasl
         }
+    )
+
+
+def _resolve_tls(draft: Draft) -> None:
+    """Note the TLS settings of each listener that speaks TLS."""
+    speaking = [each.name for each in draft.get("listeners") if each.security_protocol in TLS_PROTOCOLS]
+    for name in draft.overrides:
+        override = split_tls_override(name)
+        if override is not None and override.listener not in speaking:
+            draft.fault(name, f"is about security, but no listener {override.listener} has SSL or SASL_SSL")
+    of_all = settings_of(TlsSettings)
+    for name in sorted(draft.given & of_all.keys()) if not speaking else ():
+        attribute, row = of_all[name]
+        if draft.get(attribute) and draft.get(attribute) != row.default:
+            draft.fault(name, "is about security, but no listener has SSL or SASL_SSL; else leave it out")
+    if draft.faulty & of_all.keys():
+        return
+    draft.values["tls"] = MappingProxyType(
+        {name: tls_of(name, draft.overrides, draft.get, draft.fault) for name in speaking}
     )
 
 

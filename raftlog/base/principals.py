@@ -24,6 +24,10 @@ class UnusableRules(ValueError):
     """Rules that cannot be read; the message names the rule."""
 
 
+class NoPrincipal(ValueError):
+    """A certificate that is valid and yet makes its holder nobody; the message says why."""
+
+
 class MappingRule(NamedTuple):
     """One rule; without a pattern it is DEFAULT."""
 

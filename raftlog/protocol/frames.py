@@ -55,5 +55,5 @@ def _foreign_protocol(start: bytes) -> str | None:
     if start in _HTTP_STARTS:
         return "an HTTP request arrived on a Kafka listener"
     if start[:2] == b"\x16\x03" and start[2] <= 4:
-        return "a TLS hello arrived on a PLAINTEXT listener: set security.protocol=PLAINTEXT in the client"
+        return "a TLS hello arrived on a listener without TLS: set security.protocol=PLAINTEXT in the client"
     return None

@@ -255,7 +255,7 @@ def test_a_listener_that_is_not_advertised_is_not_told_to_clients():
         ({"listeners": "PLAINTEXT://:9092"}, "listeners"),
         ({"listeners": "PLAINTEXT://:9093,CONTROLLER://:9093"}, "listeners"),
         ({"listeners": "CONTROLLER://:9093"}, "listeners"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "listeners"),
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "ssl.keystore.location"),
         ({"listeners": "INSIDE://:9092,CONTROLLER://:9093"}, "listener.security.protocol.map"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9094"}, "listeners"),
         ({"listeners": "PLAINTEXT://:99999"}, "listeners"),

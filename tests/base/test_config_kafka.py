@@ -23,8 +23,9 @@ from raftlog.base.config import (
 )
 from raftlog.base.config_describe import ConfigSource, describe_broker, describe_cluster_default
 from raftlog.base.config_kafka import KAFKA_SETTINGS, SECURITY, is_kafkas, missing_security
-from raftlog.base.config_resolve import NO_TLS, ONLY_PLAINTEXT
+from raftlog.base.config_resolve import ONLY_PLAINTEXT
 from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config_tls import TlsSettings
 from raftlog.base.errors import InvalidConfig
 
 SAMPLES = {
@@ -38,8 +39,15 @@ SAMPLES = {
     "short": "5",
     "string": "text",
 }
-REBINDS = {"listeners", "listener.security.protocol.map", "sasl.enabled.mechanisms"}
-"""Dynamic in Kafka; raftlog binds its listeners, and knows how clients log in there, when it starts."""
+REBINDS = {
+    "listeners",
+    "listener.security.protocol.map",
+    "sasl.enabled.mechanisms",
+    *settings_of(TlsSettings),
+}
+"""Dynamic in Kafka; raftlog binds its listeners, and knows how clients log in there, when it starts. New certificates
+come with new files.
+"""
 
 
 class Known(NamedTuple):
@@ -136,7 +144,7 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
             "cannot be changed while brokers run, and has no meaning in raftlog",
         ),
         ("listener.name.external.max.connections", "no such family"),
-        ("listener.name.external.ssl.keystore.location", "raftlog has no TLS"),
+        ("listener.name.external.ssl.protocol", "raftlog does not carry out this setting of TLS"),
         ("broker.id", "cannot be changed while brokers run"),
         ("nonsense", "there is no such broker config"),
         ("num.io.thread", "did you mean num.io.threads?"),
@@ -210,17 +218,8 @@ def test_the_environment_cannot_ask_for_security_in_vain_either(variable: str):
 @pytest.mark.parametrize(
     ("file", "missing"),
     [
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, NO_TLS),
-        (
-            {
-                "listeners": "PUBLIC://:9092,CONTROLLER://:9093",
-                "listener.security.protocol.map": "PUBLIC:SASL_SSL,CONTROLLER:PLAINTEXT",
-            },
-            NO_TLS,
-        ),
         ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, ONLY_PLAINTEXT),
         ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}, ONLY_PLAINTEXT),
-        ({"security.inter.broker.protocol": "SSL"}, NO_TLS),
         (
             {
                 "process.roles": "broker",

@@ -72,6 +72,7 @@ HOMES: dict[str, frozenset[str]] = {
     "structlog": frozenset({"base"}),
     "re2": frozenset({"base"}),
     "aiohttp": frozenset({"admin"}),
+    "cryptography": frozenset({"broker"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
@@ -165,7 +166,7 @@ def test_every_import_is_declared():
 
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    requirements = [*project["dependencies"], *extras["demo"], *extras["spark"]]
+    requirements = [*project["dependencies"], *extras["demo"], *extras["spark"], *extras["tls"]]
     declared = {_normal(requirement) for requirement in requirements} | {
         "kafka",
         "confluent_kafka",

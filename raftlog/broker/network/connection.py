@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
+from raftlog.base.principals import NoPrincipal
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.network.admission import ConnectionStanding
@@ -164,6 +165,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.peer_host = str(peer[0]).partition("%")[0] if peer else ""
             self.peer_port = int(peer[1]) if peer else 0
             self.server.connection_opened(self)
+            self._take_name()
         except Exception:
             self.crash("connection_made")
 
@@ -416,6 +418,16 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.outbox.clear()
         self.inbox.close()
         self.server.memory.answers.leave(self)
+
+    def _take_name(self) -> None:
+        """Be whom the certificate names, where there is no other login."""
+        tls = self.server.tls.get(self.listener)
+        if tls is None or self.login is not None or self._transport is None:
+            return
+        try:
+            self.principal = tls.principal_of(self._transport.get_extra_info("ssl_object"))
+        except NoPrincipal as error:
+            self.cut("certificate_refused", reason=str(error))
 
     def _look_at_the_login(self) -> None:
         if self.dispatch is dispatch_before_login and self.principal == ANONYMOUS:

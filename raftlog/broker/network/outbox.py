@@ -60,7 +60,9 @@ class Outbox:
 
     def open(self, transport: asyncio.WriteTransport) -> None:
         """Send to this transport from now on."""
-        transport.set_write_buffer_limits(0)  # so that it tells of the first byte that it keeps
+        # So that it tells of what it keeps, but for a single byte. With 0 a transport of TLS would take that it keeps
+        # nothing for too much, and the end of nothing never comes.
+        transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
         self._does_not_tell = type(transport).__module__ == "asyncio.selector_events"
 

@@ -20,7 +20,7 @@ from socket import (
     TCP_KEEPIDLE,
     TCP_KEEPINTVL,
 )
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LimitedLog, get_logger
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
+    from raftlog.broker.network.tls import ServerTls
     from raftlog.replication.replica_host import ReplicaId
 
 KEEPALIVE: Final = (
@@ -107,6 +108,8 @@ class BrokerServer:
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.schemas_loaded: set[tuple[int, int]] = set()
         """(API key, version) of which a request was decoded already."""
+        self.tls = self._tls()
+        """By listener, for those that speak TLS."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
@@ -217,6 +220,7 @@ class BrokerServer:
         def accept() -> Connection:
             return Connection(self, listener.name)
 
+        secured = await self._secure(listener)
         try:
             server = await self.loop.create_server(
                 accept,
@@ -224,6 +228,7 @@ class BrokerServer:
                 listener.port,
                 backlog=self.config.socket_listen_backlog_size,
                 start_serving=False,
+                **secured,
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -231,6 +236,24 @@ class BrokerServer:
         self._servers.append(server)
         port = _bound_port(server) or listener.port
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
+
+    async def _secure(self, listener: Listener) -> dict[str, Any]:
+        tls = self.tls.get(listener.name)
+        if tls is None:
+            return {}
+        from raftlog.broker.network.tls import TlsUnusable
+
+        try:
+            return await tls.open(self.broker.env.offload)
+        except TlsUnusable as error:
+            raise ListenerUnavailable(f"cannot secure {listener}: {error}") from error
+
+    async def keep_certificates(self) -> None:
+        """Take new certificates from changed files for as long as this runs."""
+        if self.tls:
+            from raftlog.broker.network.tls import keep_fresh
+
+            await keep_fresh(self.tls.values(), self.broker.env.offload)
 
     # Called by connections.
 
@@ -308,6 +331,16 @@ class BrokerServer:
             requests=config.queued_max_request_bytes,
             answers=config.raftlog_answers_max_bytes,
         )
+
+    def _tls(self) -> dict[str, ServerTls]:
+        if not self.config.tls:
+            return {}
+        from raftlog.broker.network.tls import ServerTls
+
+        def count(event: str) -> None:
+            self.counters.closed_by_broker[event] += 1
+
+        return {name: ServerTls(tls, self.log, count) for name, tls in self.config.tls.items()}
 
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())

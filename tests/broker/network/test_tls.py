@@ -1,0 +1,450 @@
+"""raftlog.broker.network.tls on real sockets, asyncio's loop and uvloop's: who gets in, as whom, and with what."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
+from structlog.testing import capture_logs
+
+from raftlog.base.config import NodeConfig, load_config
+from raftlog.base.config_network import Listener
+from raftlog.base.env import ThreadOffload
+from raftlog.base.log import LimitedLog, get_logger
+from raftlog.broker.network.server import ListenerUnavailable
+from raftlog.broker.network.tls import MAX_STORE_BYTES, PeerTls, ServerTls, TlsUnusable
+from raftlog.protocol.codec import decode_response
+from tests.broker.fakes import FakePartitionServer, api_versions, batch, fetch, produce
+from tests.kit.certificates import HOST, Authority
+from tests.kit.waits import PATIENCE_S
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOCAL = Listener("SSL", HOST, 0, "SSL")
+ALICE = {"common_name": "Alice", "organization_name": "Wonder, Land"}
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Run a coroutine on each kind of loop."""
+
+    def run_on(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(asyncio.wait_for(main, PATIENCE_S))
+
+    return run_on
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def config_of(settings: dict[str, str]) -> NodeConfig:
+    return load_config({"listeners": f"SSL://{HOST}:0,CONTROLLER://{HOST}:9093"} | settings)
+
+
+class Client:
+    """Raw frames over TLS."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, frame: bytes) -> memoryview:
+        self.writer.write(frame)
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return memoryview(await self.reader.readexactly(size))
+
+    @property
+    def session(self) -> ssl.SSLObject:
+        found: ssl.SSLObject = self.writer.get_extra_info("ssl_object")
+        return found
+
+    @property
+    def serial_number(self) -> int:
+        """Of the certificate that the server showed."""
+        return int(str((self.session.getpeercert() or {})["serialNumber"]), 16)
+
+
+class Serving:
+    """A broker's server with a TLS listener, and clients."""
+
+    def __init__(self, fake: FakePartitionServer, port: int) -> None:
+        self.fake, self.port = fake, port
+        self.clients: list[Client] = []
+
+    @property
+    def tls(self) -> ServerTls:
+        return self.fake.server.tls["SSL"]
+
+    @property
+    def principals(self) -> list[str]:
+        return [each.principal for each in self.fake.server.connections]
+
+    async def connect(self, context: ssl.SSLContext | None) -> Client:
+        client = Client(*await asyncio.open_connection(HOST, self.port, ssl=context, limit=1 << 24))
+        self.clients.append(client)
+        return client
+
+    async def is_refused(self, context: ssl.SSLContext | None, say: bytes) -> bool:
+        """Whether a client gets no answer. In TLS 1.3 it hears so with its first read, not while it connects."""
+        try:
+            client = await self.connect(context)
+            client.writer.write(say)
+            return await client.reader.read(1) == b""
+        except (ssl.SSLError, ConnectionError):
+            return True
+
+
+@asynccontextmanager
+async def serving(settings: dict[str, str]) -> AsyncIterator[Serving]:
+    config = config_of(settings)
+    fake = FakePartitionServer(tls=config.tls)
+    fake.broker.env.offload = ThreadOffload()
+    (endpoint,) = await fake.server.start([LOCAL])
+    serving = Serving(fake, endpoint.port)
+    try:
+        yield serving
+    finally:
+        for client in serving.clients:
+            client.writer.transport.abort()
+        await fake.server.stop(grace_s=0)
+
+
+def reasons(logs: list[Any], event: str) -> str:
+    return " | ".join(str(each.get("reason")) for each in logs if each["event"] == event)
+
+
+# --- bytes
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_large_and_small_frames_pass_whole(run: Any, authority: Authority, version: ssl.TLSVersion) -> None:
+    """8 MB come back as they were sent, with small requests between them."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"))
+        async with serving(settings) as broker:
+            client = await broker.connect(authority.client(minimum_version=version, maximum_version=version))
+            data = [batch(1, size, 0x30 + index) for index, size in enumerate((10, 8_000_000, 300_000, 0))]
+            for index, each in enumerate(data):
+                answer = await client.ask(produce(index, (0, each), acks=-1))
+                assert decode_response(0, 9, answer)[0] == index
+                await client.ask(api_versions(99))
+            answer = await client.ask(fetch(9, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24))
+            _, fetched = decode_response(1, 12, answer)
+            assert bytes(fetched.responses[0].partitions[0].records) == b"".join(data)
+
+    run(main())
+
+
+# --- who
+
+
+def test_a_client_is_who_its_certificate_names(run: Any, authority: Authority) -> None:
+    """RFC 2253, as Kafka's principals: the latest part first. Without a certificate a client is anonymous."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"), client_auth="requested")
+        alice = authority.issue("alice", "alice@example.org", **ALICE)
+        async with serving(settings) as broker:
+            await (await broker.connect(authority.client(alice))).ask(api_versions(1))
+            await (await broker.connect(authority.client())).ask(api_versions(1))
+            first, second = broker.principals
+            assert first.startswith("User:CN=Alice,") and first.endswith("O=Wonder\\, Land")
+            assert second == "User:ANONYMOUS"
+
+    run(main())
+
+
+def test_mapping_rules_make_users_of_names_and_a_name_that_none_fits_is_refused(
+    run: Any, authority: Authority
+) -> None:
+    """Kafka's ssl.principal.mapping.rules, in RE2's syntax."""
+
+    async def main() -> None:
+        rules = "RULE:^CN=(Al.*?),.*$/$1/L"
+        settings = authority.settings(
+            authority.issue("server"), client_auth="required", principal_mapping_rules=rules
+        )
+        alice, bob = (
+            authority.issue("alice", "a@b", **ALICE),
+            authority.issue("bob", "b@b", common_name="Bob"),
+        )
+        async with serving(settings) as broker:
+            client = await broker.connect(authority.client(alice))
+            await client.ask(api_versions(1))
+            assert broker.principals == ["User:alice"]
+            with capture_logs() as logs:
+                assert await broker.is_refused(authority.client(bob), api_versions(1))
+            assert "CN=Bob" in reasons(logs, "certificate_refused")
+            await client.ask(api_versions(2))
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_only_clients_with_a_certificate_that_is_believed_get_in(
+    run: Any, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """ssl.client.auth=required: neither none, nor another authority's; the log says why."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"), client_auth="required")
+        stranger = Authority(tmp_path, "other").issue("stranger", "a@b")
+        async with serving(settings) as broker:
+            for certificate, why in ((None, "has no certificate"), (stranger, "not believed")):
+                context = authority.client(certificate, maximum_version=version)
+                with capture_logs() as logs:
+                    assert await broker.is_refused(context, api_versions(1))
+                assert why in reasons(logs, "tls_handshake_failed")
+            assert not broker.fake.server.connections
+            assert broker.fake.server.counters.closed_by_broker["tls_handshake_failed"] == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("say", "why"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
+        (api_versions(1), "set security.protocol to SSL"),
+        (bytes(64), "set security.protocol to SSL"),
+    ],
+)
+def test_a_client_that_speaks_no_tls_is_refused_and_the_log_says_so(
+    run: Any, authority: Authority, say: bytes, why: str
+) -> None:
+    """The commonest mistake: a PLAINTEXT client at a TLS listener."""
+
+    async def main() -> None:
+        async with serving(authority.settings(authority.issue("server"))) as broker:
+            with capture_logs() as logs:
+                assert await broker.is_refused(None, say)
+            assert why in reasons(logs, "tls_handshake_failed")
+
+    run(main())
+
+
+def test_versions_of_tls_that_are_not_enabled_are_refused(run: Any, authority: Authority) -> None:
+    """ssl.enabled.protocols."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"), enabled_protocols="TLSv1.3")
+        async with serving(settings) as broker:
+            old = authority.client(maximum_version=ssl.TLSVersion.TLSv1_2)
+            assert await broker.is_refused(old, api_versions(1))
+            client = await broker.connect(authority.client())
+            assert client.session.version() == "TLSv1.3"
+
+    run(main())
+
+
+# --- renewal
+
+
+def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay(
+    run: Any, authority: Authority
+) -> None:
+    """Without a restart; a file that cannot be used changes nothing, and is told of once."""
+
+    async def main() -> None:
+        path = authority.issue("server")
+        async with serving(authority.settings(path)) as broker:
+            first = await broker.connect(authority.client())
+            authority.renew(path)
+            with capture_logs() as logs:
+                await broker.tls.look(ThreadOffload())
+                await broker.tls.look(ThreadOffload())
+            assert [each["event"] for each in logs] == ["tls_renewed"]
+            second = await broker.connect(authority.client())
+            assert second.serial_number != first.serial_number
+            good = path.read_bytes()
+            for bad in (b"", b"-----BEGIN CERTIFICATE-----\n", good[:-400]):
+                path.write_bytes(bad)
+                with capture_logs() as logs:
+                    await broker.tls.look(ThreadOffload())
+                    await broker.tls.look(ThreadOffload())
+                (told,) = logs
+                assert (told["event"], told["log_level"]) == ("tls_renewal_failed", "error")
+                assert str(path) in told["reason"] and "ssl.keystore.location" in told["reason"]
+                third = await broker.connect(authority.client())
+                assert third.serial_number == second.serial_number
+            for each in (first, second, third):
+                await each.ask(api_versions(1))
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_an_authority_that_is_taken_away_lets_nobody_in_any_more(
+    run: Any, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """Not even a client that brings the session of a connection before."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"), client_auth="required")
+        context = authority.client(authority.issue("alice", "a@b"), maximum_version=version)
+        after = Authority(tmp_path, "after")
+        async with serving(settings) as broker:
+            client = await broker.connect(context)
+            await client.ask(api_versions(1))
+            session = client.session.session
+            after.path.replace(authority.path)
+            await broker.tls.look(ThreadOffload())
+            await client.ask(api_versions(2))
+            assert await broker.is_refused(context, api_versions(1))
+            assert not await asyncio.to_thread(_resumes, context, broker.port, session)
+
+    run(main())
+
+
+def _resumes(context: ssl.SSLContext, port: int, session: ssl.SSLSession | None) -> bool:
+    """Whether a session of before gets a client an answer."""
+    import socket
+
+    with socket.create_connection((HOST, port)) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname=HOST, session=session) as secured:
+                secured.sendall(api_versions(1))
+                return bool(secured.recv(1))
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+
+# --- stores
+
+
+def open_tls(settings: dict[str, str]) -> None:
+    """Make the contexts of a listener. Raises TlsUnusable."""
+    tls = config_of(settings).tls["SSL"]
+
+    async def main() -> None:
+        limited = LimitedLog(get_logger("test"), time.monotonic)
+        await ServerTls(tls, limited, lambda _: None).open(ThreadOffload())
+        assert await PeerTls(tls).options(ThreadOffload())
+
+    asyncio.run(main())
+
+
+def parts_of(pem: Path) -> tuple[str, str]:
+    """Return the certificate chain and the key of a file."""
+    certificates = load_pem_x509_certificates(pem.read_bytes())
+    key = serialization.load_pem_private_key(pem.read_bytes(), None)
+    plain = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    chain = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+    return chain.decode(), plain.decode()
+
+
+def test_pem_stands_in_settings_too_even_on_one_line(authority: Authority) -> None:
+    """A .properties file joins lines, and Kafka reads what comes of it (KIP-651)."""
+    chain, key = parts_of(authority.issue("server"))
+    open_tls(
+        {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": chain.replace("\n", " "),
+            "ssl.keystore.key": key.replace("\n", " "),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": authority.path.read_text().replace("\n", " "),
+        }
+    )
+
+
+def test_a_key_with_a_password_is_read_and_a_wrong_one_names_the_setting(authority: Authority) -> None:
+    """ssl.key.password; OpenSSL never asks at a terminal."""
+    path = authority.issue("server")
+    chain, key = parts_of(path)
+    locked = serialization.load_pem_private_key(key.encode(), None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"hush"),
+    )
+    path.write_text(chain + locked.decode())
+    open_tls(authority.settings(path, key_password="hush"))
+    for wrong in ({}, {"key_password": "hush-hush"}):
+        with pytest.raises(TlsUnusable, match=r"ssl\.key\.password") as refused:
+            open_tls(authority.settings(path, **wrong))
+        assert "hush" not in str(refused.value)
+
+
+def test_pkcs12_stores_are_read(authority: Authority, tmp_path: Path) -> None:
+    """As keytool makes them: key and chain in one, authorities in the other."""
+    chain, key = parts_of(authority.issue("server"))
+    first, *others = load_pem_x509_certificates(chain.encode())
+    locked = serialization.BestAvailableEncryption(b"hush")
+    keystore, truststore = tmp_path / "keystore.p12", tmp_path / "truststore.p12"
+    private: Any = serialization.load_pem_private_key(key.encode(), None)
+    keystore.write_bytes(pkcs12.serialize_key_and_certificates(b"broker", private, first, others, locked))
+    believed = load_pem_x509_certificate(authority.path.read_bytes())
+    truststore.write_bytes(
+        pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(believed, b"ca")], locked)
+    )
+    settings = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(keystore),
+        "ssl.keystore.password": "hush",
+        "ssl.truststore.type": "PKCS12",
+        "ssl.truststore.location": str(truststore),
+        "ssl.truststore.password": "hush",
+    }
+    open_tls(settings)
+    for name in ("ssl.keystore", "ssl.truststore"):
+        with pytest.raises(TlsUnusable, match=rf"{name}\.location: .*password is another"):
+            open_tls(settings | {f"{name}.password": "other"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (lambda keystore, _: keystore.unlink(), r"ssl\.keystore\.location: .*No such file"),
+        (lambda keystore, _: keystore.write_text("hello"), r"ssl\.keystore\.location: .*has no private key"),
+        (
+            lambda keystore, _: keystore.write_bytes(bytes(MAX_STORE_BYTES + 1)),
+            r"ssl\.keystore\.location: .*has more than 4 MiB",
+        ),
+        (lambda _, trust: trust.unlink(), r"ssl\.truststore\.location: .*No such file"),
+        (lambda _, trust: trust.write_text("hello"), r"ssl\.truststore\.location: .*has no certificate"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_with_setting_and_path(
+    authority: Authority, spoil: Any, rule: str
+) -> None:
+    """A node that cannot secure a listener does not open it."""
+    keystore = authority.issue("server")
+    settings = authority.settings(keystore)
+    open_tls(settings)
+    spoil(keystore, authority.path)
+    with pytest.raises(TlsUnusable, match=rule):
+        open_tls(settings)
+
+
+def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    """Both are well-formed, so only OpenSSL sees it."""
+    one, other = authority.issue("one"), authority.issue("other")
+    one.write_text(parts_of(one)[0] + parts_of(other)[1])
+    with pytest.raises(TlsUnusable, match="the key is not the certificate's"):
+        open_tls(authority.settings(one))
+
+
+def test_a_listener_that_cannot_be_secured_is_not_opened(authority: Authority) -> None:
+    """The server says which listener, which setting, and why."""
+
+    async def main() -> None:
+        keystore = authority.issue("server")
+        settings = authority.settings(keystore, principal_mapping_rules="RULE:(?=x)/y/")
+        with pytest.raises(ListenerUnavailable, match=r"SSL://.*ssl\.principal\.mapping\.rules.*RE2"):
+            async with serving(settings):
+                pass
+
+    asyncio.run(main())
