@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
 from raftlog.base.lateness import Lateness
@@ -318,7 +319,8 @@ class ControlPlane:
             return
         endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
         patience_s = PROBE_S + self._env.lateness.patience_s
-        result = await probe(endpoint.host, endpoint.port, patience_s=patience_s)
+        tls = endpoint.security_protocol in TLS_PROTOCOLS
+        result = await probe(endpoint.host, endpoint.port, patience_s=patience_s, tls=tls)
         self.controller.on_probe_result(broker_id, result, self._loop.time())
         self._arm()
 

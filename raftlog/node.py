@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
@@ -120,9 +121,23 @@ class Node:
         endpoints = () if self.broker is None else self.broker.endpoints()
         return [f"{each.listener}://{each.host}:{each.port}" for each in endpoints]
 
-    async def introduce(self, ask: Callable[[bytes], Awaitable[bytes]], *, broker_id: int) -> None:
+    async def introduce(
+        self,
+        ask: Callable[[bytes], Awaitable[bytes]],
+        *,
+        broker_id: int,
+        certificate: bytes | None = None,
+    ) -> None:
         """Prove to a broker that its admin API's questions come from a node of the cluster. Raises KafkaError."""
-        await introduce(ask, self.config, broker_id=broker_id)
+        await introduce(ask, self.config, broker_id=broker_id, certificate=certificate)
+
+    async def tls_options(self, endpoint: Endpoint) -> dict[str, Any]:
+        """Return the options of a connection to another broker's listener. Raises ConnectionError."""
+        if self.broker is not None:
+            return await self.broker.replicas.peers.tls_options(endpoint)
+        if endpoint.security_protocol in TLS_PROTOCOLS:
+            raise ConnectionError(f"{endpoint.listener} speaks TLS, but this node is no broker")
+        return {}
 
     def unready_reasons(self) -> list[str]:
         """Return in words why this node does not take part in the cluster; nothing when it does."""
@@ -386,7 +401,8 @@ class BrokerRole:
         except TimeoutError:
             pass
         for each in self.endpoints():
-            result = await probe(each.host, each.port, patience_s=PROBE_S)
+            tls = each.security_protocol in TLS_PROTOCOLS
+            result = await probe(each.host, each.port, patience_s=PROBE_S, tls=tls)
             if result != "alive":
                 log.warning(
                     "advertised_listener_unreachable",

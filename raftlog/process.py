@@ -134,6 +134,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         ages=node.env.ages,
         submit=node.control.submit,
         introduce=node.introduce,
+        tls_options=node.tls_options,
         facts=NodeFacts(node),
         turns=node.env.turns,
         lateness=node.env.lateness,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from struct import Struct
 from typing import Any, Final, cast
@@ -18,7 +18,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import Endpoint, MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.message_builders import request_builders
@@ -78,10 +78,12 @@ class Asker:
         config: NodeConfig,
         image: Callable[[], MetadataImage],
         introduce: Introduce | None = None,
+        tls_options: Callable[[Endpoint], Awaitable[dict[str, Any]]] | None = None,
     ) -> None:
         self._config = config
         self._image = image
         self._introduce = introduce
+        self._tls_options = tls_options
         self._closed = False
         self._idle: defaultdict[int, list[_Wire]] = defaultdict(list)
         self._busy: set[_Wire] = set()
@@ -157,9 +159,14 @@ class Asker:
         wire = _Wire(broker_id)
         try:
             async with asyncio.timeout(CONNECT_S):
-                await asyncio.get_running_loop().create_connection(lambda: wire, endpoint.host, endpoint.port)
+                options = {} if self._tls_options is None else await self._tls_options(endpoint)
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: wire, endpoint.host, endpoint.port, **options
+                )
+                session = transport.get_extra_info("ssl_object")
+                certificate = None if session is None else session.getpeercert(binary_form=True)
                 if self._introduce is not None:
-                    await self._introduce(wire.exchange, broker_id=broker_id)
+                    await self._introduce(wire.exchange, broker_id=broker_id, certificate=certificate)
         except (OSError, TimeoutError, ValueError, KafkaError, BrokerUnreachable) as error:
             wire.close()
             where = f"broker {broker_id} at {endpoint.host}:{endpoint.port}"

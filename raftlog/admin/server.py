@@ -77,7 +77,7 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
-        self._asker = Asker(node.config, node.image, node.introduce)
+        self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
         self._tokens: Mapping[bytes, Caller] | None = None
         self._wrong = WrongTokens(clock)
         self._document = Document(ROUTES)

@@ -18,7 +18,7 @@ from raftlog.base.record_ages import Ages
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import Endpoint, MetadataImage
 
 
 class FaultSwitch(Protocol):
@@ -37,7 +37,13 @@ class FaultSwitch(Protocol):
 class Introduce(Protocol):
     """Raises KafkaError unless broker `broker_id` is at the other end and takes us for a node of its cluster."""
 
-    def __call__(self, ask: Callable[[bytes], Awaitable[bytes]], *, broker_id: int) -> Awaitable[None]: ...
+    def __call__(
+        self,
+        ask: Callable[[bytes], Awaitable[bytes]],
+        *,
+        broker_id: int,
+        certificate: bytes | None = None,
+    ) -> Awaitable[None]: ...
 
 
 class TransactionPort(Protocol):
@@ -75,6 +81,8 @@ class NodeView:
     """Asks the active controller; see `raftlog.metadata.controller_api.Submit`."""
     introduce: Introduce | None = None
     """Proves to a broker that asks come from a node of the cluster, so that clients cannot take its place there."""
+    tls_options: Callable[[Endpoint], Awaitable[dict[str, Any]]] | None = None
+    """The options of `create_connection` to a broker's listener: none unless it speaks TLS. Raises ConnectionError."""
     facts: Facts | None = None
     """Its numbers."""
     turns: TurnQueue = field(default_factory=TurnQueue)

@@ -22,6 +22,16 @@ CONNECTOR: Final = b"connector"
 LISTENER: Final = b"listener"
 
 
+def bound_secret(secret: bytes, certificate: bytes | None) -> bytes:
+    """Return the secret to prove over TLS: it is worth nothing on a connection with another certificate (DER).
+
+    So nobody can pass on the messages of two nodes between two connections of its own. Without TLS it is the secret.
+    """
+    if certificate is None:
+        return secret
+    return hmac.digest(secret, b"certificate\0" + hashlib.sha256(certificate).digest(), "sha256")
+
+
 class Transcript:
     """The hello and the challenge of one connection, with the secret that makes proofs and keys of them."""
 

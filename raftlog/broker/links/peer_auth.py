@@ -1,9 +1,9 @@
 """How a broker proves to another that it knows the cluster secret, on a connection to an ordinary listener.
 
 A private API that is not advertised, whose steps are those of `base.handshake`: hello (id, epoch, nonce) → challenge
-(id, nonce) → the client's proof → verdict (an error, or the server's proof). The secret never travels. The bytes that
-follow on the connection are neither encrypted nor signed: the network or TLS must keep out anyone who can alter
-packets between brokers.
+(id, nonce) → the client's proof → verdict (an error, or the server's proof). The secret never travels. Without TLS the
+bytes that follow on the connection are neither encrypted nor signed: the network must keep out anyone who can alter
+packets between brokers. Over TLS proofs are bound to the listener's certificate, see `handshake.bound_secret`.
 """
 
 from __future__ import annotations

@@ -19,17 +19,23 @@ _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 _CORRELATION_ID = bytes(4)
 """The bytes after the length of a response."""
 
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""The beginnings of an alert and of a handshake's message: a broker may refuse this hello, and yet be alive."""
 
-async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult:
-    """Ask the broker at an address for its API versions and wait at most `patience_s` seconds."""
+
+async def probe(host: str, port: int, *, patience_s: float = 0.3, tls: bool = False) -> ProbeResult:
+    """Ask the broker at an address for its API versions and wait at most `patience_s` seconds.
+
+    With `tls` ask to begin TLS. The answer proves no more and no less, and asks nobody whom to believe.
+    """
     loop = asyncio.get_running_loop()
     accepted = False
     try:
         async with asyncio.timeout(patience_s):
-            transport, protocol = await loop.create_connection(_FirstBytes, host, port)
+            transport, protocol = await loop.create_connection(lambda: _FirstBytes(tls=tls), host, port)
             accepted = True
             try:
-                transport.write(_API_VERSIONS_V0)
+                transport.write(_client_hello() if tls else _API_VERSIONS_V0)
                 return "alive" if await protocol.answered else "refused"
             finally:
                 transport.abort()
@@ -40,15 +46,32 @@ async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult
         return "refused"
 
 
+def _client_hello() -> bytes:
+    """Return the first message of TLS."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    said = ssl.MemoryBIO()
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="raftlog").do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return said.read()
+
+
 class _FirstBytes(asyncio.Protocol):
     """Resolves `answered`: True at the first bytes of a response, False for other bytes and for none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool) -> None:
+        self._tls = tls
         self.answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
         if not self.answered.done():
-            self.answered.set_result(_CORRELATION_ID.startswith(data[4:8]))
+            is_response = (
+                data.startswith(_TLS_RECORDS) if self._tls else _CORRELATION_ID.startswith(data[4:8])
+            )
+            self.answered.set_result(is_response)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.answered.done():

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 CONNECTION_BYTES: Final = 4 * 1024
 """The cost of an idle connection at most, in our memory and the transport's; half of it was measured."""
 
+TLS_CONNECTION_BYTES: Final = 64 * 1024
+"""The same over TLS, whose session and buffers have 50 KiB."""
+
 HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3
 """Seconds that a connection may stay in the hall: looks of `watch`."""
@@ -42,7 +45,16 @@ class ConnectionStanding(Enum):
 class Admission:
     """The places of one broker's listeners, all together."""
 
-    __slots__ = ("_config_in_force", "_hall", "_memory", "_per_host", "_possible", "brokers", "strangers")
+    __slots__ = (
+        "_config_in_force",
+        "_hall",
+        "_memory",
+        "_of_strangers",
+        "_per_host",
+        "_possible",
+        "brokers",
+        "strangers",
+    )
 
     def __init__(self, config_in_force: Callable[[], NodeConfig], *, sockets: int, memory: Account) -> None:
         """`sockets`: how many clients the process has file descriptors for."""
@@ -52,6 +64,8 @@ class Admission:
         self._per_host: Counter[str] = Counter()
         self._hall: dict[Connection, int] = {}
         """With the looks since they came, the oldest first."""
+        self._of_strangers = 0
+        """Bytes of memory."""
         self.strangers = 0
         self.brokers = 0
 
@@ -66,10 +80,11 @@ class Admission:
 
     def enter(self, connection: Connection) -> None:
         """Give a new connection its place."""
-        self._memory.take(CONNECTION_BYTES)
+        self._memory.take(_cost(connection))
         if self._limit_for(connection) is None:
             connection.standing = ConnectionStanding.STRANGER
             self.strangers += 1
+            self._of_strangers += _cost(connection)
             self._per_host[connection.peer_host] += 1
             return
         if len(self._hall) >= HALL_PLACES:
@@ -90,7 +105,7 @@ class Admission:
         if connection.standing is not ConnectionStanding.GONE:
             self._leave(connection)
             connection.standing = ConnectionStanding.GONE
-            self._memory.give(CONNECTION_BYTES)
+            self._memory.give(_cost(connection))
 
     def look(self, connection: Connection) -> None:
         """Once a second: refuse who has been in the hall for too long."""
@@ -109,15 +124,19 @@ class Admission:
 
     def _limit_for(self, connection: Connection) -> str | None:
         """Return the setting that leaves no place for one more stranger."""
-        if self.strangers >= self.most_strangers:
+        if self.strangers >= self.most_strangers or self._has_no_memory(connection):
             return "max.connections"
         if self._per_host[connection.peer_host] >= self._config_in_force().max_connections_per_ip:
             return "max.connections.per.ip"
         return None
 
+    def _has_no_memory(self, connection: Connection) -> bool:
+        return self._of_strangers + _cost(connection) > self._memory.limit
+
     def _leave(self, connection: Connection) -> None:
         if connection.standing is ConnectionStanding.STRANGER:
             self.strangers -= 1
+            self._of_strangers -= _cost(connection)
             host = connection.peer_host
             self._per_host[host] -= 1
             if not self._per_host[host]:
@@ -126,3 +145,7 @@ class Admission:
             self._hall.pop(connection, None)
         elif connection.standing is ConnectionStanding.BROKER:
             self.brokers -= 1
+
+
+def _cost(connection: Connection) -> int:
+    return CONNECTION_BYTES if connection.tls_session is None else TLS_CONNECTION_BYTES

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
-from raftlog.base.principals import NoPrincipal
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.network.admission import ConnectionStanding
@@ -34,6 +33,8 @@ from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame
 from raftlog.security.acls import ANONYMOUS
 
 if TYPE_CHECKING:
+    import ssl
+
     from raftlog.broker.links.peer_auth import ServerHandshake
     from raftlog.broker.network.server import BrokerServer
     from raftlog.replication.replica_host import ReplicaId
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "session_ids",
         "software",
         "standing",
+        "tls_session",
         "to_controller",
     )
 
@@ -128,6 +130,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Fetch sessions that end with this connection."""
         self.standing = ConnectionStanding.STRANGER
         self.principal = ANONYMOUS
+        self.tls_session: ssl.SSLObject | None = None
         self.login = server.login_for(listener)
         self.inbox = Inbox(server.requests)
         self.outbox = Outbox(server.memory.answers)
@@ -148,24 +151,25 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.api_key = 0
         """Of the request being handled."""
         self._transport: asyncio.Transport | None = None
-        if self.login is None:
-            self.open_gate()
-        else:
-            self.close_gate()
 
     # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         try:
             self._transport = cast(asyncio.Transport, transport)
+            if self.login is None:
+                self.open_gate()
+            else:
+                self.close_gate()  # not before: over TLS many a client is never heard of again
             self.inbox.open(self._transport)
             self.outbox.open(self._transport)
             self.server.tune(transport)
+            self.tls_session = transport.get_extra_info("ssl_object")
             peer = transport.get_extra_info("peername")
             self.peer_host = str(peer[0]).partition("%")[0] if peer else ""
             self.peer_port = int(peer[1]) if peer else 0
             self.server.connection_opened(self)
-            self._take_name()
+            self.server.take_certificate(self)
         except Exception:
             self.crash("connection_made")
 
@@ -418,16 +422,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.outbox.clear()
         self.inbox.close()
         self.server.memory.answers.leave(self)
-
-    def _take_name(self) -> None:
-        """Be whom the certificate names, where there is no other login."""
-        tls = self.server.tls.get(self.listener)
-        if tls is None or self.login is not None or self._transport is None:
-            return
-        try:
-            self.principal = tls.principal_of(self._transport.get_extra_info("ssl_object"))
-        except NoPrincipal as error:
-            self.cut("certificate_refused", reason=str(error))
 
     def _look_at_the_login(self) -> None:
         if self.dispatch is dispatch_before_login and self.principal == ANONYMOUS:

@@ -59,7 +59,7 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
     if is_first and (step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO):
         connection.handshake = ServerHandshake(
             body,
-            secret=server.config.cluster_secret,
+            secret=server.peer_secret(connection),
             broker_id=server.config.node_id,
             nonce=server.nonce(NONCE_BYTES),
         )

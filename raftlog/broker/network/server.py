@@ -23,8 +23,10 @@ from socket import (
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config_setting import INT_MAX
+from raftlog.base.handshake import bound_secret
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
+from raftlog.base.principals import NoPrincipal
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.network.admission import Admission
@@ -241,7 +243,7 @@ class BrokerServer:
         tls = self.tls.get(listener.name)
         if tls is None:
             return {}
-        from raftlog.broker.network.tls import TlsUnusable
+        from raftlog.broker.links.tls import TlsUnusable
 
         try:
             return await tls.open(self.broker.env.offload)
@@ -272,6 +274,15 @@ class BrokerServer:
         self._idle.clear()
         self.admission.enter(connection)
 
+    def take_certificate(self, connection: Connection) -> None:
+        """Give the client the name in its certificate, where there is no other login."""
+        if connection.tls_session is None or connection.login is not None:
+            return
+        try:
+            connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
+        except NoPrincipal as error:
+            connection.cut("certificate_refused", reason=str(error))
+
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
         """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
 
@@ -291,6 +302,14 @@ class BrokerServer:
             before.abort()
         self.admission.prove(connection)
         return True
+
+    def peer_secret(self, connection: Connection) -> bytes:
+        """Return the secret that another broker proves on a connection."""
+        session = connection.tls_session
+        secret = self.config.cluster_secret
+        if session is None:
+            return secret
+        return bound_secret(secret, self.tls[connection.listener].shown_certificate(session))
 
     def tune(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket's options. Buffer sizes only if the operator gave them: the kernel's own tuning is better."""

@@ -1,20 +1,15 @@
-"""The TLS of a broker: contexts made from the stores that settings name, and made anew when their files change.
+"""TLS of a broker's listeners: a new connection gets the newest context, one that is open keeps its own.
 
-A new connection gets the newest context; one that is open keeps its own. Files are looked at by their times and sizes,
-never on the event loop. A new file that cannot be used changes nothing, and a log line says so.
-
-Private keys reach OpenSSL through memory (memfd), so that none is written to a disk.
+`links.tls` makes contexts of files. Here is what clients see of them, and who clients are by their certificates.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import re
+import base64
 import ssl
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from raftlog.base.config_tls import ListenerTls
 from raftlog.base.distinguished_names import UnreadableName, subject_of
@@ -23,26 +18,26 @@ from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.principals import USER, NoPrincipal, name_of, parse_rules
 from raftlog.base.regex import check_regex, compiled
+from raftlog.broker.links.tls import (
+    HANDSHAKE_S,
+    PEM_BLOCK,
+    SHUTDOWN_S,
+    ListenerContexts,
+    Material,
+    TlsUnusable,
+    keystore_of,
+    load_context,
+)
 from raftlog.security.acls import ANONYMOUS
-
-HANDSHAKE_S: Final = 5.0
-SHUTDOWN_S: Final = 2.0
-"""How long the two ends may take to agree at the beginning, and at the end."""
 
 LOOK_EVERY_S: Final = 3.0
 """New files are found after so long at most."""
-
-MAX_STORE_BYTES: Final = 4 << 20
-"""The largest file that is read; hundreds of authorities need less than one."""
 
 _VERIFY: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-
-_PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_LINE: Final = 64
 
 _REASONS: Final = {
     "HTTP_REQUEST": "an HTTP request arrived on a listener that speaks TLS",
@@ -57,10 +52,6 @@ _REASONS: Final = {
 log = get_logger(__name__)
 
 
-class TlsUnusable(Exception):
-    """Files or texts of which no context can be made; the message names the setting and never shows a secret."""
-
-
 class ServerContext(ssl.SSLContext):
     """The context that a listener is opened with: each new connection is made under the newest one.
 
@@ -70,6 +61,8 @@ class ServerContext(ssl.SSLContext):
 
     newest: ServerContext
     failed: Callable[[ssl.SSLError], None]
+    certificate: bytes
+    """The one that it shows, in DER."""
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         """Begin a connection under the newest context."""
@@ -89,43 +82,6 @@ class _ToldHandshake(ssl.SSLObject):
             if isinstance(context, ServerContext):
                 context.failed(error)
             raise
-
-
-class Material(NamedTuple):
-    """The content of a listener's stores, as PEM."""
-
-    chain: bytes
-    key_password: str
-    believed: str
-    """Empty: the settings name none."""
-
-    def __repr__(self) -> str:
-        return "Material()"
-
-
-class ListenerContexts:
-    """The contexts of one listener, as of its files' last good state. `load` first; may run in any thread."""
-
-    def __init__(self, tls: ListenerTls, make: Callable[[ListenerTls, Material], ssl.SSLContext]) -> None:
-        self._tls = tls
-        self._make = make
-        self._stamps: tuple[Any, ...] = ()
-        self.newest: ssl.SSLContext | None = None
-
-    def load(self) -> ssl.SSLContext:
-        """Read the files and make a context. Raises TlsUnusable."""
-        self._stamps = self._look()
-        self.newest = self._make(self._tls, read_material(self._tls))
-        return self.newest
-
-    def renew(self) -> ssl.SSLContext | None:
-        """Return a new context if the files have changed. Raises TlsUnusable, once for each state of the files."""
-        return None if self._look() == self._stamps else self.load()
-
-    def _look(self) -> tuple[Any, ...]:
-        return tuple(
-            _stamp(each) for each in (self._tls.ssl_keystore_location, self._tls.ssl_truststore_location)
-        )
 
 
 class ServerTls:
@@ -182,6 +138,12 @@ class ServerTls:
             raise NoPrincipal(f"no rule of ssl.principal.mapping.rules fits {subject}")
         return f"{USER}:{name}"
 
+    @staticmethod
+    def shown_certificate(session: ssl.SSLObject) -> bytes:
+        """Return the certificate that the client of a connection was shown, in DER."""
+        assert isinstance(session.context, ServerContext)
+        return session.context.certificate
+
     def _take(self, context: ssl.SSLContext) -> None:
         assert isinstance(context, ServerContext)
         context.failed = self._handshake_failed
@@ -190,27 +152,6 @@ class ServerTls:
     def _handshake_failed(self, error: ssl.SSLError) -> None:
         self._count("tls_handshake_failed")
         self._log.warning("tls_handshake_failed", listener=self._tls.listener, reason=reason_of(error))
-
-
-class PeerTls:
-    """TLS towards other brokers, by the settings of the listener that they have for each other."""
-
-    def __init__(self, tls: ListenerTls) -> None:
-        self._contexts = ListenerContexts(tls, make_client_context)
-        self._listener = tls.listener
-        self._turn = asyncio.Lock()
-
-    async def options(self, offload: Offload) -> dict[str, Any]:
-        """Return the options of `create_connection`. Raises ConnectionError where there never were usable files."""
-        async with self._turn:
-            try:
-                await offload(self._contexts.renew)
-            except TlsUnusable as error:
-                log.error("tls_renewal_failed", listener=self._listener, reason=str(error))
-        context = self._contexts.newest
-        if context is None:
-            raise ConnectionError(f"there is no certificate for listener {self._listener}")
-        return {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
 
 
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
@@ -239,152 +180,14 @@ def make_server_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
     # A session that is resumed brings the verdict of its beginning with it, whoever is believed today.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    _load(context, tls, material)
+    load_context(context, tls, material)
+    context.certificate = _first_certificate(tls, material)
     return context
 
 
-def make_client_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
-    """Return the context of connections to other brokers. Raises TlsUnusable."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = tls.ssl_endpoint_identification_algorithm == "https"
-    _load(context, tls, material)
-    if not material.believed:
-        context.load_default_certs()
-    return context
-
-
-def _load(context: ssl.SSLContext, tls: ListenerTls, material: Material) -> None:
-    versions = sorted(ssl.TLSVersion[each.replace(".", "_")] for each in tls.ssl_enabled_protocols)
-    context.minimum_version, context.maximum_version = versions[0], versions[-1]
-    context.verify_flags |= (
-        ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # as in Java, whatever the truststore has is believed
-    try:
-        with _in_memory(material.chain) as path:
-            context.load_cert_chain(path, password=lambda: material.key_password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise TlsUnusable(f"{_keystore(tls)}: {_why_unusable(error, material)}") from None
-    if material.believed:
-        try:
-            context.load_verify_locations(cadata=material.believed)
-        except (ssl.SSLError, ValueError) as error:
-            raise TlsUnusable(
-                f"{_truststore(tls)}: holds no certificates that can be read ({error})"
-            ) from None
-
-
-def _why_unusable(error: Exception, material: Material) -> str:
-    reason = getattr(error, "reason", None)
-    if reason == "KEY_VALUES_MISMATCH":
-        return "the key is not the certificate's"
-    if b"ENCRYPTED" in material.chain:
-        return "the key cannot be read with the password (ssl.key.password)"
-    if b"PRIVATE KEY-----" not in material.chain:
-        return "has no private key"
-    if b"BEGIN CERTIFICATE" not in material.chain:
-        return "has no certificate"
-    return f"cannot be used ({reason or error})"
-
-
-# --- stores
-
-
-def read_material(tls: ListenerTls) -> Material:
-    """Read the stores of a listener. Raises TlsUnusable."""
-    believed = ""
-    if tls.ssl_keystore_location:
-        raw = _read(tls.names["ssl_keystore_location"], tls.ssl_keystore_location)
-        if tls.ssl_keystore_type == "PKCS12":
-            chain = _unpack(tls.names["ssl_keystore_location"], raw, tls.ssl_keystore_password, with_key=True)
-        else:
-            chain = raw
-    else:
-        chain = _pem(tls.ssl_keystore_certificate_chain + tls.ssl_keystore_key).encode()
-    if tls.ssl_truststore_location:
-        name = tls.names["ssl_truststore_location"]
-        raw = _read(name, tls.ssl_truststore_location)
-        if tls.ssl_truststore_type == "PKCS12":
-            raw = _unpack(name, raw, tls.ssl_truststore_password, with_key=False)
-        believed = _pem(raw.decode(errors="replace"))
-    elif tls.ssl_truststore_certificates:
-        believed = _pem(tls.ssl_truststore_certificates)
-    if (tls.ssl_truststore_location or tls.ssl_truststore_certificates) and not believed:
-        raise TlsUnusable(f"{_truststore(tls)}: has no certificate in PEM")
-    return Material(chain, tls.ssl_key_password, believed)
-
-
-def _pem(text: str) -> str:
-    """Return the blocks of PEM in a text, with lines again where a .properties file has made one line of them."""
-    found = []
-    for kind, body in _PEM_BLOCK.findall(text):
-        lines = [body.strip()]
-        if ":" not in body:  # else it has headers, whose lines are to stay
-            joined = "".join(body.split())
-            lines = [joined[start : start + _LINE] for start in range(0, len(joined), _LINE)]
-        found += [f"-----BEGIN {kind}-----", *lines, f"-----END {kind}-----", ""]
-    return "\n".join(found)
-
-
-def _unpack(setting: str, raw: bytes, password: str, *, with_key: bool) -> bytes:
-    """Return what a PKCS12 store holds, as PEM."""
-    try:
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.serialization import pkcs12
-    except ImportError:
-        raise TlsUnusable(
-            f"{setting}: to read PKCS12, install raftlog[tls]; PEM needs nothing more"
-        ) from None
-    try:
-        store = pkcs12.load_pkcs12(raw, password.encode() if password else None)
-    except ValueError:
-        raise TlsUnusable(f"{setting}: is no PKCS12 store, or its password is another") from None
-    pem = serialization.Encoding.PEM
-    parts = [each.certificate.public_bytes(pem) for each in (store.cert, *store.additional_certs) if each]
-    if with_key:
-        if store.key is None:
-            raise TlsUnusable(f"{setting}: has no private key")
-        unlocked = serialization.NoEncryption()
-        parts.append(store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, unlocked))
-    return b"".join(parts)
-
-
-def _read(setting: str, path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_STORE_BYTES + 1)
-    except OSError as error:
-        raise TlsUnusable(f"{setting}: {path}: {error.strerror or error}") from None
-    if len(raw) > MAX_STORE_BYTES:
-        raise TlsUnusable(f"{setting}: {path}: has more than {MAX_STORE_BYTES >> 20} MiB")
-    return raw
-
-
-def _stamp(path: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _keystore(tls: ListenerTls) -> str:
-    location = tls.ssl_keystore_location
-    return f"{tls.names['ssl_keystore_location']}: {location}" if location else tls.names["ssl_keystore_key"]
-
-
-def _truststore(tls: ListenerTls) -> str:
-    location = tls.ssl_truststore_location
-    name = "ssl_truststore_location" if location else "ssl_truststore_certificates"
-    return f"{tls.names[name]}: {location}" if location else tls.names[name]
-
-
-@contextmanager
-def _in_memory(content: bytes) -> Iterator[str]:
-    """Yield a path under which OpenSSL reads some bytes that are on no disk."""
-    descriptor = os.memfd_create("raftlog-tls", os.MFD_CLOEXEC)
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+def _first_certificate(tls: ListenerTls, material: Material) -> bytes:
+    """Return the node's own certificate, which comes before those of authorities, in DER."""
+    for kind, body in PEM_BLOCK.findall(material.chain.decode(errors="replace")):
+        if kind == "CERTIFICATE":
+            return base64.b64decode(body)
+    raise TlsUnusable(f"{keystore_of(tls)}: has no certificate")

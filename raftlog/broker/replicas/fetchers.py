@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
+from raftlog.base.handshake import bound_secret
 from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, HELLO, prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.replicas.fetcher import LeaderFetcher
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import Endpoint, MetadataImage
 from raftlog.replication.replica_host import ReplicaId
 
 if TYPE_CHECKING:
+    import ssl
+
     from raftlog.base.config import NodeConfig
+    from raftlog.broker.links.tls import PeerTls
     from raftlog.replication.partition import Partition
 
 CONNECT_TIMEOUT = 2.0
@@ -48,6 +53,7 @@ class LeaderFetchers:
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[Partition, int] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._tls: PeerTls | None = None
         # a first batch may be larger than the limit of the fetch, but it came to its leader in one request
         self._max_frame_bytes = (
             config.replica_fetch_response_max_bytes
@@ -118,11 +124,14 @@ class LeaderFetchers:
             raise BrokerNotAvailable(f"broker {leader} is not registered, or we are not")
         channel = PeerChannel(max_frame_bytes=self._max_frame_bytes)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            await self._loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
+            options = await self.tls_options(endpoint)
+            transport, _ = await self._loop.create_connection(
+                lambda: channel, endpoint.host, endpoint.port, **options
+            )
             try:
                 await prove_membership(
                     channel.ask,
-                    secret=self._config.cluster_secret,
+                    secret=bound_secret(self._config.cluster_secret, shown_certificate(transport)),
                     own=ReplicaId(self._config.node_id, epoch),
                     server_id=leader,
                     nonce=self.nonce,
@@ -135,11 +144,41 @@ class LeaderFetchers:
         self.on_leader_found(leader)
         return channel
 
+    async def tls_options(self, endpoint: Endpoint) -> dict[str, Any]:
+        """Return the options with which `create_connection` reaches a listener. Raises ConnectionError."""
+        if endpoint.security_protocol not in TLS_PROTOCOLS:
+            return {}
+        if self._tls is None:
+            tls = self._config.tls.get(endpoint.listener)
+            if tls is None:
+                raise ConnectionError(
+                    f"{endpoint.listener} speaks TLS, and there are no settings for it here"
+                )
+            from raftlog.broker.links.tls import PeerTls
 
-async def introduce(ask: Callable[[bytes], Awaitable[bytes]], config: NodeConfig, *, broker_id: int) -> None:
-    """Have a broker take a connection of this node's admin API for what it is. Raises KafkaError."""
+            self._tls = PeerTls(tls)
+        return await self._tls.options(self._env.offload)
+
+
+def shown_certificate(transport: asyncio.BaseTransport) -> bytes | None:
+    """Return the certificate of the listener at the other end, in DER; None without TLS."""
+    session: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    return None if session is None else session.getpeercert(binary_form=True)
+
+
+async def introduce(
+    ask: Callable[[bytes], Awaitable[bytes]],
+    config: NodeConfig,
+    *,
+    broker_id: int,
+    certificate: bytes | None = None,
+) -> None:
+    """Have a broker take a connection of this node's admin API for what it is. Raises KafkaError.
+
+    `certificate`: the one that the broker showed.
+    """
     own = ReplicaId(config.node_id, NO_EPOCH)
-    secret = config.cluster_secret
+    secret = bound_secret(config.cluster_secret, certificate)
     await prove_membership(ask, secret=secret, own=own, server_id=broker_id, hello=ADMIN_HELLO)
 
 

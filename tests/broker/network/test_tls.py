@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -19,11 +20,22 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config import NodeConfig, load_config
 from raftlog.base.config_network import Listener
+from raftlog.base.config_security import ListenerLogins
 from raftlog.base.env import ThreadOffload
+from raftlog.base.errors import SaslAuthenticationFailed
+from raftlog.base.handshake import bound_secret
 from raftlog.base.log import LimitedLog, get_logger
+from raftlog.broker.links.peer_auth import prove_membership
+from raftlog.broker.links.peer_channel import PeerChannel
+from raftlog.broker.links.probe import probe
+from raftlog.broker.links.tls import MAX_STORE_BYTES, PeerTls, TlsUnusable
+from raftlog.broker.network.admission import TLS_CONNECTION_BYTES
+from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import ListenerUnavailable
-from raftlog.broker.network.tls import MAX_STORE_BYTES, PeerTls, ServerTls, TlsUnusable
+from raftlog.broker.network.tls import ServerTls
+from raftlog.broker.replicas.fetchers import shown_certificate
 from raftlog.protocol.codec import decode_response
+from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import FakePartitionServer, api_versions, batch, fetch, produce
 from tests.kit.certificates import HOST, Authority
 from tests.kit.waits import PATIENCE_S
@@ -106,9 +118,8 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(settings: dict[str, str]) -> AsyncIterator[Serving]:
-    config = config_of(settings)
-    fake = FakePartitionServer(tls=config.tls)
+async def serving(settings: dict[str, str], **more: Any) -> AsyncIterator[Serving]:
+    fake = FakePartitionServer(tls=config_of(settings).tls, **more)
     fake.broker.env.offload = ThreadOffload()
     (endpoint,) = await fake.server.start([LOCAL])
     serving = Serving(fake, endpoint.port)
@@ -235,6 +246,32 @@ def test_a_client_that_speaks_no_tls_is_refused_and_the_log_says_so(
     run(main())
 
 
+def test_a_client_that_never_ends_its_handshake_leaves_nothing_behind(run: Any, authority: Authority) -> None:
+    """At a listener with logins too: it is no connection yet, so nobody has to look after it."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"))
+        logins = {"SSL": ListenerLogins(("PLAIN",), {"al": "hush"})}
+        async with serving(settings, logins=logins) as broker:
+            assert await broker.is_refused(None, bytes(64))
+            assert await probe(HOST, broker.port, patience_s=PATIENCE_S, tls=True) == "alive"
+            async with asyncio.timeout(PATIENCE_S):
+                while connections_in_memory(broker):
+                    await asyncio.sleep(0)
+            await broker.connect(authority.client())
+            assert connections_in_memory(broker) == 1
+
+    run(main())
+
+
+def connections_in_memory(broker: Serving) -> int:
+    """Return how many connections anything refers to."""
+    gc.collect()
+    return sum(
+        isinstance(each, Connection) and each.server is broker.fake.server for each in gc.get_objects()
+    )
+
+
 def test_versions_of_tls_that_are_not_enabled_are_refused(run: Any, authority: Authority) -> None:
     """ssl.enabled.protocols."""
 
@@ -245,6 +282,25 @@ def test_versions_of_tls_that_are_not_enabled_are_refused(run: Any, authority: A
             assert await broker.is_refused(old, api_versions(1))
             client = await broker.connect(authority.client())
             assert client.session.version() == "TLSv1.3"
+
+    run(main())
+
+
+def test_a_connection_with_tls_takes_the_place_of_many_without(run: Any, authority: Authority) -> None:
+    """Its session and buffers are memory, which bounds the places of clients."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"))
+        limit = 8 * 3 * TLS_CONNECTION_BYTES
+        async with serving(settings, raftlog_memory_max_bytes=limit) as broker:
+            for number in range(3):
+                await (await broker.connect(authority.client())).ask(api_versions(number))
+            assert broker.fake.server.memory.connections.used == 3 * TLS_CONNECTION_BYTES
+            assert await broker.is_refused(authority.client(), api_versions(1))
+            broker.clients[0].writer.transport.abort()
+            while broker.fake.server.admission.strangers > 2:
+                await asyncio.sleep(0)
+            await (await broker.connect(authority.client())).ask(api_versions(9))
 
     run(main())
 
@@ -448,3 +504,76 @@ def test_a_listener_that_cannot_be_secured_is_not_opened(authority: Authority) -
                 pass
 
     asyncio.run(main())
+
+
+# --- other brokers
+
+
+def test_a_broker_proves_the_secret_for_the_certificate_that_it_was_shown(
+    run: Any, authority: Authority
+) -> None:
+    """So nobody can pass the proof on from a connection that ends at another certificate, believed as it may be."""
+
+    async def main() -> None:
+        path = authority.issue("server")
+        settings = authority.settings(path, client_auth="required")
+        async with serving(settings) as broker:
+            tls = PeerTls(config_of(settings).tls["SSL"])
+
+            async def introduce(secret_for: Callable[[bytes | None], bytes]) -> None:
+                channel = PeerChannel(max_frame_bytes=1000)
+                options = await tls.options(ThreadOffload())
+                loop = asyncio.get_running_loop()
+                transport, _ = await loop.create_connection(lambda: channel, HOST, broker.port, **options)
+                try:
+                    secret = secret_for(shown_certificate(transport))
+                    await prove_membership(channel.ask, secret=secret, own=ReplicaId(2, 12), server_id=1)
+                finally:
+                    channel.close()
+
+            await introduce(lambda shown: bound_secret(b"secret", shown))
+            for wrong in (lambda _: b"secret", lambda _: bound_secret(b"secret", b"of another connection")):
+                with pytest.raises(SaslAuthenticationFailed):
+                    await introduce(wrong)
+            authority.renew(path)
+            await broker.tls.look(ThreadOffload())
+            await introduce(lambda shown: bound_secret(b"secret", shown))
+
+    run(main())
+
+
+def test_a_broker_is_not_reached_at_a_host_that_its_certificate_is_not_for(
+    run: Any, authority: Authority
+) -> None:
+    """ssl.endpoint.identification.algorithm: https, and empty."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server", "elsewhere.example"))
+        async with serving(settings) as broker:
+            loop = asyncio.get_running_loop()
+            strict = PeerTls(config_of(settings).tls["SSL"])
+            with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
+                await loop.create_connection(
+                    asyncio.Protocol, HOST, broker.port, **await strict.options(ThreadOffload())
+                )
+            anywhere = {"ssl.endpoint.identification.algorithm": ""}
+            loose = PeerTls(config_of(settings | anywhere).tls["SSL"])
+            options = await loose.options(ThreadOffload())
+            transport, _ = await loop.create_connection(asyncio.Protocol, HOST, broker.port, **options)
+            transport.abort()
+
+    run(main())
+
+
+def test_a_probe_finds_a_broker_alive_that_speaks_tls(run: Any, authority: Authority) -> None:
+    """With or without a certificate. Asked in the clear it would pass for dead, and be fenced."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"), client_auth="required")
+        async with serving(settings) as broker:
+            assert await probe(HOST, broker.port, patience_s=PATIENCE_S, tls=True) == "alive"
+            assert await probe(HOST, broker.port, patience_s=PATIENCE_S) == "refused"
+            await broker.fake.server.stop(grace_s=0)
+            assert await probe(HOST, broker.port, patience_s=PATIENCE_S, tls=True) == "refused"
+
+    run(main())

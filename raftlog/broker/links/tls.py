@@ -1,0 +1,243 @@
+"""The certificates of a node, from the stores that settings name to contexts of TLS; and TLS towards other brokers.
+
+Files are looked at by their times and sizes, never on the event loop. Files that cannot be used change nothing.
+
+Private keys reach OpenSSL through memory (memfd), so that none is written to a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.config_tls import ListenerTls
+from raftlog.base.env import Offload
+from raftlog.base.log import get_logger
+
+HANDSHAKE_S: Final = 5.0
+SHUTDOWN_S: Final = 2.0
+"""How long the two ends may take to agree at the beginning, and at the end."""
+
+MAX_STORE_BYTES: Final = 4 << 20
+"""The largest file that is read; hundreds of authorities need less than one."""
+
+PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_LINE: Final = 64
+
+log = get_logger(__name__)
+
+
+class TlsUnusable(Exception):
+    """Files or texts of which no context can be made; the message names the setting and never shows a secret."""
+
+
+class Material(NamedTuple):
+    """The content of a listener's stores, as PEM."""
+
+    chain: bytes
+    key_password: str
+    believed: str
+    """Empty: the settings name none."""
+
+    def __repr__(self) -> str:
+        return "Material()"
+
+
+class ListenerContexts:
+    """The contexts of one listener, as of its files' last good state. `load` first; may run in any thread."""
+
+    def __init__(self, tls: ListenerTls, make: Callable[[ListenerTls, Material], ssl.SSLContext]) -> None:
+        self._tls = tls
+        self._make = make
+        self._stamps: tuple[Any, ...] = ()
+        self.newest: ssl.SSLContext | None = None
+
+    def load(self) -> ssl.SSLContext:
+        """Read the files and make a context. Raises TlsUnusable."""
+        self._stamps = self._look()
+        self.newest = self._make(self._tls, read_material(self._tls))
+        return self.newest
+
+    def renew(self) -> ssl.SSLContext | None:
+        """Return a new context if the files have changed. Raises TlsUnusable, once for each state of the files."""
+        return None if self._look() == self._stamps else self.load()
+
+    def _look(self) -> tuple[Any, ...]:
+        return tuple(
+            _stamp(each) for each in (self._tls.ssl_keystore_location, self._tls.ssl_truststore_location)
+        )
+
+
+class PeerTls:
+    """TLS towards other brokers, by the settings of the listener that they have for each other."""
+
+    def __init__(self, tls: ListenerTls) -> None:
+        self._contexts = ListenerContexts(tls, make_client_context)
+        self._listener = tls.listener
+        self._turn = asyncio.Lock()
+
+    async def options(self, offload: Offload) -> dict[str, Any]:
+        """Return the options of `create_connection`. Raises ConnectionError where there never were usable files."""
+        async with self._turn:
+            try:
+                await offload(self._contexts.renew)
+            except TlsUnusable as error:
+                log.error("tls_renewal_failed", listener=self._listener, reason=str(error))
+        context = self._contexts.newest
+        if context is None:
+            raise ConnectionError(f"there is no certificate for listener {self._listener}")
+        return {"ssl": context, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
+
+
+def make_client_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
+    """Return the context of connections to other brokers. Raises TlsUnusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.ssl_endpoint_identification_algorithm == "https"
+    load_context(context, tls, material)
+    if not material.believed:
+        context.load_default_certs()
+    return context
+
+
+def load_context(context: ssl.SSLContext, tls: ListenerTls, material: Material) -> None:
+    """Give a context its certificate, and whom it believes. Raises TlsUnusable."""
+    versions = sorted(ssl.TLSVersion[each.replace(".", "_")] for each in tls.ssl_enabled_protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.verify_flags |= (
+        ssl.VERIFY_X509_PARTIAL_CHAIN
+    )  # as in Java, whatever the truststore has is believed
+    try:
+        with _in_memory(material.chain) as path:
+            context.load_cert_chain(path, password=lambda: material.key_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise TlsUnusable(f"{keystore_of(tls)}: {_why_unusable(error, material)}") from None
+    if material.believed:
+        try:
+            context.load_verify_locations(cadata=material.believed)
+        except (ssl.SSLError, ValueError) as error:
+            raise TlsUnusable(
+                f"{_truststore(tls)}: holds no certificates that can be read ({error})"
+            ) from None
+
+
+def _why_unusable(error: Exception, material: Material) -> str:
+    reason = getattr(error, "reason", None)
+    if reason == "KEY_VALUES_MISMATCH":
+        return "the key is not the certificate's"
+    if b"ENCRYPTED" in material.chain:
+        return "the key cannot be read with the password (ssl.key.password)"
+    if b"PRIVATE KEY-----" not in material.chain:
+        return "has no private key"
+    if b"BEGIN CERTIFICATE" not in material.chain:
+        return "has no certificate"
+    return f"cannot be used ({reason or error})"
+
+
+# --- stores
+
+
+def read_material(tls: ListenerTls) -> Material:
+    """Read the stores of a listener. Raises TlsUnusable."""
+    believed = ""
+    if tls.ssl_keystore_location:
+        raw = _read(tls.names["ssl_keystore_location"], tls.ssl_keystore_location)
+        if tls.ssl_keystore_type == "PKCS12":
+            chain = _unpack(tls.names["ssl_keystore_location"], raw, tls.ssl_keystore_password, with_key=True)
+        else:
+            chain = raw
+    else:
+        chain = _pem(tls.ssl_keystore_certificate_chain + tls.ssl_keystore_key).encode()
+    if tls.ssl_truststore_location:
+        name = tls.names["ssl_truststore_location"]
+        raw = _read(name, tls.ssl_truststore_location)
+        if tls.ssl_truststore_type == "PKCS12":
+            raw = _unpack(name, raw, tls.ssl_truststore_password, with_key=False)
+        believed = _pem(raw.decode(errors="replace"))
+    elif tls.ssl_truststore_certificates:
+        believed = _pem(tls.ssl_truststore_certificates)
+    if (tls.ssl_truststore_location or tls.ssl_truststore_certificates) and not believed:
+        raise TlsUnusable(f"{_truststore(tls)}: has no certificate in PEM")
+    return Material(chain, tls.ssl_key_password, believed)
+
+
+def _pem(text: str) -> str:
+    """Return the blocks of PEM in a text, with lines again where a .properties file has made one line of them."""
+    found = []
+    for kind, body in PEM_BLOCK.findall(text):
+        lines = [body.strip()]
+        if ":" not in body:  # else it has headers, whose lines are to stay
+            joined = "".join(body.split())
+            lines = [joined[start : start + _LINE] for start in range(0, len(joined), _LINE)]
+        found += [f"-----BEGIN {kind}-----", *lines, f"-----END {kind}-----", ""]
+    return "\n".join(found)
+
+
+def _unpack(setting: str, raw: bytes, password: str, *, with_key: bool) -> bytes:
+    """Return what a PKCS12 store holds, as PEM."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise TlsUnusable(
+            f"{setting}: to read PKCS12, install raftlog[tls]; PEM needs nothing more"
+        ) from None
+    try:
+        store = pkcs12.load_pkcs12(raw, password.encode() if password else None)
+    except ValueError:
+        raise TlsUnusable(f"{setting}: is no PKCS12 store, or its password is another") from None
+    pem = serialization.Encoding.PEM
+    parts = [each.certificate.public_bytes(pem) for each in (store.cert, *store.additional_certs) if each]
+    if with_key:
+        if store.key is None:
+            raise TlsUnusable(f"{setting}: has no private key")
+        unlocked = serialization.NoEncryption()
+        parts.append(store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, unlocked))
+    return b"".join(parts)
+
+
+def _read(setting: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_STORE_BYTES + 1)
+    except OSError as error:
+        raise TlsUnusable(f"{setting}: {path}: {error.strerror or error}") from None
+    if len(raw) > MAX_STORE_BYTES:
+        raise TlsUnusable(f"{setting}: {path}: has more than {MAX_STORE_BYTES >> 20} MiB")
+    return raw
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def keystore_of(tls: ListenerTls) -> str:
+    """Return the setting of a listener's own certificate, and its file, for a person."""
+    location = tls.ssl_keystore_location
+    return f"{tls.names['ssl_keystore_location']}: {location}" if location else tls.names["ssl_keystore_key"]
+
+
+def _truststore(tls: ListenerTls) -> str:
+    location = tls.ssl_truststore_location
+    name = "ssl_truststore_location" if location else "ssl_truststore_certificates"
+    return f"{tls.names[name]}: {location}" if location else tls.names[name]
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """Yield a path under which OpenSSL reads some bytes that are on no disk."""
+    descriptor = os.memfd_create("raftlog-tls", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
