@@ -47,16 +47,16 @@ def test_a_node_that_is_told_to_be_closed_does_not_start_and_says_which_settings
     tmp_path, capsys, monkeypatch
 ):
     """From a file, the environment and a flag: each is named, with what raftlog lacks."""
-    monkeypatch.setenv("RAFTLOG_SASL_LOGIN_CLASS", "org.example.Login")
+    monkeypatch.setenv("RAFTLOG_PRINCIPAL_BUILDER_CLASS", "org.example.Builder")
     path = tmp_path / "server.properties"
     path.write_text("ssl.keystore.location=/tls/keys.jks\n")
     with pytest.raises(SystemExit) as caught:
-        read_config(path, ["delegation.token.secret.key=secret"])
+        read_config(path, ["sasl.kerberos.service.name=kafka"])
     assert caught.value.code == exits.USAGE
     printed = capsys.readouterr().err
     assert "ssl.keystore.location: is about security" in printed
-    assert "sasl.login.class: raftlog does not carry out this setting of SASL" in printed
-    assert "delegation.token.secret.key: raftlog has no delegation tokens" in printed
+    assert "principal.builder.class: raftlog loads no Java classes" in printed
+    assert "sasl.kerberos.service.name: raftlog does not carry out this setting of SASL" in printed
 
 
 @pytest.mark.parametrize("content", [b"[[[", b"\xff\xfe\x00"])
