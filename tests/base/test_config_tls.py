@@ -36,6 +36,7 @@ def test_a_listener_has_the_settings_of_all_unless_it_has_its_own() -> None:
         "listeners": "SSL://:9092,PARTNERS://:9095,INSIDE://:9094,CONTROLLER://:9093",
         "listener.security.protocol.map": "SSL:SSL,PARTNERS:SASL_SSL,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "raftlog.cluster.secret": "s" * 32,
         "listener.name.partners.ssl.client.auth": "required",
         "listener.name.partners.ssl.keystore.location": "/tls/partners.pem",
         "listener.name.partners.ssl.principal.mapping.rules": "RULE:^CN=(.*?),.*$/$1/L,DEFAULT",
