@@ -326,12 +326,19 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.counters.idle_closed += 1
             self._close()
 
-    def logged_in(self, principal: str) -> int:
+    def tell_failed_login(self) -> None:
+        """Count a login that failed and say why, in one log line; fine if that was said before."""
+        failure = None if self.login is None else self.login.take_failure()
+        if failure is not None:
+            self._say("login_failed", failure._asdict())
+            self.server.counters.failed_logins[failure.mechanism, failure.reason] += 1
+
+    def logged_in(self, principal: str, now_ms: int) -> int:
         """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
         assert self.login is not None
         self.principal = principal
         self.open_gate()
-        lifetime_ms = self.login.max_reauth_ms
+        lifetime_ms = self.login.lifetime_ms(now_ms)
         if self._login_timer is not None:
             self._login_timer.cancel()
         if lifetime_ms and not self._closing:
