@@ -63,8 +63,8 @@ class TokenRefused(Exception):
 class UnknownKey(TokenRefused):
     """A token whose key is not among those that are there: newer ones may have it."""
 
-    def __init__(self, advice: str) -> None:
-        super().__init__("unknown_key", advice)
+    def __init__(self, advice: str, reason: str = "unknown_key") -> None:
+        super().__init__(reason, advice)
 
 
 class UnusableKeys(ValueError):
@@ -170,7 +170,7 @@ def _usable_key(values: dict[str, Any]) -> Key | None:
     try:
         key = JWKRegistry.import_key(values)
         is_strong = not isinstance(key, RSAKey) or key.public_key.key_size >= MIN_RSA_BITS
-    except (JoseError, ValueError, TypeError, OverflowError):
+    except (JoseError, ValueError, TypeError, LookupError, OverflowError):
         return None
     return key if is_strong and _kind(key) in ALGORITHMS.values() else None
 

@@ -112,7 +112,7 @@ class FiveListeners:
         return ",".join(f"{HOST}:{self._ports[node_id, listener]}" for node_id in self.cluster.nodes)
 
     def right(self, way: Way) -> Hand:
-        """What lets in."""
+        """Return the credentials that let in."""
         return Hand(
             way.protocol,
             way.mechanism,
@@ -124,7 +124,7 @@ class FiveListeners:
         )
 
     def wrong(self, way: Way) -> Hand:
-        """What does not: a guess, a token of a stranger's key, certificates that one end does not believe."""
+        """Return some that do not: a guess, a token of a stranger's key, certificates that one end does not believe."""
         hand = self.right(way)
         if way.mechanism == "OAUTHBEARER":
             return hand._replace(token=self._strangers.token(way.user))

@@ -311,6 +311,10 @@ def test_keys_that_cannot_verify_a_token_are_passed_over() -> None:
         ECKey.generate_key("secp256k1").as_dict(private=False),
         OKPKey.generate_key("X25519").as_dict(private=False),
         {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"},
+        KEYS["ES256"].as_dict(private=False) | {"crv": "BP-256"},
+        KEYS["EdDSA"].as_dict(private=False) | {"crv": "Ed25520"},
+        KEYS["RS256"].as_dict(private=False) | {"e": "AQ"},
+        KEYS["RS256"].as_dict(private=False) | {"n": 5},
     ]
     for each in others:
         with pytest.raises(UnusableKeys):

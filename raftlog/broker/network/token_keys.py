@@ -108,7 +108,7 @@ class TokenKeys:
 
     def _verify(self, token: str) -> VerifiedToken:
         if self._keys is None:
-            raise UnknownKey(f"there are no keys of {self._oauth.oauth_jwks_url} yet")
+            raise UnknownKey(f"there are no keys of {self._oauth.oauth_jwks_url} yet", reason="no_keys")
         return verify_token(token, self._keys, self._rules, now_ms=self._env.wall_clock_ms())
 
     async def _renew(self) -> bool:
@@ -140,6 +140,9 @@ class TokenKeys:
         except KeysUnavailable as error:
             self._failures += 1
             self._say_failed(str(error))
+        except Exception:  # whatever an identity provider answers, the node goes on
+            self._failures += 1
+            log.exception("token_keys_crashed", listener=self._oauth.listener)
         else:
             if self._failures:
                 log.info("token_keys_fetched", listener=self._oauth.listener, keys=len(self._keys))

@@ -208,12 +208,28 @@ async def test_a_provider_that_comes_late_is_asked_until_it_answers(
         async with fresh(keys_of(url, clock)) as keys:
             while keys._failures < 5:
                 await asyncio.sleep(0)
+            assert await refusal(keys, provider.token("alice")) == "no_keys"
             provider.status = HTTPStatus.OK
             while not await is_taken(keys, provider.token("alice")):
                 await asyncio.sleep(0)
     told = [line["times"] for line in logs if line["event"] == "token_keys_unavailable"]
     assert told[:3] == [1, 2, 4]
     assert [line["event"] for line in logs][-1] == "token_keys_fetched"
+
+
+async def test_an_answer_that_nobody_foresaw_costs_no_more_than_one_fetch(
+    provider: IdentityProvider, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node goes on, with the keys that it had."""
+    with provider.serving() as url, capture_logs() as logs:
+        async with fresh(keys_of(url, clock)) as keys:
+            token = provider.token("alice")
+            assert await is_taken(keys, token)
+            clock.now += BACKOFF_S
+            monkeypatch.setattr(keys, "_download", lambda: None)
+            assert await refusal(keys, sign(make_key("ES256", "new"), "ES256", {})) == "unknown_key"
+            assert await is_taken(keys, token)
+    assert "token_keys_crashed" in [line["event"] for line in logs]
 
 
 async def _unavailable(url: str, clock: Clock, **more: Any) -> str:
