@@ -6,7 +6,7 @@ import json
 import ssl
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,10 +52,15 @@ class IdentityProvider:
         self.keys = [make_key(algorithm)]
         self.fetches = 0
         self.status = 200
+        self.headers: dict[str, str] = {}
 
     @property
     def jwks(self) -> bytes:
         return json.dumps({"keys": [key.as_dict(private=False) for key in self.keys]}).encode()
+
+    def body(self) -> Iterable[bytes]:
+        """Yield what it answers, in parts."""
+        yield self.jwks
 
     def change_key(self, key_id: str) -> None:
         """Sign with another key from now on, and show only that."""
@@ -80,11 +85,15 @@ class IdentityProvider:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 provider.fetches += 1
-                self.send_response(provider.status)
-                body = provider.jwks
-                self.send_header("Content-Length", str(len(body)))
+                self.send_response(provider.status if self.path == "/keys" else 200)
+                for name, value in provider.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                try:
+                    for part in provider.body():
+                        self.wfile.write(part)
+                except OSError:
+                    pass  # whoever asked has heard enough
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nobody reads it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -242,24 +243,25 @@ async def test_too_long_an_answer_is_not_read_to_its_end(clock: Clock) -> None:
     """Neither as it arrives nor unpacked."""
 
     class Endless(IdentityProvider):
-        @property
-        def jwks(self) -> bytes:
-            return b" " * (MAX_JWKS_BYTES + 1)
+        def body(self) -> Iterator[bytes]:
+            yield from repeat(b" " * MAX_JWKS_BYTES)
 
     class Packed(IdentityProvider):
-        @property
-        def jwks(self) -> bytes:
-            return gzip.compress(b" " * (MAX_JWKS_BYTES + 1))
+        def body(self) -> Iterator[bytes]:
+            yield gzip.compress(b" " * (MAX_JWKS_BYTES + 1))
 
     with Endless().serving() as url:
         assert "at most 1 MiB" in await _unavailable(url, clock)
-    with Packed().serving() as url:
+    packed = Packed()
+    packed.headers["Content-Encoding"] = "gzip"
+    with packed.serving() as url:
         assert "is no JWKS" in await _unavailable(url, clock)
 
 
 async def test_a_redirect_is_not_followed(provider: IdentityProvider, clock: Clock) -> None:
     """The allowed addresses are those that the operator named."""
     provider.status = HTTPStatus.FOUND
+    provider.headers["Location"] = "/elsewhere"
     with provider.serving() as url:
         assert "answers 302" in await _unavailable(url, clock)
 
