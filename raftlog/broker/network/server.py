@@ -262,7 +262,8 @@ class BrokerServer:
         try:
             from raftlog.broker.network.token_keys import KeysUnavailable, TokenKeys
         except ImportError as error:
-            why = f"OAUTHBEARER needs a package ({error.name}): install raftlog[oauth]"
+            package = str(error.name).partition(".")[0]
+            why = f"OAUTHBEARER needs the package {package}: install raftlog[oauth]"
             raise ListenerUnavailable(f"cannot secure {listener}: {why}") from None
         keys = TokenKeys(oauth, self.broker.env, self.loop.time)
         try:
