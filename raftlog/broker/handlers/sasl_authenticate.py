@@ -30,7 +30,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         await _hold_up(broker, connection)
     lifetime_ms = 0
     if step.principal is not None:
-        lifetime_ms = connection.logged_in(step.principal, broker.env.wall_clock_ms())
+        lifetime_ms = connection.logged_in(step.principal)
     return make.SaslAuthenticateResponse(
         error_code=NONE, error_message=None, auth_bytes=step.answer, session_lifetime=lifetime_ms
     )

@@ -30,7 +30,7 @@ class BearerExchange:
             raise SaslAuthenticationFailed(REFUSED)
         said = parse_oauth(message)
         try:
-            token, until_ms = await self._keys.verify(said.token)
+            token, left_ms = await self._keys.verify(said.token)
             if said.authorization_id not in ("", token.subject):
                 raise TokenRefused(
                     "wrong_credentials", "the client names another user (authzid) than its token"
@@ -39,4 +39,4 @@ class BearerExchange:
             self._refused = True
             refused = SaslAuthenticationFailed(REFUSED, reason=error.reason, advice=error.advice)
             return LoginStep(REFUSED.encode(), refused=refused)
-        return LoginStep(b"", f"{USER}:{token.subject}", until_ms=until_ms)
+        return LoginStep(b"", f"{USER}:{token.subject}", lifetime_ms=left_ms)

@@ -333,12 +333,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._say("login_failed", failure._asdict())
             self.server.counters.failed_logins[failure.mechanism, failure.reason] += 1
 
-    def logged_in(self, principal: str, now_ms: int) -> int:
+    def logged_in(self, principal: str) -> int:
         """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
         assert self.login is not None
         self.principal = principal
         self.open_gate()
-        lifetime_ms = self.login.lifetime_ms(now_ms)
+        lifetime_ms = self.login.lifetime_ms
         if self._login_timer is not None:
             self._login_timer.cancel()
         if lifetime_ms and not self._closing:

@@ -34,8 +34,8 @@ class LoginStep(NamedTuple):
 
     answer: bytes
     principal: str | None = None
-    until_ms: int | None = None
-    """The end of what it proved it with, wall time."""
+    lifetime_ms: int = 0
+    """For how long at most that holds; 0: as long as the listener says."""
     refused: SaslAuthenticationFailed | None = None
     """Set if the answer tells the client that it is refused; it then says one thing more, and hears the failure."""
 
@@ -77,8 +77,8 @@ class Login:
         "_is_known",
         "_logins",
         "_mechanism",
-        "_until_ms",
         "failed",
+        "lifetime_ms",
         "principal",
     )
 
@@ -95,13 +95,14 @@ class Login:
         self._mechanism = ""
         self._exchange: ScramServer | None = None
         self._bearer: TokenExchange | None = None
-        self._until_ms: int | None = None
         self._failure: LoginFailure | None = None
         self._has_failed = False
         self._is_known = False
         """Whether there is such a user as the one of the exchange."""
         self.principal: str | None = None
         """Of the last login that succeeded."""
+        self.lifetime_ms = 0
+        """For how long that login holds; 0: as long as the connection."""
         self.failed = ""
         """The mechanism of the login that failed; the connection is about to close."""
 
@@ -109,13 +110,6 @@ class Login:
     def mechanisms(self) -> tuple[str, ...]:
         """The mechanisms that the listener offers."""
         return self._logins.mechanisms
-
-    def lifetime_ms(self, now_ms: int) -> int:
-        """Return for how long the login holds: less than its token, and the listener's limit. 0: for ever (KIP-368)."""
-        limits = [self._logins.max_reauth_ms] if self._logins.max_reauth_ms else []
-        if self._until_ms is not None:
-            limits.append(max(1, self._until_ms - now_ms))
-        return min(limits, default=0)
 
     def take_failure(self) -> LoginFailure | None:
         """Return why the login failed, once, for whoever tells the operator."""
@@ -147,7 +141,7 @@ class Login:
                 raise SaslAuthenticationFailed(why, reason=MALFORMED)
             step = await self._step(message)
             if step.principal is not None:
-                self._succeed(step.principal, step.until_ms)
+                self._succeed(step.principal, step.lifetime_ms)
             if step.refused is not None:
                 self._fail(step.refused.reason, step.refused.advice)
         except SaslAuthenticationFailed as error:
@@ -166,12 +160,12 @@ class Login:
             self._bearer = self._exchange_tokens()
         return await self._bearer.answer(message)
 
-    def _succeed(self, principal: str, until_ms: int | None) -> None:
+    def _succeed(self, principal: str, lifetime_ms: int) -> None:
         if self.principal not in (None, principal):
             why = "another login on a connection is by the same user"
             raise SaslAuthenticationFailed(why, reason="another_user")
         self.principal = principal
-        self._until_ms = until_ms
+        self.lifetime_ms = min(filter(None, (self._logins.max_reauth_ms, lifetime_ms)), default=0)
         self._mechanism = ""
 
     def _fail(self, reason: str, advice: str) -> None:

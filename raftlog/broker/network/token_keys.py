@@ -89,7 +89,7 @@ class TokenKeys:
             await self._fetch()
 
     async def verify(self, token: str) -> tuple[VerifiedToken, int]:
-        """Return what a token claims, and until when (wall time, ms) it holds. Raises TokenRefused.
+        """Return what a token claims, and for how many milliseconds it holds still. Raises TokenRefused.
 
         Waits if the key is unknown and newer ones may have it.
         """
@@ -99,10 +99,10 @@ class TokenKeys:
             if not await self._renew():
                 raise
             verified = self._verify(token)
-        now_ms, expires_ms = self._env.wall_clock_ms(), verified.expires_ms
-        if expires_ms <= now_ms:  # it is taken all the same because clocks may differ, and for no longer
-            expires_ms += self._rules.skew_s * 1000
-        return verified, max(expires_ms, now_ms + 1)
+        left_ms = verified.expires_ms - self._env.wall_clock_ms()
+        if left_ms <= 0:  # it is taken all the same because clocks may differ, and for no longer
+            left_ms += self._rules.skew_s * 1000
+        return verified, max(left_ms, 1)
 
     # Inside.
 
