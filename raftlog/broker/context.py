@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
-    from raftlog.broker.network.login import Login
+    from raftlog.broker.network.login import Login, LoginFailure
     from raftlog.security.authorizer import Authorizer
 
 
@@ -55,7 +55,7 @@ class ClientConnection(Protocol):
 
     def logged_in(self, principal: str) -> int: ...
 
-    def tell_failed_login(self) -> None: ...
+    def tell_failed_login(self) -> LoginFailure | None: ...
 
 
 @dataclass(slots=True, frozen=True)

@@ -187,9 +187,13 @@ def test_a_client_gets_in_with_the_right_credentials_only(here: FiveListeners, c
     judge(here, way, CLIENTS[client])
 
 
+@pytest.mark.nightly
 def test_a_client_logs_in_again_before_its_token_ends(here: FiveListeners) -> None:
-    """KIP-368: librdkafka does so on the connections that it has, and no record of it is lost or late."""
-    way, lasts_s = Way("LOGINS", "OAUTHBEARER"), 2
+    """KIP-368: librdkafka does so on the connections that it has, and no record of it is lost or late.
+
+    It does after nine tenths of the time, and the rest has to be long enough for a busy machine.
+    """
+    way, lasts_s = Way("LOGINS", "OAUTHBEARER"), 15
     tokens: list[str] = []
 
     def next_token(_: str) -> tuple[str, float]:
@@ -207,9 +211,9 @@ def test_a_client_logs_in_again_before_its_token_ends(here: FiveListeners) -> No
         producer.produce(topic_of("alice"), b"x", on_delivery=lambda error, _: outcomes.append(error))
         sent += 1
         producer.poll(0.05)
-        return len(tokens) > 3
+        return len(tokens) > 2
 
-    poll_until(goes_on, "three tokens have followed the first one", seen=lambda: (len(tokens), errors))
+    poll_until(goes_on, "two tokens have followed the first one", seen=lambda: (len(tokens), errors))
     producer.flush(PATIENCE_S)
     assert outcomes == [None] * sent
     assert not errors
