@@ -316,8 +316,12 @@ class BrokerRole:
         self.housekeeping.start()
         self._spawn(self._live())
         self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats we are nobody
-        self._spawn(self.server.keep_certificates())
-        self._tasks[-1].add_done_callback(raise_failure)
+        for lasting in (
+            self.server.keep_certificates(),
+            *(keys.keep_fresh() for keys in self.server.token_keys.values()),
+        ):
+            self._spawn(lasting)
+            self._tasks[-1].add_done_callback(raise_failure)
         self._spawn(self._warm_up())
 
     async def stop(self) -> None:

@@ -55,6 +55,10 @@ class ConnectionFacts(Protocol):
         """By reason."""
 
     @property
+    def failed_logins(self) -> Mapping[tuple[str, str], int]:
+        """By mechanism and reason."""
+
+    @property
     def requests(self) -> Mapping[int, int]:
         """By API key."""
 

@@ -195,6 +195,12 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     name = "raftlog_connections_closed_total"
     closed = by_name("reason", {**counted.closed_by_broker, "idle": counted.idle_closed})
     yield labelled(name, "counter", "Connections that this node closed.", closed)
+    name = "raftlog_failed_logins_total"
+    failed = (
+        (labels(mechanism=mechanism, reason=reason), count)
+        for (mechanism, reason), count in list(counted.failed_logins.items())
+    )
+    yield labelled(name, "counter", "Logins that failed, by mechanism and reason.", failed)
     name = "raftlog_bytes_received_total"
     yield single(name, "counter", "Bytes from clients and brokers.", counted.bytes_received)
     name = "raftlog_bytes_sent_total"

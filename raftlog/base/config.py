@@ -16,6 +16,7 @@ from raftlog.base.config_files import environment_name, parse_environment, parse
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
+from raftlog.base.config_oauth import split_oauth_override
 from raftlog.base.config_security import LISTENER_PREFIX, split_override
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_tls import split_tls_override
@@ -51,6 +52,9 @@ ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names; the newer one wins where both are set."""
 
 GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+_SPLIT_OVERRIDES = (split_override, split_oauth_override, split_tls_override)
+"""Each knows the settings of one listener that are carried out in its part."""
 
 ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
@@ -104,7 +108,7 @@ def load_config(
         if name in table:
             attribute, row = table[name]
             _read(row, text, attribute=attribute, values=values, faults=faults, source=sources[name])
-        elif split_override(name) is not None or split_tls_override(name) is not None:
+        elif any(split(name) is not None for split in _SPLIT_OVERRIDES):
             overrides[name] = text
         elif (missing := config_kafka.missing_security(name)) and text.strip():
             faults.append(Fault(name, sources[name], _insecure(missing)))

@@ -16,6 +16,7 @@ from raftlog.base import config_network as network
 from raftlog.base.config_bounds import MetadataBounds
 from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
+from raftlog.base.config_oauth import ListenerOauth, OauthSettings
 from raftlog.base.config_security import ListenerLogins, SecuritySettings
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_tls import ListenerTls, TlsSettings
@@ -59,7 +60,7 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, TlsSettings):
+class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings, TlsSettings):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -589,6 +590,8 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, TlsSettings):
     given: Mapping[str, str] = field(default_factory=dict)
     logins: Mapping[str, ListenerLogins] = field(default_factory=dict)
     """How clients log in on each SASL listener, by its name."""
+    oauth: Mapping[str, ListenerOauth] = field(default_factory=dict)
+    """The keys and tokens of each listener with OAUTHBEARER, by its name."""
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     """The certificates of each listener that speaks TLS, by its name."""
     warnings: tuple[ConfigWarning, ...] = ()

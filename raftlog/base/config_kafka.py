@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, cast
 
+from raftlog.base.config_oauth import OauthSettings
 from raftlog.base.config_security import LISTENER_PREFIX, SecuritySettings
 from raftlog.base.config_setting import Kind, Setting, Update, settings_of
 from raftlog.base.config_tls import TlsSettings
@@ -48,7 +49,9 @@ SECURITY: Final[Mapping[str, str]] = MappingProxyType(
 start.
 """
 
-_CARRIED_OUT: Final = frozenset({*settings_of(SecuritySettings), *settings_of(TlsSettings)})
+_CARRIED_OUT: Final = frozenset(
+    {*settings_of(SecuritySettings), *settings_of(OauthSettings), *settings_of(TlsSettings)}
+)
 
 OTHER_PREFIXES: Final = (
     "confluent.",
@@ -308,13 +311,9 @@ _FAMILIES: Final = (
         sasl.oauthbearer.assertion.file:string sasl.oauthbearer.assertion.private.key.file:string
         sasl.oauthbearer.assertion.private.key.passphrase:password
         sasl.oauthbearer.assertion.template.file:string sasl.oauthbearer.client.credentials.client.id:string
-        sasl.oauthbearer.client.credentials.client.secret:password sasl.oauthbearer.clock.skew.seconds:int
-        sasl.oauthbearer.expected.audience:list sasl.oauthbearer.expected.issuer:string
-        sasl.oauthbearer.jwks.endpoint.refresh.ms:long sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms:long
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms:long sasl.oauthbearer.jwks.endpoint.url:string
+        sasl.oauthbearer.client.credentials.client.secret:password
         sasl.oauthbearer.jwt.retriever.class:class sasl.oauthbearer.jwt.validator.class:class
-        sasl.oauthbearer.scope:string sasl.oauthbearer.scope.claim.name:string
-        sasl.oauthbearer.sub.claim.name:string sasl.oauthbearer.token.endpoint.url:string
+        sasl.oauthbearer.scope:string sasl.oauthbearer.token.endpoint.url:string
         sasl.server.callback.handler.class:class security.providers:string
         ssl.allow.dn.changes:boolean ssl.allow.san.changes:boolean ssl.cipher.suites:list+
         ssl.engine.factory.class:class+ ssl.keymanager.algorithm:string+ ssl.protocol:string+

@@ -23,6 +23,14 @@ from raftlog.base.config_network import (
     is_loopback,
     parse_address,
 )
+from raftlog.base.config_oauth import (
+    ALLOWED_URLS,
+    OAUTHBEARER,
+    OauthSettings,
+    keys_in_the_clear,
+    oauth_of,
+    split_oauth_override,
+)
 from raftlog.base.config_security import SASL_PROTOCOLS, logins_of, split_override
 from raftlog.base.config_setting import settings_of
 from raftlog.base.config_tls import TLS_PROTOCOLS, TlsSettings, split_tls_override, tls_of
@@ -82,6 +90,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
         _judge_controller_listeners(draft)
         _judge_protocols(draft)
         _resolve_logins(draft)
+        _resolve_oauth(draft)
         _resolve_tls(draft)
         _resolve_advertised(draft, hostname)
         _resolve_inter_broker_listener(draft)
@@ -184,6 +193,40 @@ def _resolve_logins(draft: Draft) -> None:
             for name in sasl
         }
     )
+
+
+def _resolve_oauth(draft: Draft) -> None:
+    """Note the keys and tokens of each listener with OAUTHBEARER."""
+    logins = draft.values.get("logins")
+    if logins is None:  # no broker, or a fault that was told
+        return
+    offering = [name for name, login in logins.items() if OAUTHBEARER in login.mechanisms]
+    for name in draft.overrides:
+        override = split_oauth_override(name)
+        if override is not None and override.listener not in offering:
+            draft.fault(name, f"is about security, but no listener {override.listener} offers {OAUTHBEARER}")
+    of_all = settings_of(OauthSettings)
+    for name in sorted(draft.given & of_all.keys()) if not offering else ():
+        attribute, row = of_all[name]
+        if draft.get(attribute) and draft.get(attribute) != row.default:
+            draft.fault(name, f"is about security, but no listener offers {OAUTHBEARER}; else leave it out")
+    if draft.faulty & of_all.keys():
+        return
+    made = {name: oauth_of(name, draft.overrides, draft.get, draft.fault) for name in offering}
+    draft.values["oauth"] = MappingProxyType(made)
+    for each in made.values():
+        url = each.oauth_jwks_url
+        if url and each.jwks_path is None and url not in draft.get("oauth_allowed_urls"):
+            rule = (
+                f"is an address that {ALLOWED_URLS} does not name; add {url} there if keys may come from it"
+            )
+            draft.fault(each.names["oauth_jwks_url"], rule)
+        if keys_in_the_clear(each):
+            draft.warn(
+                "keys_fetched_in_the_clear",
+                url=url,
+                consequence="whoever is on the way can send keys of their own, and log in as anyone",
+            )
 
 
 def _resolve_tls(draft: Draft) -> None:

@@ -15,7 +15,9 @@ from raftlog.base.config_setting import setting, words
 from raftlog.base.jaas import UnusableJaas, parse_jaas
 from raftlog.base.principals import parse_super_users
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_WITH_JAAS: Final = MECHANISMS[:3]
+"""Those whose lines are read here; OAUTHBEARER's is in `config_oauth`."""
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LISTENER_PREFIX: Final = "listener.name."
 
@@ -117,7 +119,7 @@ def split_override(name: str) -> Override | None:
     if rest in (_MECHANISMS_SETTING, _REAUTH_SETTING):
         return Override(listener.upper(), None, rest)
     mechanism, _, rest = rest.partition(".")
-    if rest == _JAAS_SETTING and mechanism.upper() in MECHANISMS:
+    if rest == _JAAS_SETTING and mechanism.upper() in _WITH_JAAS:
         return Override(listener.upper(), mechanism.upper(), rest)
     return None
 

@@ -200,7 +200,15 @@ class OperationNotAttempted(KafkaError, code=55): ...
 class KafkaStorageError(KafkaError, code=56, retriable=True): ...
 
 
-class SaslAuthenticationFailed(KafkaError, code=58): ...
+class SaslAuthenticationFailed(KafkaError, code=58):
+    """A failed login. The client hears the message only; `reason` is a word for metrics, `advice` for the operator."""
+
+    def __init__(
+        self, message: str | None = None, *, reason: str = "wrong_credentials", advice: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.advice = advice
 
 
 class ReassignmentInProgress(KafkaError, code=60): ...

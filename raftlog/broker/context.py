@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
-    from raftlog.broker.network.login import Login
+    from raftlog.broker.network.login import Login, LoginFailure
     from raftlog.security.authorizer import Authorizer
 
 
@@ -54,6 +54,8 @@ class ClientConnection(Protocol):
     def is_open(self) -> bool: ...
 
     def logged_in(self, principal: str) -> int: ...
+
+    def tell_failed_login(self) -> LoginFailure | None: ...
 
 
 @dataclass(slots=True, frozen=True)

@@ -359,7 +359,7 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
         slot.answer((frame,))
     login = slot.connection.login
     if login is not None and login.failed and request.api_key in _LOGIN_APIS:
-        slot.connection.close("login_failed", mechanism=login.failed)
+        slot.connection.finish()  # the handler has told why
 
 
 def _encode(request: RequestContext, response: Any) -> bytes:

@@ -10,6 +10,9 @@ from raftlog.base.errors import SaslAuthenticationFailed
 
 MAX_NAME_CHARS: Final = 1_024
 
+MALFORMED: Final = "malformed"
+"""The reason of a login that fails because a message is none of its mechanism's."""
+
 _OAUTH: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^,=\x00]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[^\x00\x01]*\x01)+)\x01"
 )
@@ -43,10 +46,11 @@ def parse_plain(message: bytes) -> PlainLogin:
     except UnicodeDecodeError:
         parts = []
     if len(parts) != len(("authzid", "user", "password")):
-        raise SaslAuthenticationFailed("this is no PLAIN message")
+        raise SaslAuthenticationFailed("this is no PLAIN message", reason=MALFORMED)
     authzid, user, password = parts
     if not user or not password or len(user) > MAX_NAME_CHARS:
-        raise SaslAuthenticationFailed("user name and password may not be empty, nor the name very long")
+        why = "user name and password may not be empty, nor the name very long"
+        raise SaslAuthenticationFailed(why, reason=MALFORMED)
     if authzid not in ("", user):
         raise SaslAuthenticationFailed("a user may only log in as itself: the authorization id is another")
     return PlainLogin(user, password)
@@ -59,9 +63,11 @@ def parse_oauth(message: bytes) -> OauthLogin:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise SaslAuthenticationFailed("this is no OAUTHBEARER message")
+        raise SaslAuthenticationFailed("this is no OAUTHBEARER message", reason=MALFORMED)
     pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01") if pair)
     scheme, _, token = pairs.pop("auth", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise SaslAuthenticationFailed("an OAUTHBEARER message has auth=Bearer and a token")
-    return OauthLogin(token.strip(), match["authzid"] or "", pairs)
+        why = "an OAUTHBEARER message has auth=Bearer and a token"
+        raise SaslAuthenticationFailed(why, reason=MALFORMED)
+    authorization_id = (match["authzid"] or "").replace("=2C", ",").replace("=3D", "=")
+    return OauthLogin(token.strip(), authorization_id, pairs)

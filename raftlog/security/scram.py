@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from raftlog.base.errors import SaslAuthenticationFailed
+from raftlog.security.sasl_messages import MALFORMED
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The mechanisms, and their hash functions by the names of hashlib."""
@@ -130,7 +131,7 @@ class ScramServer:
         parts = _parse(_CLIENT_FIRST, message)
         user = _unescape(parts["user"])
         if parts["binding"].startswith("p="):
-            raise SaslAuthenticationFailed("channel binding is not supported")
+            raise SaslAuthenticationFailed("channel binding is not supported", reason=MALFORMED)
         if parts["authzid"] is not None and _unescape(parts["authzid"]) != user:
             raise SaslAuthenticationFailed(
                 "a user may only log in as itself: the authorization id is another"
@@ -170,7 +171,7 @@ def _parse(pattern: re.Pattern[str], message: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise SaslAuthenticationFailed("this is no SCRAM message")
+        raise SaslAuthenticationFailed("this is no SCRAM message", reason=MALFORMED)
     return match.groupdict()
 
 

@@ -71,8 +71,9 @@ HOMES: dict[str, frozenset[str]] = {
     "kafka": frozenset({"cli", "raftlog_chaos"}),
     "structlog": frozenset({"base"}),
     "re2": frozenset({"base"}),
-    "aiohttp": frozenset({"admin"}),
+    "aiohttp": frozenset({"admin", "broker"}),
     "cryptography": frozenset({"broker"}),
+    "joserfc": frozenset({"security"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
@@ -166,7 +167,13 @@ def test_every_import_is_declared():
 
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    requirements = [*project["dependencies"], *extras["demo"], *extras["spark"], *extras["tls"]]
+    requirements = [
+        *project["dependencies"],
+        *extras["demo"],
+        *extras["spark"],
+        *extras["tls"],
+        *extras["oauth"],
+    ]
     declared = {_normal(requirement) for requirement in requirements} | {
         "kafka",
         "confluent_kafka",

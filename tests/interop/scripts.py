@@ -14,9 +14,10 @@ FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Top
 class KafkaScripts:
     """A JVM that runs what the scripts start."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        """`options` of the JVM, beside those that all have."""
         self._process = subprocess.Popen(
-            java_command("raftlog.Tools"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            java_command("raftlog.Tools", *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def run(self, *words: str) -> str:

@@ -6,35 +6,40 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, IllegalSaslState, KafkaError, SaslAuthenticationFailed
-from raftlog.base.log import get_logger
-from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.context import BrokerContext, ClientConnection, RequestContext
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.SASL_AUTHENTICATE
-
-log = get_logger("authentication")
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Take one message. A login that fails is answered late, so that guessing is slow, and ends the connection."""
     connection = request.connection
     make = response_builders(API_KEY, request.api_version)
+    if connection is None or connection.login is None:
+        return _refusal(make, IllegalSaslState("this listener asks for no login"))
     try:
-        if connection is None or connection.login is None:
-            raise IllegalSaslState("this listener asks for no login")
-        step = connection.login.go_on(bytes(message.auth_bytes))
+        step = await connection.login.go_on(bytes(message.auth_bytes))
     except SaslAuthenticationFailed as error:
-        await asyncio.sleep(broker.config.connection_failed_authentication_delay_ms / 1000)
+        await _hold_up(broker, connection)
         return _refusal(make, error)
     except KafkaError as error:
         return _refusal(make, error)
+    if step.refused is not None:
+        await _hold_up(broker, connection)
     lifetime_ms = 0
     if step.principal is not None:
         lifetime_ms = connection.logged_in(step.principal)
     return make.SaslAuthenticateResponse(
         error_code=NONE, error_message=None, auth_bytes=step.answer, session_lifetime=lifetime_ms
     )
+
+
+async def _hold_up(broker: BrokerContext, connection: ClientConnection) -> None:
+    """Tell the operator, at once since a guesser may not wait for the answer, and be late with that."""
+    connection.tell_failed_login()
+    await asyncio.sleep(broker.config.connection_failed_authentication_delay_ms / 1000)
 
 
 def _refusal(make: Any, error: KafkaError) -> Any:

@@ -22,5 +22,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         login.begin(message.mechanism)
     except KafkaError as error:
         error_code = error.code
+        if request.connection is not None:
+            request.connection.tell_failed_login()
     make = response_builders(API_KEY, request.api_version)
     return make.SaslHandshakeResponse(error_code=error_code, mechanisms=mechanisms)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import ssl
 
     from raftlog.broker.links.peer_auth import ServerHandshake
+    from raftlog.broker.network.login import LoginFailure
     from raftlog.broker.network.server import BrokerServer
     from raftlog.replication.replica_host import ReplicaId
 
@@ -326,12 +327,20 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.counters.idle_closed += 1
             self._close()
 
+    def tell_failed_login(self) -> LoginFailure | None:
+        """Count a login that failed and say why, in one log line; returns it, but only the first time."""
+        failure = None if self.login is None else self.login.take_failure()
+        if failure is not None:
+            self._say("login_failed", failure._asdict())
+            self.server.counters.failed_logins[failure.mechanism, failure.reason] += 1
+        return failure
+
     def logged_in(self, principal: str) -> int:
         """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
         assert self.login is not None
         self.principal = principal
         self.open_gate()
-        lifetime_ms = self.login.max_reauth_ms
+        lifetime_ms = self.login.lifetime_ms
         if self._login_timer is not None:
             self._login_timer.cancel()
         if lifetime_ms and not self._closing:

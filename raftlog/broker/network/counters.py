@@ -15,6 +15,7 @@ class ConnectionCounters:
         "bytes_sent",
         "closed_by_broker",
         "connections",
+        "failed_logins",
         "idle_closed",
         "latencies",
         "long_turns",
@@ -30,6 +31,8 @@ class ConnectionCounters:
         self.idle_closed = 0
         self.closed_by_broker: defaultdict[str, int] = defaultdict(int)
         """By log event: why the broker closed connections."""
+        self.failed_logins: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """By mechanism and reason."""
         self.bytes_received = 0
         self.bytes_sent = 0
         self.requests: defaultdict[int, int] = defaultdict(int)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from raftlog.base.config_oauth import OAUTHBEARER
 from raftlog.base.config_security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from raftlog.base.principals import USER
 from raftlog.security import scram
-from raftlog.security.sasl_messages import parse_plain
+from raftlog.security.sasl_messages import MALFORMED, parse_plain
 from raftlog.security.scram import ScramCredential, ScramServer
 
 PLAIN: Final = "PLAIN"
@@ -33,6 +34,25 @@ class LoginStep(NamedTuple):
 
     answer: bytes
     principal: str | None = None
+    lifetime_ms: int = 0
+    """For how long at most that holds; 0: as long as the listener says."""
+    refused: SaslAuthenticationFailed | None = None
+    """Set if the answer tells the client that it is refused; it then says one thing more, and hears the failure."""
+
+
+class TokenExchange(Protocol):
+    """A login by OAUTHBEARER."""
+
+    async def answer(self, message: bytes) -> LoginStep:
+        """Take a message. Raises SaslAuthenticationFailed."""
+
+
+class LoginFailure(NamedTuple):
+    """A failed login, for the operator: `reason` is one of a few words, `advice` says what to mend."""
+
+    mechanism: str
+    reason: str
+    advice: str
 
 
 class Credentials(NamedTuple):
@@ -47,17 +67,42 @@ class Credentials(NamedTuple):
 class Login:
     """The logins of one connection, one after the other."""
 
-    __slots__ = ("_credentials", "_exchange", "_is_known", "_logins", "_mechanism", "failed", "principal")
+    __slots__ = (
+        "_bearer",
+        "_credentials",
+        "_exchange",
+        "_exchange_tokens",
+        "_failure",
+        "_has_failed",
+        "_is_known",
+        "_logins",
+        "_mechanism",
+        "failed",
+        "lifetime_ms",
+        "principal",
+    )
 
-    def __init__(self, logins: ListenerLogins, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        logins: ListenerLogins,
+        credentials: Credentials,
+        exchange_tokens: Callable[[], TokenExchange] | None = None,
+    ) -> None:
+        """`exchange_tokens` begins a login by OAUTHBEARER, where the listener offers it."""
         self._logins = logins
         self._credentials = credentials
+        self._exchange_tokens = exchange_tokens
         self._mechanism = ""
         self._exchange: ScramServer | None = None
+        self._bearer: TokenExchange | None = None
+        self._failure: LoginFailure | None = None
+        self._has_failed = False
         self._is_known = False
         """Whether there is such a user as the one of the exchange."""
         self.principal: str | None = None
         """Of the last login that succeeded."""
+        self.lifetime_ms = 0
+        """For how long that login holds; 0: as long as the connection."""
         self.failed = ""
         """The mechanism of the login that failed; the connection is about to close."""
 
@@ -66,23 +111,25 @@ class Login:
         """The mechanisms that the listener offers."""
         return self._logins.mechanisms
 
-    @property
-    def max_reauth_ms(self) -> int:
-        """For how long a login holds; 0: as long as the connection."""
-        return self._logins.max_reauth_ms
+    def take_failure(self) -> LoginFailure | None:
+        """Return why the login failed, once, for whoever tells the operator."""
+        failure, self._failure = self._failure, None
+        return failure
 
     def begin(self, mechanism: str) -> None:
         """Choose a mechanism. Raises UnsupportedSaslMechanism, and IllegalSaslState within a login."""
         if self._mechanism or self.failed:
             raise IllegalSaslState("a login is under way already")
         if mechanism not in self._logins.mechanisms:
+            offered = f"this listener offers {', '.join(self._logins.mechanisms)}"
             self.failed = "unknown"
-            raise UnsupportedSaslMechanism(f"this listener offers {', '.join(self._logins.mechanisms)}")
+            self._fail("unknown_mechanism", f"the client wants {mechanism[:40]!r}; {offered}")
+            raise UnsupportedSaslMechanism(offered)
         self._mechanism = mechanism
-        self._exchange = None
+        self._exchange = self._bearer = None
 
-    def go_on(self, message: bytes) -> LoginStep:
-        """Take the next message of the mechanism.
+    async def go_on(self, message: bytes) -> LoginStep:
+        """Take the next message of the mechanism. Waits only if a token's key must be fetched.
 
         Raises IllegalSaslState without a mechanism, SaslAuthenticationFailed if it proves nothing.
         """
@@ -90,20 +137,42 @@ class Login:
             raise IllegalSaslState("SaslHandshake comes first, and names a mechanism")
         try:
             if len(message) > MAX_MESSAGE_BYTES:
-                raise SaslAuthenticationFailed(f"a message of a login has at most {MAX_MESSAGE_BYTES} bytes")
-            step = self._plain(message) if self._mechanism == PLAIN else self._scram(message)
+                why = f"a message of a login has at most {MAX_MESSAGE_BYTES} bytes"
+                raise SaslAuthenticationFailed(why, reason=MALFORMED)
+            step = await self._step(message)
             if step.principal is not None:
-                self._succeed(step.principal)
-        except SaslAuthenticationFailed:
+                self._succeed(step.principal, step.lifetime_ms)
+            if step.refused is not None:
+                self._fail(step.refused.reason, step.refused.advice)
+        except SaslAuthenticationFailed as error:
             self.failed = self._mechanism
+            self._fail(error.reason, error.advice or error.message or "")
             raise
         return step
 
-    def _succeed(self, principal: str) -> None:
+    async def _step(self, message: bytes) -> LoginStep:
+        if self._mechanism == PLAIN:
+            return self._plain(message)
+        if self._mechanism != OAUTHBEARER:
+            return self._scram(message)
+        if self._bearer is None:
+            assert self._exchange_tokens is not None, "a listener that offers OAUTHBEARER has keys"
+            self._bearer = self._exchange_tokens()
+        return await self._bearer.answer(message)
+
+    def _succeed(self, principal: str, lifetime_ms: int) -> None:
         if self.principal not in (None, principal):
-            raise SaslAuthenticationFailed("another login on a connection is by the same user")
+            why = "another login on a connection is by the same user"
+            raise SaslAuthenticationFailed(why, reason="another_user")
         self.principal = principal
+        self.lifetime_ms = min(filter(None, (self._logins.max_reauth_ms, lifetime_ms)), default=0)
         self._mechanism = ""
+
+    def _fail(self, reason: str, advice: str) -> None:
+        """Note the first failure: what comes of it later tells nothing new."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._failure = LoginFailure(self.failed or self._mechanism, reason, advice)
 
     def _plain(self, message: bytes) -> LoginStep:
         said = parse_plain(message)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
     from raftlog.broker.network.tls import ServerTls
+    from raftlog.broker.network.token_keys import TokenKeys
     from raftlog.replication.replica_host import ReplicaId
 
 KEEPALIVE: Final = (
@@ -112,6 +113,8 @@ class BrokerServer:
         """(API key, version) of which a request was decoded already."""
         self.tls = self._tls()
         """By listener, for those that speak TLS."""
+        self.token_keys: dict[str, TokenKeys] = {}
+        """By listener, for those that offer OAUTHBEARER, once it is bound."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
@@ -223,6 +226,7 @@ class BrokerServer:
             return Connection(self, listener.name)
 
         secured = await self._secure(listener)
+        await self._open_keys(listener)
         try:
             server = await self.loop.create_server(
                 accept,
@@ -250,6 +254,25 @@ class BrokerServer:
         except TlsUnusable as error:
             raise ListenerUnavailable(f"cannot secure {listener}: {error}") from error
 
+    async def _open_keys(self, listener: Listener) -> None:
+        """Read the keys that logins by OAUTHBEARER need. Raises ListenerUnavailable."""
+        oauth = self.config.oauth.get(listener.name)
+        if oauth is None:
+            return
+        try:
+            from raftlog.broker.network.token_keys import KeysUnavailable, TokenKeys
+        except ImportError as error:
+            package = str(error.name).partition(".")[0]
+            why = f"OAUTHBEARER needs the package {package}: install raftlog[oauth]"
+            raise ListenerUnavailable(f"cannot secure {listener}: {why}") from None
+        keys = TokenKeys(oauth, self.broker.env, self.loop.time)
+        try:
+            await keys.open()
+        except KeysUnavailable as error:
+            setting = oauth.names["oauth_jwks_url"]
+            raise ListenerUnavailable(f"cannot secure {listener}: {setting}: {error}") from error
+        self.token_keys[listener.name] = keys
+
     async def keep_certificates(self) -> None:
         """Take new certificates from changed files for as long as this runs."""
         if self.tls:
@@ -262,7 +285,14 @@ class BrokerServer:
     def login_for(self, listener: str) -> Login | None:
         """Return what a new connection logs in with; None where clients need no login."""
         logins = self.config.logins.get(listener)
-        return None if logins is None else Login(logins, self._credentials)
+        if logins is None:
+            return None
+        keys = self.token_keys.get(listener)
+        if keys is None:
+            return Login(logins, self._credentials)
+        from raftlog.broker.network.bearer_exchange import BearerExchange
+
+        return Login(logins, self._credentials, partial(BearerExchange, keys))
 
     def connection_opened(self, connection: Connection) -> None:
         """Note a connection, and give it a place."""

@@ -11,7 +11,7 @@ import pytest
 import scramp
 from structlog.testing import capture_logs
 
-from raftlog.base.config_security import MECHANISMS, ListenerLogins
+from raftlog.base.config_security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from raftlog.broker.network.gate import LOGIN_LOOKS
 from raftlog.broker.network.login import MAX_MESSAGE_BYTES
@@ -31,6 +31,7 @@ from tests.broker.fakes import (
 from tests.broker.network.test_admission import BROKER, look, prove
 from tests.kit.waits import PATIENCE_S
 
+MECHANISMS = ("PLAIN", *HASHES)
 HANDSHAKE, AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
 PASSWORDS = {"alice": "in wonderland", "bob": "the builder"}
 OPEN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
@@ -185,6 +186,7 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
         assert pipe.connection.principal == ANONYMOUS
         assert [line["event"] for line in logs] == ["login_failed"]
         assert "a guess" not in repr(logs)
+        assert fake.server.counters.failed_logins == {(mechanism, "wrong_credentials"): 1}
 
 
 async def test_a_failed_login_is_answered_late() -> None:
@@ -201,12 +203,28 @@ async def test_a_failed_login_is_answered_late() -> None:
     assert pipe.connection.principal == ANONYMOUS
 
 
+async def test_a_failed_login_is_told_though_nobody_waits_for_its_answer() -> None:
+    """A guesser may take silence for a refusal and go: the operator hears of each guess all the same."""
+    fake = closed_world(connection_failed_authentication_delay_ms=10_000)
+    pipe = fake.connect()
+    await begin(pipe, "PLAIN")
+    with capture_logs() as logs:
+        pipe.send(authenticate(b"\0alice\0a guess"))
+        await asyncio.sleep(0)
+        pipe.connection.connection_lost(None)
+    assert [line["event"] for line in logs] == ["login_failed"]
+    for task in fake.server.tasks:
+        task.cancel()
+
+
 async def test_a_mechanism_that_is_not_offered_ends_the_connection() -> None:
     """The answer names those that are. Source: KIP-43."""
-    pipe = closed_world().connect()
+    fake = closed_world()
+    pipe = fake.connect()
     answer = await begin(pipe, "GSSAPI")
     assert (answer.error_code, answer.mechanisms) == (UnsupportedSaslMechanism.code, MECHANISMS)
     assert pipe.transport.closed
+    assert fake.server.counters.failed_logins == {("unknown", "unknown_mechanism"): 1}
 
 
 async def test_a_message_without_a_mechanism_proves_nothing() -> None:

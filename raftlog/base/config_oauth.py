@@ -1,0 +1,261 @@
+"""The settings of logins by OAUTHBEARER, and what they come to for each listener. Opens no file or address.
+
+Names are Kafka's. `listener.name.NAME.sasl.oauthbearer...` overrides a setting for one listener, and so does
+`listener.name.NAME.oauthbearer.sasl.oauthbearer...`, which wins over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from raftlog.base.config_network import is_loopback
+from raftlog.base.config_security import LISTENER_PREFIX
+from raftlog.base.config_setting import setting, settings_of
+from raftlog.base.jaas import UnusableJaas, parse_jaas
+
+OAUTHBEARER: Final = "OAUTHBEARER"
+
+ALLOWED_URLS: Final = "raftlog.sasl.oauthbearer.allowed.urls"
+JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
+
+_MECHANISM_PREFIX: Final = "oauthbearer."
+_JAAS: Final = "sasl.jaas.config"
+_HANDLER: Final = "sasl.server.callback.handler.class"
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+_HANDLERS: Final = tuple(f"{_PACKAGE}.{each}OAuthBearerValidatorCallbackHandler" for each in ("", "secured."))
+
+
+def _read_url(text: str) -> str:
+    if not text:
+        return text
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise ValueError("must have the whole path of a file of this machine, as file:///etc/jwks.json")
+    elif parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a file:, https: or http: address")
+    elif parts.username is not None:
+        raise ValueError("must have no user or password in it: keys for verifying are public")
+    return text
+
+
+@dataclass(frozen=True, eq=False)
+class OauthSettings:
+    """The keys of an identity provider, and which of its tokens are for this cluster."""
+
+    oauth_jwks_url: str = setting(
+        JWKS_URL,
+        "string",
+        "",
+        "File (file:///path) or address (https://host/path) of the keys with which tokens are signed, as a JWKS",
+        nullable=False,
+        read=_read_url,
+    )
+    oauth_jwks_refresh_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "long",
+        3_600_000,
+        "The keys are fetched again after so long",
+        at_least=1000,
+    )
+    oauth_jwks_retry_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "long",
+        100,
+        "First pause after keys could not be fetched; it doubles with each failure",
+        at_least=1,
+    )
+    oauth_jwks_retry_max_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "long",
+        10_000,
+        "Longest such pause, and the least time between two fetches that tokens with an unknown key cause",
+        at_least=1,
+    )
+    oauth_expected_audience: tuple[str, ...] = setting(
+        "sasl.oauthbearer.expected.audience",
+        "list",
+        (),
+        "A token's aud must have one of these; empty: any audience",
+    )
+    oauth_expected_issuer: str = setting(
+        "sasl.oauthbearer.expected.issuer",
+        "string",
+        "",
+        "A token's iss must be this; empty: any issuer whose key is in the JWKS",
+        nullable=False,
+    )
+    oauth_clock_skew_seconds: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds",
+        "int",
+        30,
+        "How much the clocks of identity provider and broker may differ",
+        at_least=0,
+        at_most=3600,
+    )
+    oauth_scope_claim: str = setting(
+        "sasl.oauthbearer.scope.claim.name",
+        "string",
+        "scope",
+        "The claim with a token's scopes, which are checked for their form and give no rights",
+    )
+    oauth_sub_claim: str = setting(
+        "sasl.oauthbearer.sub.claim.name",
+        "string",
+        "sub",
+        "The claim with the user's name",
+    )
+    oauth_allowed_urls: tuple[str, ...] = setting(
+        ALLOWED_URLS,
+        "list",
+        (),
+        f"Addresses that {JWKS_URL} may name; a file needs no leave",
+    )
+
+
+class Trust(NamedTuple):
+    """The file of authorities that the identity provider's certificate may be of. Its text form hides the password."""
+
+    location: str = ""
+    """Empty: the system's authorities."""
+    kind: str = "PEM"
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Trust({self.location!r})"
+
+
+@dataclass(frozen=True, eq=False)
+class ListenerOauth(OauthSettings):
+    """Logins by OAUTHBEARER on one listener."""
+
+    listener: str = ""
+    trust: Trust = field(default_factory=Trust)
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The setting that said it, by attribute: one of the listener's own, or one of all."""
+
+    @property
+    def jwks_path(self) -> str | None:
+        """The file of the keys; None: they are at an address."""
+        parts = urlsplit(self.oauth_jwks_url)
+        return unquote(parts.path) if parts.scheme == "file" else None
+
+
+class OauthOverride(NamedTuple):
+    """A setting of OAUTHBEARER for one listener; `is_narrow`: it names the mechanism too."""
+
+    listener: str
+    name: str
+    is_narrow: bool
+
+
+def split_oauth_override(name: str) -> OauthOverride | None:
+    """Return what a setting of one listener overrides; None for what is no setting of OAUTHBEARER."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    bare = rest.removeprefix(_MECHANISM_PREFIX)
+    known = bare in settings_of(OauthSettings) and bare != ALLOWED_URLS
+    if known or (bare != rest and bare in (_JAAS, _HANDLER)):
+        return OauthOverride(listener.upper(), bare, bare != rest)
+    return None
+
+
+def oauth_of(
+    listener: str,
+    overrides: Mapping[str, str],
+    get: Callable[[str], Any],
+    fault: Callable[[str, str], None],
+) -> ListenerOauth:
+    """Return how clients of a listener log in by OAUTHBEARER. `get` returns the node's value of an attribute.
+
+    Mistakes go to `fault`, with the setting's name.
+    """
+    table = settings_of(OauthSettings)
+    values = {attribute: get(attribute) for attribute, _ in table.values()}
+    names = {attribute: name for name, (attribute, _) in table.items()}
+    trust = Trust()
+    for override, name in sorted(_overrides_of(listener, overrides), key=lambda each: each[0].is_narrow):
+        try:
+            if override.name == _JAAS:
+                trust = _read_jaas(overrides[name])
+            elif override.name == _HANDLER:
+                _judge_handler(overrides[name])
+            else:
+                attribute, row = table[override.name]
+                names[attribute] = name
+                values[attribute] = row.parse(overrides[name])
+        except ValueError as error:
+            shown = "" if override.name == _JAAS else f", but is {overrides[name]!r}"
+            fault(name, f"{error}{shown}")
+    oauth = ListenerOauth(**values, listener=listener, trust=trust, names=names)
+    _judge(oauth, fault)
+    return oauth
+
+
+def _overrides_of(listener: str, overrides: Iterable[str]) -> Iterable[tuple[OauthOverride, str]]:
+    for name in overrides:
+        override = split_oauth_override(name)
+        if override is not None and override.listener == listener:
+            yield override, name
+
+
+def _read_jaas(text: str) -> Trust:
+    """Read the line, whose only options that a broker has a use for are those of the address's authority."""
+    entry = parse_jaas(text)
+    if entry.mechanism != OAUTHBEARER:
+        raise UnusableJaas(f"names the login module of {entry.mechanism}, not of {OAUTHBEARER}")
+    options = dict(entry.options)
+    prefix = "ssl.truststore."
+    trust = Trust(
+        options.pop(prefix + "location", ""),
+        options.pop(prefix + "type", "PEM"),
+        options.pop(prefix + "password", ""),
+    )
+    if any(name.startswith("unsecured") for name in options):
+        raise UnusableJaas("has options of unsecured tokens, and raftlog takes none that is not signed")
+    if options:
+        raise UnusableJaas(
+            f"may have no options but {prefix}location, type and password: brokers do not log in"
+        )
+    if trust.kind not in ("PEM", "PKCS12"):
+        raise UnusableJaas(f"{prefix}type must be PEM or PKCS12")
+    return trust
+
+
+def _judge_handler(name: str) -> None:
+    if name.strip() not in _HANDLERS:
+        raise ValueError(
+            f"must be {_HANDLERS[0]}, or be left out: raftlog loads no Java classes for security"
+        )
+
+
+def _judge(oauth: ListenerOauth, fault: Callable[[str, str], None]) -> None:
+    """Find what would let in nobody, or tokens that anyone can make."""
+    names, url = oauth.names, oauth.oauth_jwks_url
+    if not url:
+        fault(
+            names["oauth_jwks_url"],
+            f"must be set: listener {oauth.listener} offers {OAUTHBEARER}, and takes signed tokens only",
+        )
+    if oauth.trust.location and not url.startswith("https:"):
+        fault(
+            names["oauth_jwks_url"], "is no https: address, so ssl.truststore.location has nothing to verify"
+        )
+    if oauth.oauth_jwks_retry_ms > oauth.oauth_jwks_retry_max_ms:
+        fault(
+            names["oauth_jwks_retry_ms"],
+            f"must be at most {names['oauth_jwks_retry_max_ms']} ({oauth.oauth_jwks_retry_max_ms})",
+        )
+    for attribute in ("oauth_sub_claim", "oauth_scope_claim"):
+        if not getattr(oauth, attribute):
+            fault(names[attribute], "must name a claim")
+
+
+def keys_in_the_clear(oauth: ListenerOauth) -> bool:
+    """Whether others on the network could put their own keys in the place of the identity provider's."""
+    parts = urlsplit(oauth.oauth_jwks_url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
