@@ -168,14 +168,14 @@ def dump(
     ] = False,
     form: Form,
 ) -> None:
-    """Print the batches of segments, or their records. What cannot be read is told on standard error."""
+    """Print the batches of segments, or their records. Standard error tells of batches that cannot be read."""
     print_rows(_dump(paths, records=records, form=form), form)
 
 
 def verify(_reached: None, *, paths: Paths, form: Form) -> int:
     """Read every batch of segments: its checksum, the order of offsets and of epochs.
 
-    Exit code 8: something is damaged. What a crash tore off at the end of a partition is no damage.
+    Exit code 8: something is damaged. An end of a partition that a crash tore off is no damage.
     """
     rows: dict[str, dict[str, Any]] = {}
     damaged = False
