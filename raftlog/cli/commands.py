@@ -68,6 +68,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "group": Entry(
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
+    "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",

@@ -27,7 +27,7 @@ TABLE: Final = (
     (DENIED, "not authorized; chaos --strict: this machine can't inject a fault"),
     (UNREACHABLE, "no answer within --timeout"),
     (UNHEALTHY, "cluster health: not healthy"),
-    (VERIFICATION_FAILED, "demo, pipeline: records are lost, doubled or changed"),
+    (VERIFICATION_FAILED, "demo, pipeline, log verify: records are lost or damaged"),
     (INTERRUPTED, "interrupted by Ctrl-C"),
 )
 """The text of `raftlog --help`."""

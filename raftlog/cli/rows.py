@@ -33,12 +33,13 @@ def print_rows(
 
     `fold`: at a terminal, what is too long for a line in the last column stands below, a line or more of its own.
     """
+    if form is Form.JSONL:
+        for row in rows:
+            print(json.dumps(row))
+        return
     rows = list(rows)
     if form is Form.JSON:
         print(json.dumps(rows))
-    elif form is Form.JSONL:
-        for row in rows:
-            print(json.dumps(row))
     elif rows or columns:
         width = get_terminal_size().columns if fold and sys.stdout.isatty() else None
         print_table(rows, columns or list(rows[0]), width=width)

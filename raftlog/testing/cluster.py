@@ -1,4 +1,4 @@
-"""A cluster of node processes: started, killed, paused, resumed, restarted, hurt, and surely taken down.
+"""A cluster of node processes: started, killed, paused, resumed, restarted, hurt, healed, and surely taken down.
 
 Nodes are reached by the Kafka port, by signals, and through their files while they do not run. With `faults` they also
 trouble their own disks and clocks when told to. They end with whoever holds the cluster, even when that one is killed.
@@ -6,6 +6,7 @@ trouble their own disks and clocks when told to. They end with whoever holds the
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import random
 import secrets
@@ -24,11 +25,23 @@ from raftlog.faults import harm
 from raftlog.faults.node_faults import faults_of
 from raftlog.faults.power_cut import Loss, at_risk, cut_power
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.testing import topics
+from raftlog.testing.evidence import NodeAddress
 from raftlog.testing.forked_process import fork_server
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
+from raftlog.testing.network import CLIENTS, Network
 from raftlog.testing.node_process import NodeProcess, environment_of_nodes
-from raftlog.testing.probe import ClusterView, PartitionView, find_controller, view_cluster, view_topic
+from raftlog.testing.probe import (
+    ClusterView,
+    PartitionView,
+    find_controller,
+    view_cluster,
+    view_topic,
+    view_topics,
+)
 from raftlog.testing.progress import Stalled, patient, wait_until
+from raftlog.testing.snapshots import Snapshot, copy_data, replace_data
+from raftlog.testing.topics import NewTopic, TopicRefused
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -38,7 +51,7 @@ class ClusterError(RuntimeError):
 
 
 class Cluster:
-    """Nodes 1 to `nodes`, on loopback. Use as a context manager, or call `start` and `close`.
+    """Nodes 1 to `nodes`, on loopback. Use as a context manager, `async` or not, or call `start` and `close`.
 
     `settings` go to every node, `node_settings` to single ones; the first `voters` nodes (default: all, at most five)
     are broker and controller, the others brokers only. `directory` is kept, a temporary one removed at the end.
@@ -112,6 +125,14 @@ class Cluster:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
     def close(self) -> None:
         """Kill whatever runs, remove temporary data, give the ports back. May be called again."""
         atexit.unregister(self.close)
@@ -131,6 +152,15 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
+
+    def node_addresses(self) -> list[NodeAddress]:
+        """Return where others find each node."""
+        return [
+            NodeAddress(
+                node_id, node.address, str(node.log_path), self.admin_url(node_id) if self.admin else ""
+            )
+            for node_id, node in self.nodes.items()
+        ]
 
     def limit_files(self, count: int) -> None:
         """Let nodes that are started from now on open so many files at most."""
@@ -173,7 +203,66 @@ class Cluster:
         if wait:
             self.wait_ready()
 
+    # --- topics
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic and wait until every partition has a leader. Raises ClusterError with the broker's reason.
+
+        A replication factor of -1 is three, or as many as there are nodes.
+        """
+        topic = NewTopic(name, partitions, replication_factor, settings or {})
+        running = [self.nodes[node_id] for node_id in sorted(self.running_ids())]
+        try:
+            topics.create([(node.host, node.port) for node in running], topic)
+        except (TopicRefused, Stalled, OSError) as error:
+            raise self._error(str(error), self.nodes) from error
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Wait until a partition has a leader that runs, and return its node id. Raises ClusterError."""
+        found = -1
+
+        def is_led() -> bool:
+            nonlocal found
+            view = self.partitions(topic).get(partition)
+            found = -1 if view is None else view.leader
+            return found in self.running_ids()
+
+        self.wait_until(is_led, f"{topic}-{partition} has a leader")
+        return found
+
+    def kill_leader(self, topic: str, partition: int = 0) -> int:
+        """Kill -9 the leader of a partition and return its node id. Raises ClusterError."""
+        leader = self.leader(topic, partition)
+        self.kill(leader)
+        return leader
+
     # --- harm
+
+    def slow_disk(self, node_id: int, seconds: float) -> None:
+        """Let every sync of a node's disk take that much longer; needs `faults`. Raises TimeoutError."""
+        self.trouble_disk(node_id, DiskTrouble(slow_s=seconds))
+
+    def heal(self) -> None:
+        """End all faults: paused nodes go on, killed ones start again, disks and clocks are well.
+
+        Raises ClusterError.
+        """
+        for node_id, node in self.nodes.items():
+            if node.can_be_hurt:
+                self.trouble_disk(node_id, DiskTrouble())
+                self.set_clock(node_id, 0)
+            if node.paused and node.running:
+                self.resume(node_id)
+            elif not node.running:
+                self.restart(node_id, wait=False)
+        self.wait_ready()
 
     def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
         """Set the state of a node's disk, also for its next lives; `DiskTrouble()` heals it. Raises TimeoutError."""
@@ -203,6 +292,45 @@ class Cluster:
         """Empty a stopped node's folders, but for the metadata log: it comes back as a new disk of the same voter."""
         assert not self.nodes[node_id].running, f"node {node_id} is running"
         harm.wipe(self.nodes[node_id].folders)
+
+    # --- snapshots
+
+    def snapshot(self) -> Snapshot:
+        """Stop all nodes, copy their data, and start them again; returns the copy, for `restore`. Raises ClusterError.
+
+        It is removed with the cluster's folder.
+        """
+        folder = self.directory / "snapshots" / secrets.token_hex(4)
+        self._end_gently()
+        copied = Snapshot({node_id: copy_data(node, folder) for node_id, node in self.nodes.items()})
+        self._start_again()
+        return copied
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Kill all nodes, put the data of a snapshot in the place of theirs, and start them. Raises ClusterError."""
+        for node in self.nodes.values():
+            node.signal(signal.SIGKILL)
+        for node_id, node in self.nodes.items():
+            node.kill()
+            replace_data(node, snapshot.folders[node_id])
+        self._start_again()
+
+    def _end_gently(self) -> None:
+        """Let every node write down what it knows. The second signal spares it the search for new leaders."""
+        for node in self.nodes.values():
+            if node.paused:
+                self.resume(node.node_id)
+            node.signal(signal.SIGTERM)
+        for node in self.nodes.values():
+            node.signal(signal.SIGTERM)
+        for node in self.nodes.values():
+            if node.running:
+                node.wait()
+
+    def _start_again(self) -> None:
+        for node in self.nodes.values():
+            node.start()
+        self.wait_ready()
 
     # --- what it is like
 
@@ -256,6 +384,33 @@ class Cluster:
 
         self.wait_until(ready, "all nodes see each other", seen=lambda: dict(seen))
 
+    def wait_until_healthy(self) -> None:
+        """Wait until every node takes part, and every partition has a leader and all replicas in sync.
+
+        Raises ClusterError, at once if a node was killed or paused and not healed.
+        """
+        away = sorted(set(self.nodes) - self.running_ids())
+        if away:
+            raise self._error(f"node {away[0]} does not run: heal() or restart({away[0]}) it first", away)
+        self.wait_ready()
+        unhealthy: list[str] = []
+
+        def healthy() -> bool:
+            node = self.nodes[1]
+            try:
+                partitions = view_topics(node.host, node.port).partitions
+            except OSError as error:
+                unhealthy[:] = [f"node 1 does not answer ({error})"]
+                return False
+            unhealthy[:] = [
+                f"{topic}-{index}: {view}"
+                for (topic, index), (_, view) in partitions.items()
+                if view.leader < 0 or set(view.isr) != set(view.replicas)
+            ]
+            return not unhealthy
+
+        self.wait_until(healthy, "all replicas are in sync", seen=lambda: list(unhealthy))
+
     def wait_until(
         self, holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None
     ) -> float:
@@ -290,6 +445,50 @@ class AdminCluster(Cluster):
         except OSError:
             return False
         return True
+
+
+class NetworkCluster(Cluster):
+    """A cluster on a network of its own, whose links can be cut. Needs Linux, root, `ip` and `nft`.
+
+    Only threads that have entered the network reach it: while the cluster is open, that is the thread which made it,
+    and those that it starts. Raises OSError, whose text says what is missing, where that cannot be.
+    """
+
+    _left = False
+
+    def open_hosts(self, nodes: int) -> Hosts:
+        """Make the network, and enter it. Raises OSError."""
+        self.network = Network(nodes)
+        self.network.switch.enter()
+        self._cut_off: set[int] = set()
+        return self.network
+
+    def cut(self, node_id: int) -> None:
+        """Let no packet reach a node, or leave it for others or clients, as if its cable were pulled."""
+        self._cut_off.add(node_id)
+        for other in (CLIENTS, *self.nodes):
+            if other != node_id:
+                self.network.cut(other, node_id)
+        for other in self.nodes:
+            if other != node_id:
+                self.network.cut(node_id, other)
+
+    def heal(self) -> None:
+        """Mend all links, too. Raises ClusterError."""
+        self.network.heal()
+        self._cut_off.clear()
+        super().heal()
+
+    def running_ids(self) -> frozenset[int]:
+        """Return the ids of the nodes that run, and are neither paused nor cut off."""
+        return super().running_ids() - self._cut_off
+
+    def close(self) -> None:
+        """Leave the network, too, in the thread that calls this."""
+        if not self._left:
+            self._left = True
+            self.network.outside.enter()
+        super().close()
 
 
 def _layout(addresses: Mapping[int, Addresses], voters: int, *, admin: bool) -> dict[int, dict[str, str]]:

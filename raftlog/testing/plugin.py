@@ -1,0 +1,215 @@
+"""The pytest plugin: a real cluster for tests of programs that use Kafka. pytest finds it by its entry point.
+
+| fixture | what a test gets |
+|---|---|
+| `raftlog` | the session's cluster, which all workers of pytest-xdist share, and names that no other test has |
+| `bootstrap_servers` | the address of that cluster, as text; of the whole session, so other fixtures can use it |
+| `raftlog_cluster` | a cluster of this test alone, whose nodes may be killed, paused, cut off and slowed |
+
+Only what pytest has loaded anyway is imported before a fixture is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import uuid
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from raftlog.testing.cluster import Cluster
+    from raftlog.testing.evidence import NodeAddress
+
+MOST_NODES: Final = 9
+MARKER: Final = (
+    "raftlog(nodes=3, settings=None, faults=False, network=False): the cluster that raftlog_cluster gives; "
+    "faults: its disks can be slowed; network: nodes can be cut off, which needs root"
+)
+OPTIONS: Final = {
+    "nodes": ("3", "how many nodes the session's cluster has"),
+    "bootstrap": ("", "use the cluster at host:port,... and start none"),
+    "keep": ("", "keep the folders of the clusters, below this one"),
+}
+"""Each with its default and what it does."""
+
+_watches: Final = pytest.StashKey[list[Any]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, each with an ini setting of the same name."""
+    group = parser.getgroup("raftlog", "a real cluster for tests")
+    for name, (default, what) in OPTIONS.items():
+        group.addoption(f"--raftlog-{name}", metavar=name.upper(), help=what)
+        parser.addini(f"raftlog_{name}", what, default=default)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", MARKER)
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    given = config.getoption(f"--raftlog-{name}")
+    return str(config.getini(f"raftlog_{name}") if given is None else given)
+
+
+def _number_of_nodes(given: object) -> int:
+    text = str(given)
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_NODES:
+        raise pytest.UsageError(f"raftlog: the number of nodes is 1 to {MOST_NODES}, not {text!r}")
+    return int(text)
+
+
+def _address(given: str) -> str:
+    address = given.strip()
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise pytest.UsageError(f"raftlog: an address is host:port, not {address!r}")
+    return address
+
+
+def _folder_to_keep(config: pytest.Config, name: str) -> Path | None:
+    keep = _option(config, "keep")
+    return Path(keep) / f"{name}-{uuid.uuid4().hex[:8]}" if keep else None
+
+
+class Raftlog:
+    """The session's cluster, as one test sees it."""
+
+    def __init__(self, nodes: Sequence[NodeAddress], test_name: str) -> None:
+        self._nodes = nodes
+        self.prefix = f"{re.sub('[^A-Za-z0-9._-]+', '-', test_name)[:100].strip('-')}-{uuid.uuid4().hex[:8]}"
+        """The beginning of all names of this test."""
+        self.topic = self.name("topic")
+        """A topic name that no other test has. The topic is created by its first use, or by `create_topic`."""
+        self.group_id = self.name("group")
+        """A group id that no other test has."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses for Kafka clients, host:port,..."""
+        return _bootstrap_servers(self._nodes)
+
+    def name(self, base: str) -> str:
+        """Return another name that no other test has, for a topic, a group or a transactional id."""
+        return f"{self.prefix}-{base}"
+
+    def create_topic(
+        self,
+        name: str = "",
+        *,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        settings: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic, by default `topic`, and return its name once it has leaders.
+
+        A replication factor of -1 is three, or as many as there are nodes. Raises TopicRefused with the reason.
+        """
+        from raftlog.testing.topics import NewTopic, create
+
+        topic = NewTopic(name or self.topic, partitions, replication_factor, settings or {})
+        create([each.host_and_port for each in self._nodes], topic)
+        return topic.name
+
+
+def _bootstrap_servers(nodes: Sequence[NodeAddress]) -> str:
+    return ",".join(each.address for each in nodes)
+
+
+@pytest.fixture(scope="session")
+def raftlog_nodes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sequence[NodeAddress]]:
+    """Give the nodes of the session's cluster: started here, by another worker, or by somebody else."""
+    from raftlog.testing.cluster import AdminCluster
+    from raftlog.testing.evidence import NodeAddress
+    from raftlog.testing.shared_cluster import shared_cluster
+
+    config = request.config
+    if elsewhere := _option(config, "bootstrap"):
+        yield [NodeAddress(number, _address(each)) for number, each in enumerate(elsewhere.split(","), 1)]
+        return
+    count = _number_of_nodes(_option(config, "nodes"))
+    base = tmp_path_factory.getbasetemp()
+    is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose workers have folders side by side
+    with shared_cluster(
+        (base.parent if is_worker else base) / "raftlog",
+        lambda: AdminCluster(count, directory=_folder_to_keep(config, "session")),
+    ) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(raftlog_nodes: Sequence[NodeAddress]) -> str:
+    """Return the addresses of the session's cluster, host:port,..."""
+    return _bootstrap_servers(raftlog_nodes)
+
+
+@pytest.fixture
+def raftlog(request: pytest.FixtureRequest, raftlog_nodes: Sequence[NodeAddress]) -> Raftlog:
+    """Return the session's cluster, with a topic name and a group id that no other test has."""
+    cluster = Raftlog(raftlog_nodes, request.node.name)
+    _watch(request, raftlog_nodes, cluster.prefix)
+    return cluster
+
+
+@pytest.fixture
+def raftlog_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Give a cluster of this test alone; the marker `raftlog` says which kind."""
+    marker = request.node.get_closest_marker("raftlog")
+    cluster = _make_cluster(
+        **_arguments(marker), directory=_folder_to_keep(request.config, request.node.name)
+    )
+    with cluster:
+        _watch(request, cluster.node_addresses())
+        yield cluster
+
+
+def _make_cluster(
+    nodes: int = 3,
+    settings: Mapping[str, str] | None = None,
+    *,
+    faults: bool = False,
+    network: bool = False,
+    directory: Path | None = None,
+) -> Cluster:
+    from raftlog.testing.cluster import AdminCluster, NetworkCluster
+
+    kind = NetworkCluster if network else AdminCluster
+    try:
+        return kind(_number_of_nodes(nodes), settings=settings, faults=faults, directory=directory)
+    except OSError as error:
+        if not network:
+            raise
+        pytest.skip(f"raftlog: nodes can't be cut off here: {error}")
+
+
+def _arguments(marker: pytest.Mark | None) -> dict[str, Any]:
+    """Return the marker's arguments by name. Raises UsageError for what is none."""
+    if marker is None:
+        return {}
+    try:
+        return inspect.signature(_make_cluster).bind(*marker.args, **marker.kwargs).arguments
+    except TypeError as error:
+        raise pytest.UsageError(f"raftlog: the marker's arguments: {error}; it is {MARKER}") from None
+
+
+def _watch(request: pytest.FixtureRequest, nodes: Sequence[NodeAddress], prefix: str = "") -> None:
+    from raftlog.testing.evidence import Watch
+
+    request.node.stash.setdefault(_watches, []).append(Watch(nodes, prefix))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Add to the report of a failed test what the nodes logged, and why partitions moved."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and report.when == "call":
+        for watch in item.stash.get(_watches, ()):
+            report.sections += watch.sections()

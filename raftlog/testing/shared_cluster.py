@@ -1,0 +1,68 @@
+"""One cluster for several processes that test at once, such as the workers of pytest-xdist.
+
+The first process that wants it starts it and owns it. Each process holds a shared lock while it uses the cluster; the
+owner closes it once nobody else does. Locks go with their process, so a worker that is killed blocks nobody, and
+whoever comes after the owner's death starts another cluster.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.evidence import NodeAddress
+
+ADDRESSES: Final = "nodes.json"
+
+
+@contextmanager
+def shared_cluster(folder: Path, make: Callable[[], AdminCluster]) -> Iterator[list[NodeAddress]]:
+    """Give the nodes of the cluster that all processes with this folder share. Raises ClusterError.
+
+    `make` returns a cluster that is not started.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster: AdminCluster | None = None
+    with _lock(folder / "owner", fcntl.LOCK_UN) as owner, _lock(folder / "users", fcntl.LOCK_UN) as users:
+        try:
+            with _lock(folder / "start", fcntl.LOCK_EX):
+                if _take_at_once(owner):
+                    cluster = make()
+                    cluster.start()
+                    (folder / ADDRESSES).write_text(json.dumps(cluster.node_addresses()))
+                fcntl.flock(users, fcntl.LOCK_SH)
+            yield [NodeAddress(*each) for each in json.loads((folder / ADDRESSES).read_text())]
+        finally:
+            fcntl.flock(users, fcntl.LOCK_UN)
+            if cluster is not None:
+                with _lock(folder / "start", fcntl.LOCK_EX):
+                    fcntl.flock(
+                        users, fcntl.LOCK_EX
+                    )  # waits for those that use it, and lets no new ones begin
+                    cluster.close()
+                    fcntl.flock(owner, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _lock(path: Path, kind: int) -> Iterator[int]:
+    """Open a file to lock, and lock it; closing it lets go."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, kind)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take_at_once(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,119 @@
+"""Claims about deploy/monitoring: dashboard and alerts ask for what nodes tell, and a real Prometheus agrees."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raftlog.testing.cluster import AdminCluster
+from tests.kit import prometheus
+
+MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
+METRIC = re.compile(r"\b(?:raftlog|kafka|process)_\w+")
+GRAFANA = {"$__rate_interval": "10s", "$node": ".*", "$job": ".*", "$topic": ".*"}
+
+needs_prometheus = pytest.mark.skipif(not prometheus.INSTALLED, reason="no prometheus and promtool here")
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Iterator[list[str]]:
+    """The expressions of the dashboard, from its table."""
+    sys.path.insert(0, str(MONITORING))
+    try:
+        import make_dashboard
+
+        assert make_dashboard.DASHBOARD.read_text() == make_dashboard.make_dashboard()
+        yield make_dashboard.expressions()
+    finally:
+        sys.path.remove(str(MONITORING))
+
+
+@pytest.fixture(scope="module")
+def alerts() -> list[str]:
+    """The expressions of the alerts."""
+    groups = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[AdminCluster]:
+    """Three nodes, a topic, records, and a group that has read them."""
+    from confluent_kafka import Consumer, Producer
+
+    with AdminCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(30):
+            producer.produce("orders", str(number))
+        producer.commit_transaction()
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": "billing",
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe(["orders"])
+        assert consumer.poll(60) is not None
+        consumer.commit(asynchronous=False)
+        yield cluster
+        consumer.close()
+
+
+def plain(expression: str) -> str:
+    """Return an expression without Grafana's variables."""
+    for variable, value in GRAFANA.items():
+        expression = expression.replace(variable, value)
+    return expression
+
+
+@pytest.mark.clients
+def test_every_metric_that_is_asked_for_is_told(cluster, dashboard, alerts):
+    """A renamed metric would leave a panel empty, and an alert silent."""
+    told = set()
+    for node_id in cluster.nodes:
+        with urllib.request.urlopen(cluster.admin_url(node_id) + "/metrics", timeout=60) as response:
+            told |= set(METRIC.findall(response.read().decode()))
+    asked = {name for each in (*dashboard, *alerts) for name in METRIC.findall(each)}
+    assert len(asked) > 30
+    assert asked - told == set()
+
+
+@pytest.mark.clients
+@needs_prometheus
+def test_a_real_prometheus_gives_every_panel_something(cluster, dashboard, alerts, tmp_path):
+    """Expressions are valid, labels are there, and no alert rings in a cluster that is well."""
+    targets = [cluster.admin_url(node_id).removeprefix("http://") for node_id in cluster.nodes]
+    with prometheus.running_prometheus(tmp_path, targets, {}) as scraper:
+        scraper.wait_for("sum(up) == 3")
+        for each in dashboard:
+            scraper.wait_for(plain(each))
+        ringing = {each: found for each in alerts if (found := scraper.ask(plain(each)))}
+    assert ringing == {}
+
+
+@needs_prometheus
+@pytest.mark.parametrize("command", [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]])
+def test_promtool_is_content_with_the_alerts(command):
+    """`alerts_test.yml` has an example of each alert."""
+    ended = subprocess.run(
+        ["promtool", *command], cwd=MONITORING, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_each_alert_has_an_example():
+    """An alert that nobody has seen ring may never ring."""
+    tests = yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]
+    shown = {each["alertname"] for test in tests for each in test["alert_rule_test"] if each["exp_alerts"]}
+    groups = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    assert shown == {rule["alert"] for group in groups for rule in group["rules"]}

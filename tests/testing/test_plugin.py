@@ -1,0 +1,278 @@
+"""Claims about the pytest plugin, tried as users would: tests in a folder of their own, run by pytest as a process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing import Cluster, KafkaContainer
+from raftlog.testing.probe import view_topic
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+PRODUCE = """
+    from confluent_kafka import Consumer, Producer
+
+    def send(servers, topic, count=3):
+        producer = Producer({"bootstrap.servers": servers, "acks": "all", "request.timeout.ms": 2000})
+        for number in range(count):
+            producer.produce(topic, str(number))
+        assert producer.flush(60) == 0
+"""
+
+
+def run_pytest(folder: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a file of tests that has nothing of this repository in reach but what is installed."""
+    (folder / "test_it.py").write_text(textwrap.dedent(PRODUCE) + textwrap.dedent(test))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def pids_of_nodes(folder: Path) -> list[str]:
+    """Return the processes that belong to a run in that folder."""
+    marks = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder) in (each / "cmdline").read_text():
+                marks.append(each.name)
+        except OSError:
+            continue
+    return marks
+
+
+def test_tests_get_the_sessions_cluster_with_names_of_their_own(tmp_path):
+    """`raftlog` and `bootstrap_servers` are the same cluster; topics and groups differ, in async tests too."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        seen = []
+
+        def test_one(raftlog, bootstrap_servers):
+            assert raftlog.bootstrap_servers == bootstrap_servers
+            assert len(bootstrap_servers.split(",")) == 3
+            send(bootstrap_servers, raftlog.create_topic(partitions=2))
+            seen.append((bootstrap_servers, raftlog.topic, raftlog.group_id))
+
+        def test_another(raftlog):
+            send(raftlog.bootstrap_servers, raftlog.topic)
+            (servers, topic, group_id) = seen[0]
+            assert raftlog.bootstrap_servers == servers
+            assert raftlog.topic != topic and raftlog.group_id != group_id
+            consumer = Consumer({"bootstrap.servers": servers, "group.id": raftlog.group_id,
+                                 "auto.offset.reset": "earliest"})
+            consumer.subscribe([raftlog.topic])
+            values = []
+            while len(values) < 3:
+                message = consumer.poll(60)
+                assert message is not None
+                if message.error() is None:
+                    values.append(message.value())
+            consumer.close()
+            assert values == [b"0", b"1", b"2"]
+
+        async def test_async(raftlog):
+            send(raftlog.bootstrap_servers, raftlog.topic)
+        """,
+        "-o",
+        "asyncio_mode=auto",
+    )
+    assert "3 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_workers_share_one_cluster(tmp_path):
+    """With pytest-xdist one cluster is started, and it lives until the last worker is done; then nothing is left."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        import pathlib, pytest
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_each(raftlog, number, worker_id):
+            send(raftlog.bootstrap_servers, raftlog.topic)
+            (pathlib.Path(__file__).parent / f"seen-{number}").write_text(f"{worker_id} {raftlog.bootstrap_servers}")
+        """,
+        "-n",
+        "2",
+        f"--raftlog-keep={tmp_path / 'kept'}",
+    )
+    assert "6 passed" in ended.stdout, ended.stdout + ended.stderr
+    seen = [each.read_text().split() for each in tmp_path.glob("seen-*")]
+    assert {worker for worker, _ in seen} == {"gw0", "gw1"}
+    assert len({servers for _, servers in seen}) == 1
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    assert pids_of_nodes(tmp_path) == []
+
+
+def test_a_cluster_of_a_test_alone_is_hurt_and_healed(tmp_path):
+    """Leaders are killed, disks are slow, data goes back to a snapshot."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        import pytest
+        from raftlog.testing.probe import view_topics
+
+        @pytest.mark.raftlog(faults=True, settings={"num.partitions": "2"})
+        def test_it(raftlog_cluster):
+            raftlog_cluster.create_topic("orders", partitions=2)
+            before, first = raftlog_cluster.snapshot(), raftlog_cluster.nodes[1]
+            killed = raftlog_cluster.kill_leader("orders")
+            assert killed not in raftlog_cluster.running_ids()
+            send(raftlog_cluster.bootstrap_servers, "orders")
+            send(raftlog_cluster.bootstrap_servers, "others")
+            raftlog_cluster.slow_disk(raftlog_cluster.leader("orders"), 0.01)
+            raftlog_cluster.heal()
+            raftlog_cluster.wait_until_healthy()
+            assert set(raftlog_cluster.partitions("others")) == {0, 1}
+            raftlog_cluster.restore(before)
+            raftlog_cluster.wait_until_healthy()
+            assert {topic for topic, _ in view_topics(first.host, first.port).partitions} == {"orders"}
+            consumer = Consumer({"bootstrap.servers": raftlog_cluster.bootstrap_servers, "group.id": "g"})
+            from confluent_kafka import TopicPartition
+            for partition in range(2):
+                assert consumer.get_watermark_offsets(TopicPartition("orders", partition), timeout=60) == (0, 0)
+            consumer.close()
+        """,
+    )
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_a_node_is_cut_off_and_comes_back(tmp_path):
+    """A network of the cluster's own, where that is possible; elsewhere the test is skipped with the reason."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        import pytest
+
+        @pytest.mark.raftlog(network=True)
+        def test_it(raftlog_cluster):
+            raftlog_cluster.create_topic("orders")
+            cut_off = raftlog_cluster.leader("orders")
+            raftlog_cluster.cut(cut_off)
+            assert raftlog_cluster.leader("orders") != cut_off
+            send(raftlog_cluster.bootstrap_servers, "orders")
+            raftlog_cluster.wait_ready()
+            raftlog_cluster.heal()
+            raftlog_cluster.wait_until_healthy()
+        """,
+        "-rs",
+    )
+    if "can't be cut off here" in ended.stdout:
+        pytest.skip(ended.stdout)
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_a_failed_test_shows_what_the_nodes_did(tmp_path):
+    """The report has each node's log of that test only, and why its partitions have their leaders."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        def test_first(raftlog):
+            send(raftlog.bootstrap_servers, raftlog.create_topic(raftlog.name("before")))
+
+        def test_second(raftlog):
+            raftlog.create_topic(raftlog.name("during"))
+            assert not raftlog.topic
+        """,
+        "--raftlog-nodes=1",
+    )
+    assert "1 failed, 1 passed" in ended.stdout, ended.stdout + ended.stderr
+    report = ended.stdout.partition("FAILURES")[2]
+    assert "raftlog node 1" in report
+    assert "topic_created" in report
+    assert "-before" not in report
+    assert "-during-0: Broker 1 leads" in report
+
+
+@pytest.mark.parametrize(
+    ("test", "arguments", "message"),
+    [
+        ("def test_it(raftlog): pass", ["--raftlog-nodes=none"], "the number of nodes is 1 to 9, not 'none'"),
+        (
+            "def test_it(raftlog): pass",
+            ["--raftlog-bootstrap=nowhere"],
+            "an address is host:port, not 'nowhere'",
+        ),
+        (
+            "import pytest\n@pytest.mark.raftlog(brokers=3)\ndef test_it(raftlog_cluster): pass",
+            [],
+            "unexpected keyword argument 'brokers'",
+        ),
+        (
+            "def test_it(raftlog): raftlog.create_topic('white space')",
+            ["--raftlog-nodes=1"],
+            "topic white space was not created",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_in_words(tmp_path, test, arguments, message):
+    """Wrong options and marks name what is wrong and what is allowed."""
+    ended = run_pytest(tmp_path, f"\n{test}\n", *arguments)
+    assert ended.returncode != 0
+    assert message in ended.stdout + ended.stderr
+
+
+def test_a_cluster_that_is_there_is_used(tmp_path):
+    """--raftlog-bootstrap starts nothing."""
+    with Cluster(1) as cluster:
+        ended = run_pytest(
+            tmp_path,
+            f"""
+            def test_it(raftlog):
+                assert raftlog.bootstrap_servers == "{cluster.bootstrap_servers}"
+                send(raftlog.bootstrap_servers, raftlog.create_topic())
+            """,
+            f"--raftlog-bootstrap={cluster.bootstrap_servers}",
+        )
+        assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_the_example_passes_as_users_run_it(tmp_path):
+    """`deploy/examples/app_test`: a program, and tests of it that kill a leader."""
+    example = Path(__file__).parents[2] / "deploy" / "examples" / "app_test"
+    shutil.copytree(example, tmp_path / "app_test")
+    ended = run_pytest(tmp_path / "app_test", "")
+    assert "3 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_a_testcontainer_is_replaced_by_its_import():
+    """`KafkaContainer` takes what testcontainers' class takes, and Kafka's settings as its images do."""
+    with (
+        KafkaContainer("confluentinc/cp-kafka:7.6.0")
+        .with_kraft()
+        .with_env("KAFKA_NUM_PARTITIONS", "4") as kafka
+    ):
+        host, _, port = kafka.get_bootstrap_server().rpartition(":")
+        assert len(view_topic(host, int(port), "made")) == 4
+    with pytest.raises(OSError, match="refused"):
+        view_topic(host, int(port), "made")
+
+
+async def test_a_cluster_is_an_async_context_manager_too():
+    """The event loop goes on while nodes start."""
+    async with Cluster(1) as cluster:
+        assert cluster.running_ids() == {1}
+    assert cluster.running_ids() == set()
+
+
+def test_nothing_is_imported_before_a_fixture_is_used():
+    """Everyone who has raftlog installed pays for the plugin at each start of pytest."""
+    script = (
+        "import pytest, sys; before = set(sys.modules); import raftlog.testing.plugin;"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "['raftlog', 'raftlog.testing', 'raftlog.testing.plugin']"
