@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         assert self.login is not None
         self.principal = principal
         self.open_gate()
-        lifetime_ms = self.login.max_reauth_ms
+        lifetime_ms = self.login.lifetime_ms
         if self._login_timer is not None:
             self._login_timer.cancel()
         if lifetime_ms and not self._closing:

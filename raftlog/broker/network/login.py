@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 from raftlog.base.config_security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from raftlog.base.principals import USER
+from raftlog.metadata.image import MetadataImage
 from raftlog.security import scram
 from raftlog.security.sasl_messages import parse_plain
 from raftlog.security.scram import ScramCredential, ScramServer
+from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 
 PLAIN: Final = "PLAIN"
 
@@ -38,7 +40,10 @@ class LoginStep(NamedTuple):
 class Credentials(NamedTuple):
     """The sources of credentials, and of chance."""
 
-    scram: Callable[[], Mapping[tuple[str, str], ScramCredential]]
+    image: Callable[[], MetadataImage]
+    """Has the credentials of users, and the delegation tokens."""
+    token_key: TokenKey
+    wall_clock_ms: Callable[[], int]
     secret: bytes
     """Keys what is made up for unknown users."""
     nonce: Callable[[], str]
@@ -47,7 +52,18 @@ class Credentials(NamedTuple):
 class Login:
     """The logins of one connection, one after the other."""
 
-    __slots__ = ("_credentials", "_exchange", "_is_known", "_logins", "_mechanism", "failed", "principal")
+    __slots__ = (
+        "_credentials",
+        "_exchange",
+        "_is_known",
+        "_logins",
+        "_mechanism",
+        "_token",
+        "failed",
+        "lifetime_ms",
+        "principal",
+        "token_id",
+    )
 
     def __init__(self, logins: ListenerLogins, credentials: Credentials) -> None:
         self._logins = logins
@@ -55,9 +71,15 @@ class Login:
         self._mechanism = ""
         self._exchange: ScramServer | None = None
         self._is_known = False
-        """Whether there is such a user as the one of the exchange."""
+        """Whether there is such a user as the one of the exchange, or such a token."""
+        self._token: DelegationToken | None = None
+        """The token of the exchange."""
         self.principal: str | None = None
         """Of the last login that succeeded."""
+        self.token_id: str | None = None
+        """The delegation token of that login, if it was with one."""
+        self.lifetime_ms = 0
+        """For how long that login holds; 0: as long as the connection."""
         self.failed = ""
         """The mechanism of the login that failed; the connection is about to close."""
 
@@ -65,11 +87,6 @@ class Login:
     def mechanisms(self) -> tuple[str, ...]:
         """The mechanisms that the listener offers."""
         return self._logins.mechanisms
-
-    @property
-    def max_reauth_ms(self) -> int:
-        """For how long a login holds; 0: as long as the connection."""
-        return self._logins.max_reauth_ms
 
     def begin(self, mechanism: str) -> None:
         """Choose a mechanism. Raises UnsupportedSaslMechanism, and IllegalSaslState within a login."""
@@ -79,7 +96,7 @@ class Login:
             self.failed = "unknown"
             raise UnsupportedSaslMechanism(f"this listener offers {', '.join(self._logins.mechanisms)}")
         self._mechanism = mechanism
-        self._exchange = None
+        self._exchange = self._token = None
 
     def go_on(self, message: bytes) -> LoginStep:
         """Take the next message of the mechanism.
@@ -102,6 +119,12 @@ class Login:
     def _succeed(self, principal: str) -> None:
         if self.principal not in (None, principal):
             raise SaslAuthenticationFailed("another login on a connection is by the same user")
+        self.lifetime_ms = self._logins.max_reauth_ms
+        self.token_id = None
+        if self._token is not None:
+            self.token_id = self._token.token_id
+            left_ms = self._token.expires_ms - self._credentials.wall_clock_ms()
+            self.lifetime_ms = min(left_ms, self.lifetime_ms) if self.lifetime_ms else left_ms
         self.principal = principal
         self._mechanism = ""
 
@@ -119,15 +142,36 @@ class Login:
             self._exchange = ScramServer(self._mechanism, self._find, self._credentials.nonce)
             return LoginStep(self._exchange.first(message))
         verifier, login = self._exchange.final(message)
+        if self._token is not None:
+            self._token = self._valid_token(self._token.token_id)
+            self._is_known = self._token is not None
         if not self._is_known:
             raise SaslAuthenticationFailed(scram.REFUSED)
-        return LoginStep(verifier, f"{USER}:{login.user}")
+        return LoginStep(verifier, f"{USER}:{login.user}" if self._token is None else self._token.owner)
 
     def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
-        mechanism, known = self._mechanism, self._credentials.scram()
+        if extensions.get(EXTENSION, "").lower() == "true":
+            return self._find_token(user)
+        mechanism, known = self._mechanism, self._credentials.image().scram
         kept = known.get((user, mechanism))
         self._is_known = kept is not None
         if kept is not None:
             return kept
         some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
         return scram.made_up(mechanism, user, self._credentials.secret, like=some)
+
+    def _find_token(self, token_id: str) -> ScramCredential:
+        mechanism, credentials = self._mechanism, self._credentials
+        self._token = self._valid_token(token_id)
+        self._is_known = self._token is not None
+        if self._token is None:
+            return scram.made_up(mechanism, token_id, credentials.secret)
+        return credentials.token_key.credential(mechanism, token_id, credentials.image().tokens)
+
+    def _valid_token(self, token_id: str) -> DelegationToken | None:
+        """Return a token that one can log in with now, for a millisecond at least."""
+        credentials = self._credentials
+        token = credentials.image().tokens.get(token_id)
+        if token is None or not credentials.token_key.is_set:
+            return None
+        return None if token.is_expired(credentials.wall_clock_ms() + 1) else token
