@@ -84,15 +84,15 @@ def test_a_lifetime_is_what_was_asked_and_no_more_than_the_settings_allow(
 ) -> None:
     """Source: KIP-48, DelegationTokenControlManager."""
     now_ms = cluster.wall_clock_ms()
-    assert create(cluster, max_lifetime_ms=asked_ms) == TokenTimes(now_ms, now_ms + expires_ms, now_ms + max_ms)
+    assert create(cluster, max_lifetime_ms=asked_ms) == TokenTimes(
+        now_ms, now_ms + expires_ms, now_ms + max_ms
+    )
 
 
 def test_the_longest_lifetimes_do_not_overflow() -> None:
     """A time has 64 bits on the wire."""
     longest = 2**63 - 1
-    reply = create(
-        started(delegation_token_max_lifetime_ms=longest, delegation_token_expiry_time_ms=longest)
-    )
+    reply = create(started(delegation_token_max_lifetime_ms=longest, delegation_token_expiry_time_ms=longest))
     assert (reply.expires_ms, reply.max_ms) == (longest, longest)
 
 
@@ -105,7 +105,9 @@ def test_a_request_that_is_repeated_makes_one_token(cluster: ControllerCluster) 
 
 
 @pytest.mark.parametrize("principal", [OWNER, RENEWER])
-def test_owner_and_renewers_renew_up_to_the_tokens_maximum(cluster: ControllerCluster, principal: str) -> None:
+def test_owner_and_renewers_renew_up_to_the_tokens_maximum(
+    cluster: ControllerCluster, principal: str
+) -> None:
     """Each time for as long as asked, at most as long as the settings say."""
     began_ms = create(cluster).issued_ms
 

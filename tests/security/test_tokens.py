@@ -73,7 +73,10 @@ def test_no_more_is_kept_than_there_are_tokens() -> None:
 
 def test_a_token_concerns_its_owner_its_requester_and_its_renewers() -> None:
     """The requester sees it and does not renew it. Source: KIP-373."""
-    found = {user: (token().may_be_renewed_by(user), token().concerns(user)) for user in map("User:{}".format, ("al", "bob", "cy", "dan"))}
+    found = {
+        user: (token().may_be_renewed_by(user), token().concerns(user))
+        for user in map("User:{}".format, ("al", "bob", "cy", "dan"))
+    }
     assert found == {
         "User:al": (True, True),
         "User:bob": (False, True),

@@ -43,7 +43,7 @@ from raftlog.broker.network.request_memory import RequestMemory
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
-from raftlog.metadata.image import Endpoint
+from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
