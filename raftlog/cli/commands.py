@@ -68,6 +68,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "group": Entry(
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
+    "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, end and list delegation tokens."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",

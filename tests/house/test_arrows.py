@@ -48,7 +48,19 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "pipeline": frozenset({"base", "records"}),
     "cli": frozenset(
-        {"", "base", "metadata", "faults", "pipeline", "process", "raftlog_chaos", "storage", "testing"}
+        {
+            "",
+            "base",
+            "metadata",
+            "faults",
+            "pipeline",
+            "process",
+            "protocol",
+            "raftlog_chaos",
+            "security",
+            "storage",
+            "testing",
+        }
     ),
 }
 """The imports that each room under raftlog/ may have, and the package `raftlog_chaos` as a whole. "" is raftlog's
