@@ -415,7 +415,7 @@ class ExpireToken(msgspec.Struct, frozen=True, tag="expire_token"):
 
 
 class TokenTimes(msgspec.Struct, frozen=True, tag="token_times"):
-    """Wall milliseconds by the controller's clock."""
+    """Wall milliseconds by the controller's clock. `expires_ms` -1: it is gone since an unknown time."""
 
     issued_ms: int
     expires_ms: int

@@ -84,7 +84,7 @@ def test_a_server_with_another_nonce_or_too_much_work_is_refused(said: bytes) ->
 
 @given(st.binary(max_size=60))
 def test_no_message_of_a_server_is_another_failure(said: bytes) -> None:
-    """Whatever a false broker says."""
+    """A false broker may say anything."""
     client = ScramClient(MECHANISM, "alice", "secret", nonce="n")
     with pytest.raises(ServerUnproven):
         client.final(said)

@@ -135,7 +135,7 @@ async def test_an_extension_that_says_no_is_no_token_login() -> None:
 
 
 async def test_without_a_key_no_token_logs_in() -> None:
-    """Whoever knows ids could compute what proves them, were there an empty key."""
+    """An empty key would let everyone who knows an id compute what proves it."""
     pipe = world_with(TOKEN, delegation_token_secret_key="").connect()
     password = b64encode(TokenKey("").hmac_of("its id")).decode()
     assert (await token_login(pipe, password=password)).error_code == SaslAuthenticationFailed.code
