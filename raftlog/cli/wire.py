@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError, from_code
+from raftlog.base.errors import InvalidRequest, KafkaError, from_code
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.protocol.apis import ApiKey
@@ -24,6 +24,7 @@ from raftlog.security.scram_client import ScramClient, ServerUnproven
 CLIENT_ID: Final = "raftlog"
 MOST_BYTES: Final = 64 << 20
 """Of an answer."""
+NO_ANSWER: Final = "the answer is none of Kafka's protocol"
 PLAIN: Final = "PLAIN"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SETTINGS: Final = (
@@ -63,9 +64,13 @@ class Wire:
             encode_request(RequestHeader(api_key, version, self._asked, CLIENT_ID), message)
         )
         (size,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        if not 0 < size <= MOST_BYTES:
-            raise OSError("the answer is none of Kafka's protocol")
-        correlation_id, answer = decode_response(api_key, version, memoryview(self._read(size)))
+        if not _LENGTH.size <= size <= MOST_BYTES:
+            raise OSError(NO_ANSWER)
+        frame = memoryview(self._read(size))
+        try:
+            correlation_id, answer = decode_response(api_key, version, frame)
+        except (InvalidRequest, IndexError):
+            raise OSError(NO_ANSWER) from None
         if correlation_id != self._asked:
             raise OSError("the answer is to another request")
         if answer.error_code:
