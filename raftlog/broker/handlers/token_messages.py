@@ -23,12 +23,13 @@ NEWS_S: Final = 0.25
 
 
 def demand_password_login(request: RequestContext) -> None:
-    """Raise DelegationTokenRequestNotAllowed for who did not log in, or logged in with a token.
+    """Raise DelegationTokenRequestNotAllowed for who is no user that logged in, or logged in with a token.
 
     A token makes no token, so that whoever stole one has it for its own lifetime only.
     """
     login = None if request.connection is None else request.connection.login
-    if request.principal == ANONYMOUS or (login is not None and login.token_id is not None):
+    is_user = request.principal != ANONYMOUS and request.principal.startswith(f"{USER}:")
+    if not is_user or (login is not None and login.token_id is not None):
         raise DelegationTokenRequestNotAllowed("a login without a token is needed for that")
 
 

@@ -123,7 +123,7 @@ class Login:
         self.token_id = None
         if self._token is not None:
             self.token_id = self._token.token_id
-            left_ms = self._token.expires_ms - self._credentials.wall_clock_ms()
+            left_ms = max(1, self._token.expires_ms - self._credentials.wall_clock_ms())  # 0 is for ever
             self.lifetime_ms = min(left_ms, self.lifetime_ms) if self.lifetime_ms else left_ms
         self.principal = principal
         self._mechanism = ""
@@ -169,9 +169,9 @@ class Login:
         return credentials.token_key.credential(mechanism, token_id, credentials.image().tokens)
 
     def _valid_token(self, token_id: str) -> DelegationToken | None:
-        """Return a token that one can log in with now, for a millisecond at least."""
+        """Return a token that one can log in with now."""
         credentials = self._credentials
         token = credentials.image().tokens.get(token_id)
         if token is None or not credentials.token_key.is_set:
             return None
-        return None if token.is_expired(credentials.wall_clock_ms() + 1) else token
+        return None if token.is_expired(credentials.wall_clock_ms()) else token

@@ -23,7 +23,7 @@ from raftlog.controller.tokens import decide_create_token, decide_expire_token, 
 from raftlog.metadata.controller_api import CreateToken, ExpireToken, RenewToken
 from raftlog.metadata.record_replay import apply_records
 from raftlog.protocol.message_builders import request_builders
-from raftlog.security.acls import ANONYMOUS, Acl, Operation, PatternType, Permission, ResourceType
+from raftlog.security.acls import ADMIN_API, ANONYMOUS, Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.authorizer import Authorizer
 from raftlog.security.tokens import DelegationToken, TokenKey
 from tests.broker.handlers.one_broker import HandlerSetup, versions
@@ -154,11 +154,11 @@ FIELDS: dict[int, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("api_key", FIELDS)
-@pytest.mark.parametrize(("principal", "token_id"), [(ANONYMOUS, None), (ALICE, "id")])
+@pytest.mark.parametrize(("principal", "token_id"), [(ANONYMOUS, None), (ALICE, "id"), (ADMIN_API, None)])
 async def test_only_who_logged_in_without_a_token_has_to_do_with_tokens(
     api_key: int, principal: str, token_id: str | None
 ) -> None:
-    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED to strangers and to clients of a token, whatever the rules say."""
+    """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED to strangers, clients of a token and nodes, whatever the rules say."""
     setup = TokenSetup()
     setup.broker.authorizer = None
     for version in versions(api_key):
