@@ -109,6 +109,7 @@ class ControlPlane:
                 cluster_id=cluster_id,
             )
             self.controller.lateness = env.lateness
+            self.controller.wall_clock_ms = env.wall_clock_ms
             metadata.subscribe_each(self._committed)
         else:
             self.observer = Observer(

@@ -50,6 +50,11 @@ class MetadataBounds:
         10_000,
         "Most groups with configs of their own, whether they exist or not; further ones are refused",
     )
+    raftlog_delegation_tokens_max: int = _bound(
+        "raftlog.delegation.tokens.max",
+        10_000,
+        "Most delegation tokens that the cluster has; a user has a thousand at most",
+    )
     raftlog_security_max: int = _bound(
         "raftlog.security.max",
         10_000,

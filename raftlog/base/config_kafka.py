@@ -38,7 +38,7 @@ SECURITY: Final[Mapping[str, str]] = MappingProxyType(
         "alter.config.policy.class.name": "raftlog loads no Java classes and would ask no policy",
         "config.providers": "raftlog resolves no ${provider:key}, so a secret would be the text of its reference",
         "create.topic.policy.class.name": "raftlog loads no Java classes and would ask no policy",
-        "delegation.token.": "raftlog has no delegation tokens",
+        "delegation.token.": "raftlog does not carry out this setting of delegation tokens",
         "principal.builder.class": "raftlog loads no Java classes",
         "sasl.": "raftlog does not carry out this setting of SASL",
         "security.providers": "raftlog loads no Java classes",
@@ -292,9 +292,7 @@ _FAMILIES: Final = (
         "",  # SECURITY has the sentence of each
         """
         alter.config.policy.class.name:class config.providers:list*
-        create.topic.policy.class.name:class delegation.token.expiry.check.interval.ms:long
-        delegation.token.expiry.time.ms:long delegation.token.master.key:password
-        delegation.token.max.lifetime.ms:long delegation.token.secret.key:password principal.builder.class:class+
+        create.topic.policy.class.name:class delegation.token.master.key:password principal.builder.class:class+
         sasl.client.callback.handler.class:class sasl.jaas.config:password+
         sasl.kerberos.kinit.cmd:string+ sasl.kerberos.min.time.before.relogin:long+
         sasl.kerberos.principal.to.local.rules:list+ sasl.kerberos.service.name:string+

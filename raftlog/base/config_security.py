@@ -23,6 +23,8 @@ LISTENER_PREFIX: Final = "listener.name."
 
 SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
 
+_DAY_MS: Final = 86_400_000
+
 _MECHANISMS_SETTING: Final = "sasl.enabled.mechanisms"
 _REAUTH_SETTING: Final = "connections.max.reauth.ms"
 _JAAS_SETTING: Final = "sasl.jaas.config"
@@ -86,6 +88,33 @@ class SecuritySettings:
         512 * 1024,
         "Most bytes of a request before its connection has logged in",
         at_least=1024,
+    )
+    delegation_token_secret_key: str = setting(
+        "delegation.token.secret.key",
+        "password",
+        "",
+        "Makes delegation tokens, and must be the same on every node; empty: there are none",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        "delegation.token.max.lifetime.ms",
+        "long",
+        7 * _DAY_MS,
+        "No delegation token can be renewed beyond this age",
+        at_least=1,
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        "delegation.token.expiry.time.ms",
+        "long",
+        _DAY_MS,
+        "A delegation token expires this long after it was made or renewed",
+        at_least=1,
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms",
+        "long",
+        3_600_000,
+        "How often the controller removes delegation tokens that have expired",
+        at_least=1,
     )
     authorizer_class_name: str = setting(
         "authorizer.class.name",

@@ -214,6 +214,27 @@ class SaslAuthenticationFailed(KafkaError, code=58):
 class ReassignmentInProgress(KafkaError, code=60): ...
 
 
+class DelegationTokenAuthDisabled(KafkaError, code=61): ...
+
+
+class DelegationTokenNotFound(KafkaError, code=62): ...
+
+
+class DelegationTokenOwnerMismatch(KafkaError, code=63): ...
+
+
+class DelegationTokenRequestNotAllowed(KafkaError, code=64): ...
+
+
+class DelegationTokenAuthorizationFailed(KafkaError, code=65): ...
+
+
+class DelegationTokenExpired(KafkaError, code=66): ...
+
+
+class InvalidPrincipalType(KafkaError, code=67): ...
+
+
 class NonEmptyGroup(KafkaError, code=68): ...
 
 
@@ -361,13 +382,6 @@ _ONLY_RECEIVED: Final = (
     ("UnsupportedForMessageFormat", 43, False),
     ("LogDirNotFound", 57, False),
     ("UnknownProducerId", 59, False),
-    ("DelegationTokenAuthDisabled", 61, False),
-    ("DelegationTokenNotFound", 62, False),
-    ("DelegationTokenOwnerMismatch", 63, False),
-    ("DelegationTokenRequestNotAllowed", 64, False),
-    ("DelegationTokenAuthorizationFailed", 65, False),
-    ("DelegationTokenExpired", 66, False),
-    ("InvalidPrincipalType", 67, False),
     ("InconsistentVoterSet", 94, False),
     ("FeatureUpdateFailed", 96, False),
     ("PrincipalDeserializationFailure", 97, False),

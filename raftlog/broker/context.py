@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from raftlog.broker.client_telemetry import ClientTelemetry
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.security.acls import ANONYMOUS
+from raftlog.security.tokens import TokenKey
 
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
@@ -33,12 +34,16 @@ class BrokerContext(LocalBroker):
     verifier: TransactionVerifier = field(init=False)
     authorizer: Authorizer | None = None
     """The rules in force; None: everyone may do everything."""
+    token_key: TokenKey = field(init=False)
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """The metrics that clients push of themselves."""
     metadata_views: MetadataViews | None = None
     """The responses that handlers.metadata keeps encoded between requests."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
+
+    def __post_init__(self) -> None:
+        self.token_key = TokenKey(self.config.delegation_token_secret_key)
 
 
 class ClientConnection(Protocol):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
+    DelegationTokenAuthorizationFailed,
     GroupAuthorizationFailed,
     KafkaError,
     TopicAuthorizationFailed,
@@ -39,6 +40,7 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
     GROUP: GroupAuthorizationFailed,
     CLUSTER: ClusterAuthorizationFailed,
     TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+    ResourceType.USER: DelegationTokenAuthorizationFailed,
 }
 
 
@@ -89,6 +91,10 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.DESCRIBE_LOG_DIRS: (_DESCRIBE,),
     ApiKey.SASL_AUTHENTICATE: (),  # anybody
     ApiKey.CREATE_PARTITIONS: (),  # ALTER of each topic
+    ApiKey.CREATE_DELEGATION_TOKEN: (),  # CREATE_TOKENS of the owner if it is another user
+    ApiKey.RENEW_DELEGATION_TOKEN: (),  # the token's owner and renewers, which the controller asks
+    ApiKey.EXPIRE_DELEGATION_TOKEN: (),  # as RENEW_DELEGATION_TOKEN
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: (),  # DESCRIBE of each token, or DESCRIBE_TOKENS of its owner
     ApiKey.DELETE_GROUPS: (),  # DELETE of each group
     ApiKey.ELECT_LEADERS: (_ALTER,),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (),  # as ALTER_CONFIGS

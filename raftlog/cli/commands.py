@@ -69,6 +69,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
+    "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, end and list delegation tokens."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",

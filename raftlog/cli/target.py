@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import Troubles, confluent_kafka, exit_of, open_client
+from raftlog.cli.librdkafka import Troubles, client_settings, confluent_kafka, exit_of, open_client
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
@@ -57,6 +57,14 @@ class Target:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise Failure(f"{self.file}: {reason}", exits.USAGE) from None
+
+    @property
+    def login_settings(self) -> dict[str, str]:
+        """The settings of a file that are about the login, and all of -X. Raises Failure."""
+        from raftlog.cli.wire import SETTINGS
+
+        file = {name: value for name, value in self._from_file.items() if name in SETTINGS}
+        return {**file, **client_settings(self.settings)}
 
     @cached_property
     def admin(self) -> Admin:

@@ -29,6 +29,7 @@ from raftlog.controller import (
     producer_ids,
     reassignment,
     scram_users,
+    tokens,
     topics,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
@@ -47,14 +48,17 @@ from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     CreateAcls,
     CreatePartitions,
+    CreateToken,
     CreateTopics,
     DeleteAcls,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
     ErrorReply,
+    ExpireToken,
     ListReassignments,
     RegisterBroker,
+    RenewToken,
     Reply,
     Request,
     TransferLeaderships,
@@ -110,6 +114,8 @@ class Controller:
         self._cluster_id = cluster_id
         self.lateness = Lateness()
         """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
+        self.wall_clock_ms: Callable[[], int] = lambda: 0
+        """The clock by which delegation tokens expire. Set before it leads, too."""
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
@@ -130,7 +136,7 @@ class Controller:
         self._sweep_due = False
         self._causes: Causes = ()
         self._seen_at = self._ticked_at = 0.0
-        self._rebalance_at = 0.0
+        self._rebalance_at = self._token_check_at = 0.0
 
     # --- leadership
 
@@ -187,7 +193,7 @@ class Controller:
     def _become_active(self, image: MetadataImage, now: float) -> None:
         assert image.controller_id == self._node_id, "one controller per epoch"
         self._phase = "active"
-        self._seen_at = now
+        self._seen_at = self._token_check_at = now
         self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
         self._runner.reset(image, image.offset)
         self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
@@ -346,6 +352,8 @@ class Controller:
                 return brokers.decide_unregister(image, request, **self._rules(image))
             case CreateAcls() | DeleteAcls() | AlterScramCredentials():
                 return self._secure(image, request)
+            case CreateToken() | RenewToken() | ExpireToken():
+                return self._delegate(image, request)
             case _:
                 return self._move(image, request)
 
@@ -362,6 +370,17 @@ class Controller:
                 return acls.decide_delete_acls(image, request)
             case AlterScramCredentials():
                 return scram_users.decide_alter_scram_credentials(image, request, self._config)
+
+    def _delegate(self, image: MetadataImage, request: CreateToken | RenewToken | ExpireToken) -> Decision:
+        """Decide about delegation tokens."""
+        now_ms = self.wall_clock_ms()
+        match request:
+            case CreateToken():
+                return tokens.decide_create_token(image, request, self._config, now_ms)
+            case RenewToken():
+                return tokens.decide_renew_token(image, request, self._config, now_ms)
+            case ExpireToken():
+                return tokens.decide_expire_token(image, request, self._config, now_ms)
 
     def _move(self, image: MetadataImage, request: Request) -> Decision:
         """Decide what moves leaderships or replicas because somebody asked for it."""
@@ -433,6 +452,16 @@ class Controller:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:
                 self._rebalance()
+        if now >= self._token_check_at:
+            self._token_check_at = now + self._config.delegation_token_expiry_check_interval_ms / 1000
+            self._remove_expired_tokens()
+
+    def _remove_expired_tokens(self) -> None:
+        now_ms = self.wall_clock_ms()
+        self._decide(
+            lambda image: tokens.decide_remove_expired_tokens(image, now_ms),
+            causes=(Cause("tokens_expired"),),
+        )
 
     def _rebalance(self) -> None:
         percentage = self._config.leader_imbalance_per_broker_percentage

@@ -33,8 +33,10 @@ from raftlog.metadata.usage import (
     resource_bytes,
     scram_bytes,
     text_bytes,
+    token_bytes,
 )
 from raftlog.security.acls import Acl
+from raftlog.security.tokens import DelegationToken
 
 MAX_BROKERS: Final = 1_000
 """Registered brokers, stopped ones too."""
@@ -55,6 +57,7 @@ class Growth(NamedTuple):
     groups: int = 0
     subscriptions: int = 0
     security: int = 0
+    tokens: int = 0
     size_bytes: int = 0
 
 
@@ -73,6 +76,7 @@ def _limits(config: NodeConfig) -> tuple[_Limit, ...]:
         _Limit("groups with configs", "raftlog.group.configs.max", config.raftlog_group_configs_max),
         _Limit("client metrics subscriptions", "their limit", MOST_SUBSCRIPTIONS),
         _Limit("rules and credentials", "raftlog.security.max", config.raftlog_security_max),
+        _Limit("delegation tokens", "raftlog.delegation.tokens.max", config.raftlog_delegation_tokens_max),
         _Limit("bytes of metadata", "raftlog.metadata.max.bytes", config.raftlog_metadata_max_bytes),
     )
 
@@ -92,6 +96,7 @@ class MetadataLimits:
             usage.groups,
             usage.subscriptions,
             usage.security,
+            usage.tokens,
             usage.size_bytes,
         )
 
@@ -147,6 +152,10 @@ class MetadataLimits:
     def add_scram(self, user: str) -> None:
         """Take room for one more credential of a user. Raises PolicyViolation."""
         self._take(Growth(security=1, size_bytes=scram_bytes(user)))
+
+    def add_token(self, token: DelegationToken) -> None:
+        """Take room for one more delegation token. Raises PolicyViolation."""
+        self._take(Growth(tokens=1, size_bytes=token_bytes(token)))
 
     def _take(self, growth: Growth, *, exempt: bool = False) -> None:
         for used, added, limit in zip(self._used, growth, _limits(self._config), strict=True):

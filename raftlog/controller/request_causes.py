@@ -14,12 +14,15 @@ from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     CreateAcls,
     CreatePartitions,
+    CreateToken,
     CreateTopics,
     DeleteAcls,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
+    ExpireToken,
     RegisterBroker,
+    RenewToken,
     Request,
     TransferLeaderships,
     UnregisterBroker,
@@ -44,6 +47,9 @@ _OF_CLIENTS: Final[dict[type, str]] = {
     CreateAcls: "acls_created",
     DeleteAcls: "acls_deleted",
     AlterScramCredentials: "credentials_altered",
+    CreateToken: "tokens_asked",
+    RenewToken: "tokens_asked",
+    ExpireToken: "tokens_asked",
 }
 
 

@@ -45,6 +45,8 @@ CAUSE_SENTENCES: Final[dict[str, str]] = {
     "partitions_added": "somebody asked for more partitions",
     "configs_asked": "somebody changed configs",
     "features_updated": "somebody changed the levels of features",
+    "tokens_asked": "somebody made, renewed or ended a delegation token",
+    "tokens_expired": "delegation tokens were past their time",
 }
 """A sentence for each kind. `{broker}` and `{detail}` are the cause's."""
 

@@ -385,6 +385,43 @@ class AlterScramCredentials(msgspec.Struct, frozen=True, tag="alter_scram_creden
     alterations: tuple[ScramAlteration, ...]
 
 
+class CreateToken(msgspec.Struct, frozen=True, tag="create_token"):
+    """Make a delegation token. `token_id` is chosen by who asks, so that a repeated request finds its own token.
+
+    `max_lifetime_ms` up to 0: as the settings say. Answered by TokenTimes, as the next two.
+    """
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    max_lifetime_ms: int
+
+
+class RenewToken(msgspec.Struct, frozen=True, tag="renew_token"):
+    """Have a token expire so long from now; `period_ms` up to 0: as the settings say. `principal` asks for it."""
+
+    token_id: str
+    principal: str
+    period_ms: int
+
+
+class ExpireToken(msgspec.Struct, frozen=True, tag="expire_token"):
+    """Have a token expire so long from now, if `period_ms` is negative at once. `principal` asks for it."""
+
+    token_id: str
+    principal: str
+    period_ms: int
+
+
+class TokenTimes(msgspec.Struct, frozen=True, tag="token_times"):
+    """Wall milliseconds by the controller's clock. `expires_ms` -1: it is gone since an unknown time."""
+
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+
+
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -436,6 +473,9 @@ Request = (
     | CreateAcls
     | DeleteAcls
     | AlterScramCredentials
+    | CreateToken
+    | RenewToken
+    | ExpireToken
     | DescribeQuorum
 )
 Reply = (
@@ -453,6 +493,7 @@ Reply = (
     | FeatureResults
     | PartResults
     | AclDeletions
+    | TokenTimes
     | QuorumDescription
     | Done
     | ErrorReply

@@ -19,6 +19,7 @@ from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.security.acls import Acl
 from raftlog.security.scram import ScramCredential
+from raftlog.security.tokens import DelegationToken
 
 ResourceType = Literal["topic", "broker", "group", "client-metrics"]
 
@@ -140,6 +141,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Client metrics subscriptions."""
     security: int = 0
     """Rules and credentials."""
+    tokens: int = 0
+    """Delegation tokens."""
     size_bytes: int = 0
     """Upper bound of the bytes of all that, encoded (see `raftlog.metadata.usage`)."""
 
@@ -176,6 +179,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """A set; the values mean nothing."""
     scram: Mapping[tuple[str, str], ScramCredential] = {}
     """By user and mechanism."""
+    tokens: Mapping[str, DelegationToken] = {}
+    """Delegation tokens by their ids, expired ones too until the controller removes them."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -15,6 +15,7 @@ from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl
 from raftlog.security.scram import ScramCredential
+from raftlog.security.tokens import DelegationToken
 
 UNCHANGED_LEADER = -2
 """In PartitionChanged: keep the leader and its epoch."""
@@ -133,6 +134,16 @@ class ScramCredentialChanged(msgspec.Struct, frozen=True, tag=15, array_like=Tru
     credential: ScramCredential | None
 
 
+class TokenChanged(msgspec.Struct, frozen=True, tag=20, array_like=True):
+    """A delegation token that is new, or holds until another time."""
+
+    token: DelegationToken
+
+
+class TokenRemoved(msgspec.Struct, frozen=True, tag=21, array_like=True):
+    token_id: str
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -149,6 +160,8 @@ Record = (
     | AclCreated
     | AclRemoved
     | ScramCredentialChanged
+    | TokenChanged
+    | TokenRemoved
 )
 
 

@@ -37,6 +37,8 @@ from raftlog.metadata.metadata_records import (
     ProducerIdsAllocated,
     Record,
     ScramCredentialChanged,
+    TokenChanged,
+    TokenRemoved,
     TopicCreated,
     TopicDeleted,
 )
@@ -48,6 +50,7 @@ from raftlog.metadata.usage import (
     partition_bytes,
     resource_bytes,
     scram_bytes,
+    token_bytes,
     topic_bytes,
 )
 
@@ -150,7 +153,9 @@ class _Builder:
         self.config_count = image.usage.configs
         self.acls = _Part(persistent(image.acls))
         self.scram = _Part(persistent(image.scram))
+        self.tokens = _Part(persistent(image.tokens))
         self.security_count = image.usage.security
+        self.token_count = image.usage.tokens
         self.size_bytes = image.usage.size_bytes
         self.new_resources: Counter[str] = Counter()
 
@@ -175,6 +180,7 @@ class _Builder:
             unregistered_directories=self.departed.build(),
             acls=self.acls.build(),
             scram=self.scram.build(),
+            tokens=self.tokens.build(),
         )
 
     def usage(self) -> Usage:
@@ -186,6 +192,7 @@ class _Builder:
             groups=before.groups + self.new_resources["group"],
             subscriptions=before.subscriptions + self.new_resources["client-metrics"],
             security=self.security_count,
+            tokens=self.token_count,
             size_bytes=self.size_bytes,
         )
         return before if after == before else after
@@ -332,6 +339,18 @@ class _Builder:
             self.scram[key] = record.credential
             self.security_changed(1, scram_bytes(record.user))
 
+    def token_changed(self, record: TokenChanged) -> None:
+        token = record.token
+        if token.token_id in self.tokens:
+            self.token_removed(TokenRemoved(token.token_id))
+        self.tokens[token.token_id] = token
+        self.token_count += 1
+        self.size_bytes += token_bytes(token)
+
+    def token_removed(self, record: TokenRemoved) -> None:
+        self.size_bytes -= token_bytes(self.tokens.pop(record.token_id))
+        self.token_count -= 1
+
     def security_changed(self, count: int, size_bytes: int) -> None:
         """Count rules and credentials that came or went."""
         self.security_count += count
@@ -385,4 +404,6 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     AclCreated: _Builder.acl_created,
     AclRemoved: _Builder.acl_removed,
     ScramCredentialChanged: _Builder.scram_credential_changed,
+    TokenChanged: _Builder.token_changed,
+    TokenRemoved: _Builder.token_removed,
 }

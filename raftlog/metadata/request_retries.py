@@ -1,9 +1,9 @@
 """Asked twice, done once: requests that a broker repeats because a connection or a controller broke under them.
 
 The first asking may have been carried out, and its answer lost. Creating then finds the topic that it made itself:
-whoever asks chooses the topic's id, so that the controller can tell. Deleting finds nothing, and cancelling a
-reassignment finds none: that is success for who saw it before. Everything else that is asked is fenced by epochs, or
-harmless to repeat. Only values here.
+whoever asks chooses the topic's id, so that the controller can tell, and that of a delegation token. Deleting finds
+nothing, and cancelling a reassignment finds none: that is success for who saw it before. Everything else that is asked
+is fenced by epochs, or harmless to repeat. Only values here.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from raftlog.base.errors import NoReassignmentInProgress, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.base.errors import (
+    DelegationTokenNotFound,
+    NoReassignmentInProgress,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from raftlog.metadata.controller_api import (
     CreateTopics,
     DeleteTopics,
+    ErrorReply,
+    ExpireToken,
     PartitionResult,
     PartitionResults,
     Reply,
     Request,
+    TokenTimes,
     TopicRef,
     TopicResult,
     TopicResults,
@@ -46,9 +54,18 @@ def first_attempt_reply(request: Request, reply: Reply, before: MetadataImage) -
     if isinstance(request, DeleteTopics) and isinstance(reply, TopicResults):
         seen = {ref: topic for ref in request.topics if (topic := _topic(ref, before))}
         return TopicResults(tuple(_deleted(result, seen) for result in reply.results))
+    if isinstance(request, ExpireToken) and isinstance(reply, ErrorReply):
+        return _expired(request, reply, before)
     if isinstance(reply, PartitionResults):
         return PartitionResults(tuple(_cancelled(result, before) for result in reply.results))
     return reply
+
+
+def _expired(request: ExpireToken, reply: ErrorReply, before: MetadataImage) -> Reply:
+    token = before.tokens.get(request.token_id)
+    if reply.error_code != DelegationTokenNotFound.code or token is None or request.period_ms >= 0:
+        return reply
+    return TokenTimes(token.issued_ms, -1, token.max_ms)
 
 
 def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResult:

@@ -17,6 +17,7 @@ from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.usage import usage_of
 from raftlog.security.acls import Acl
 from raftlog.security.scram import ScramCredential
+from raftlog.security.tokens import DelegationToken
 
 MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
 """Largest encoded image. The controller lets in only what keeps below it: a larger one is in no snapshot."""
@@ -39,6 +40,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     departed: dict[int, tuple[UUID, ...]] = {}
     acls: list[Acl] = []
     scram: list[tuple[str, str, ScramCredential]] = []
+    tokens: list[DelegationToken] = []
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -62,6 +64,7 @@ def encode_image(image: MetadataImage) -> bytes:
         departed=dict(image.unregistered_directories),
         acls=list(image.acls),
         scram=[(*key, credential) for key, credential in image.scram.items()],
+        tokens=list(image.tokens.values()),
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -90,5 +93,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         unregistered_directories=snapshot.departed,
         acls=PersistentMap(dict.fromkeys(snapshot.acls, True)),
         scram=PersistentMap({(user, mechanism): found for user, mechanism, found in snapshot.scram}),
+        tokens=PersistentMap({token.token_id: token for token in snapshot.tokens}),
     )
     return replace(image, usage=usage_of(image))

@@ -12,6 +12,7 @@ from typing import Final
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, Usage
 from raftlog.security.acls import Acl
+from raftlog.security.tokens import DelegationToken
 
 BASE_BYTES: Final = 256
 """Of an image that holds nothing. `Usage.size_bytes` does not count them."""
@@ -26,6 +27,8 @@ _ENDPOINT_BYTES: Final = 32
 _DIRECTORY_BYTES: Final = 18
 _FEATURE_BYTES: Final = 24
 _ACL_BYTES: Final = 24
+_TOKEN_BYTES: Final = 48
+_PRINCIPAL_BYTES: Final = 5
 SCRAM_BYTES: Final = 256
 """Of a credential, without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
 
@@ -73,6 +76,12 @@ def scram_bytes(user: str) -> int:
     return SCRAM_BYTES + text_bytes(user)
 
 
+def token_bytes(token: DelegationToken) -> int:
+    """Return the bytes of a delegation token, whenever it expires."""
+    names = (token.token_id, token.owner, token.requester, *token.renewers)
+    return _TOKEN_BYTES + sum(_PRINCIPAL_BYTES + text_bytes(each) for each in names)
+
+
 def text_bytes(text: str) -> int:
     """Return the bytes of a text in UTF-8, without its length."""
     return len(text) if text.isascii() else len(text.encode())
@@ -87,9 +96,11 @@ def usage_of(image: MetadataImage) -> Usage:
         groups=kinds.count("group"),
         subscriptions=kinds.count("client-metrics"),
         security=len(image.acls) + len(image.scram),
+        tokens=len(image.tokens),
         size_bytes=sum(map(topic_bytes, image.topics.values()))
         + sum(map(broker_bytes, image.brokers.values()))
         + sum(resource_bytes(name, values) for (_, name), values in image.configs.items())
         + sum(map(acl_bytes, image.acls))
-        + sum(scram_bytes(user) for user, _ in image.scram),
+        + sum(scram_bytes(user) for user, _ in image.scram)
+        + sum(map(token_bytes, image.tokens.values())),
     )

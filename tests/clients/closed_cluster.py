@@ -38,6 +38,7 @@ SETTINGS = {
     ),
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "super.users": "User:admin",
+    "delegation.token.secret.key": "the key of tokens",
 }
 
 

@@ -27,6 +27,8 @@ from raftlog.metadata.metadata_records import Batch, decode_batch, encode_batch
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
 
+WALL_MS = 1_700_000_000_000
+
 ENDPOINTS = (Endpoint("PLAINTEXT", "host", 9092),)
 
 
@@ -56,6 +58,12 @@ class ControllerCluster:
             )
             for node_id in self.images
         }
+        for controller in self.controllers.values():
+            controller.wall_clock_ms = self.wall_clock_ms
+
+    def wall_clock_ms(self) -> int:
+        """The wall clock goes on with the loop's, from an hour of its own."""
+        return WALL_MS + int(self.now * 1000)
 
     # --- the quorum
 

@@ -32,11 +32,13 @@ from raftlog.metadata.controller_api import (
     ConfigOp,
     CreateAcls,
     CreatePartitions,
+    CreateToken,
     CreateTopics,
     DeleteAcls,
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
+    ExpireToken,
     FeatureUpdate,
     IsrChange,
     IsrMember,
@@ -44,6 +46,7 @@ from raftlog.metadata.controller_api import (
     NewPartitions,
     NewTopic,
     Reassignment,
+    RenewToken,
     ScramAlteration,
     TopicRef,
     TransferLeaderships,
@@ -72,6 +75,14 @@ CONTROLLERS = 3
 BROKERS = st.integers(1, 5)
 UNCLEAN_ALLOWED: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
 TOPICS = st.sampled_from(["a", "b", "c"])
+TOKEN_IDS = st.sampled_from(["one", "two", "three"])
+PRINCIPALS = st.sampled_from(["User:al", "User:bob", "User:cy"])
+TOKENS_OF_SECONDS = {
+    "delegation_token_secret_key": "key",
+    "delegation_token_expiry_time_ms": 2_000,
+    "delegation_token_max_lifetime_ms": 4_000,
+    "delegation_token_expiry_check_interval_ms": 1_000,
+}
 RULES = st.builds(
     Acl,
     st.just(ResourceType.TOPIC),
@@ -103,7 +114,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = ControllerCluster(CONTROLLERS, commit_at_once=False)
+        self.cluster = ControllerCluster(CONTROLLERS, commit_at_once=False, **TOKENS_OF_SECONDS)
         self.replies: list[list[Any]] = []
         self.checked = 0
         self.rebuilt = EMPTY_IMAGE
@@ -343,6 +354,15 @@ class ControllerMachine(RuleBasedStateMachine):
         credential = from_salted(mechanism, b"salted", b"salt", 4096) if sets else None
         self._ask(AlterScramCredentials((ScramAlteration(user, mechanism, credential),)))
 
+    @rule(token_id=TOKEN_IDS, owner=PRINCIPALS, lifetime_ms=st.sampled_from([-1, 500, 5_000]))
+    def create_token(self, token_id: str, owner: str, lifetime_ms: int) -> None:
+        self._ask(CreateToken(token_id, owner, "User:al", ("User:bob",), lifetime_ms))
+
+    @rule(token_id=TOKEN_IDS, principal=PRINCIPALS, period_ms=st.sampled_from([-1, 0, 700, 90_000]))
+    def change_token(self, token_id: str, principal: str, period_ms: int) -> None:
+        self._ask(RenewToken(token_id, principal, period_ms))
+        self._ask(ExpireToken(token_id, principal, period_ms))
+
     # --- what must hold
 
     @invariant()
@@ -431,6 +451,13 @@ class ControllerMachine(RuleBasedStateMachine):
             assert image == self.rebuilt
         assert self.rebuilt.usage == usage_of(self.rebuilt)
         assert len(encode_image(self.rebuilt)) <= self.rebuilt.usage.size_bytes + BASE_BYTES
+
+    @invariant()
+    def tokens_keep_within_their_times(self) -> None:
+        """A token never outlives its maximum, however often it is renewed, and never lives longer than asked."""
+        for token in self.rebuilt.tokens.values():
+            assert token.issued_ms <= token.expires_ms <= token.max_ms <= token.issued_ms + 4_000
+            assert token.max_ms - token.issued_ms in (500, 4_000)
 
     @invariant()
     def nobody_is_answered_twice(self) -> None:

@@ -55,8 +55,10 @@ ARROWS: dict[str, frozenset[str]] = {
             "metadata",
             "pipeline",
             "process",
+            "protocol",
             "raftlog_chaos",
             "records",
+            "security",
             "storage",
             "testing",
         }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from raftlog.security.scram import REFUSED
 from tests.clients.closed_cluster import PASSWORDS, ClosedCluster, closed_cluster
 from tests.interop.scripts import KafkaScripts
 from tests.kit.waits import until
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.java
 
 ACLS = "org.apache.kafka.tools.AclCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
@@ -63,3 +66,40 @@ def test_the_stock_tools_make_users_and_rules(
     assert "ClusterAuthorizationException" in refused or "Cluster authorization failed" in refused
     say(ACLS, admin, "--remove", "--force", *producer)
     until(lambda: "orders" not in say(TOPICS, alice, "--list"), "alice does not see it any more")
+
+
+def test_the_stock_tool_makes_renews_and_ends_tokens(
+    scripts: KafkaScripts, closed: ClosedCluster, tmp_path: Path
+) -> None:
+    """A client of the token has the rights of its owner, but makes no token, until the owner ends it (KIP-48)."""
+    bob = login(tmp_path, "bob", "PLAIN", "plain.PlainLoginModule")
+    alice = login(tmp_path, "alice", "PLAIN", "plain.PlainLoginModule")
+
+    def say(settings: str, *words: str, tool: str = TOKENS) -> str:
+        return scripts.run(
+            tool, "--bootstrap-server", closed.bootstrap_servers, "--command-config", settings, *words
+        )
+
+    made = say(bob, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:alice")
+    token_id, proof = re.search(r"^(\S+)\s+(\S+)\s+User:bob\s+User:bob\s", made, re.MULTILINE).groups()  # type: ignore[union-attr]
+    client = tmp_path / "token.properties"
+    client.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username="{token_id}" password="{proof}" tokenauth="true";\n'
+    )
+    closed.create_topic("claims")
+    read = ("--allow-principal", "User:bob", "--operation", "Describe", "--topic", "claims")
+    admin = login(tmp_path, "admin", "PLAIN", "plain.PlainLoginModule")
+    say(admin, "--add", *read, tool=ACLS)
+    until(lambda: "claims" in say(str(client), "--list", tool=TOPICS), "the token's client has bob's rights")
+    assert "not allowed" in say(str(client), "--create", "--max-life-time-period", "-1")
+    listed = ("--describe", "--owner-principal", "User:bob")
+    for user in (bob, alice):
+        assert token_id in say(user, *listed)
+    renew = ("--renew", "--renew-time-period", "60000", "--hmac", proof)
+    assert "Completed renew operation" in say(alice, *renew)
+    assert "Completed expire operation" in say(bob, "--expire", "--expiry-time-period", "-1", "--hmac", proof)
+    assert token_id not in say(bob, *listed)
+    assert "DelegationTokenNotFoundException" in say(bob, *renew)
+    assert REFUSED in say(str(client), "--list", tool=TOPICS)

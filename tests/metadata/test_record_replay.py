@@ -24,6 +24,8 @@ from raftlog.metadata.metadata_records import (
     ProducerIdsAllocated,
     Record,
     ScramCredentialChanged,
+    TokenChanged,
+    TokenRemoved,
     TopicCreated,
     TopicDeleted,
     decode_batch,
@@ -33,11 +35,13 @@ from raftlog.metadata.record_replay import apply, apply_batch, apply_records
 from raftlog.metadata.usage import usage_of
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import ScramCredential
+from raftlog.security.tokens import DelegationToken
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
 REGISTERED = BrokerRegistered(1, UUID(int=3), (Endpoint("PLAINTEXT", "h", 9092),), "r1", (UUID(int=4),))
 
 RULE = Acl(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:al", "*", Operation.READ, Permission.ALLOW)
+TOKEN = DelegationToken("id", "User:al", "User:bob", ("User:cy",), 1, 2, 3)
 CREDENTIAL = ScramCredential(b"salt", 4096, b"s" * 32, b"k" * 32)
 
 
@@ -179,6 +183,18 @@ def test_credentials_are_replaced_by_user_and_mechanism() -> None:
     assert (image.usage.security, image.usage) == (1, usage_of(image))
 
 
+def test_tokens_are_replaced_by_their_ids() -> None:
+    """A token that was renewed is the same one, which counts once."""
+    other, newer = replace(TOKEN, token_id="other"), replace(TOKEN, expires_ms=2**62, max_ms=2**63 - 1)
+    image = replay(TokenChanged(TOKEN), TokenChanged(other), TokenChanged(newer))
+    assert image.tokens == {"id": newer, "other": other}
+    image = replay(TokenRemoved("other"), image=image)
+    assert image.tokens == {"id": newer}
+    assert (image.usage.tokens, image.usage) == (1, usage_of(image))
+    with pytest.raises(KeyError):
+        replay(TokenRemoved("other"), image=image)
+
+
 def test_producer_ids_only_grow() -> None:
     """The next free producer id is the image's."""
     assert replay(ProducerIdsAllocated(1, 1000)).next_producer_id == 1000
@@ -246,6 +262,8 @@ def test_batch_bytes_round_trip_every_record() -> None:
         AclRemoved(RULE),
         ScramCredentialChanged("al", "SCRAM-SHA-256", CREDENTIAL),
         ScramCredentialChanged("al", "SCRAM-SHA-256", None),
+        TokenChanged(TOKEN),
+        TokenRemoved("id"),
     )
     batch = Batch(3, 4, records)
     assert decode_batch(encode_batch(batch)) == batch

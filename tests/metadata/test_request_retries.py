@@ -6,6 +6,8 @@ from itertools import count
 from uuid import UUID
 
 from raftlog.base.errors import (
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
     NoReassignmentInProgress,
     TopicDeletionDisabled,
     UnknownTopicId,
@@ -15,10 +17,13 @@ from raftlog.metadata.controller_api import (
     AlterReassignments,
     CreateTopics,
     DeleteTopics,
+    ErrorReply,
+    ExpireToken,
     NewTopic,
     PartitionResult,
     PartitionResults,
     Reassignment,
+    TokenTimes,
     TopicRef,
     TopicResult,
     TopicResults,
@@ -28,6 +33,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
+from raftlog.security.tokens import DelegationToken
 
 SEEN = MetadataImage(
     topics={"t": TopicState("t", UUID(int=7), ())},
@@ -81,3 +87,16 @@ def test_other_failures_of_a_repeated_request_are_failures() -> None:
     assert first_attempt_reply(DeleteTopics((BY_NAME,)), reply, SEEN) == reply
     created = TopicResults((TopicResult("t", None, UnknownTopicOrPartition.code),))
     assert first_attempt_reply(UnregisterBroker(1), created, SEEN) is created
+
+
+def test_a_token_that_was_there_before_is_ended_once() -> None:
+    """The first asking removed it; one that was never there, or not to end at once, is still an error."""
+    token = DelegationToken("id", "User:al", "User:al", (), 1, 2, 3)
+    before = MetadataImage(tokens={"id": token})
+    gone = ErrorReply(DelegationTokenNotFound.code, "gone")
+    now, never, later = (ExpireToken(*each) for each in (("id", "p", -1), ("never", "p", -1), ("id", "p", 9)))
+    assert first_attempt_reply(now, gone, before) == TokenTimes(1, -1, 3)
+    assert first_attempt_reply(never, gone, before) is gone
+    assert first_attempt_reply(later, gone, before) is gone
+    refused = ErrorReply(DelegationTokenOwnerMismatch.code)
+    assert first_attempt_reply(now, refused, before) is refused

@@ -24,6 +24,7 @@ from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import ScramCredential
+from raftlog.security.tokens import DelegationToken
 from tests.kit.examples import examples
 
 ids = st.integers(0, 2**31 - 1)
@@ -62,6 +63,9 @@ acls = st.builds(
 )
 keys = st.binary(min_size=64, max_size=64)
 credentials = st.builds(ScramCredential, st.binary(max_size=64), st.integers(4_096, 16_384), keys, keys)
+tokens = st.builds(
+    DelegationToken, names, names, names, st.lists(names, max_size=2).map(tuple), longs, longs, longs
+)
 users = st.tuples(names, st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
 
 
@@ -85,6 +89,9 @@ def images(draw: st.DrawFn) -> MetadataImage:
         features_epoch=draw(longs),
         acls=dict.fromkeys(draw(st.lists(acls, max_size=3, unique=True)), True),
         scram=draw(st.dictionaries(users, credentials, max_size=2)),
+        tokens={
+            each.token_id: each for each in draw(st.lists(tokens, max_size=2, unique_by=lambda t: t.token_id))
+        },
     )
     return replace(image, usage=usage_of(image))
 
@@ -135,11 +142,19 @@ def test_snapshot_of_before_features_is_read() -> None:
     )
 
 
+def test_snapshot_of_before_tokens_is_read() -> None:
+    """There were no delegation tokens, and nothing else is lost."""
+    image = MetadataImage(features={"group.version": 0}, topics_offset=7)
+    parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
+    assert parts.pop(14) == []
+    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)) == image
+
+
 def test_snapshot_of_before_rules_is_read() -> None:
     """There were no rules and no credentials, and nothing else is lost."""
     image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[12:] == [[], []]
+    assert parts[12:14] == [[], []]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:12])) == image
 
 

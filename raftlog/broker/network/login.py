@@ -16,9 +16,11 @@ from raftlog.base.config_oauth import OAUTHBEARER
 from raftlog.base.config_security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from raftlog.base.principals import USER
+from raftlog.metadata.image import MetadataImage
 from raftlog.security import scram
 from raftlog.security.sasl_messages import MALFORMED, parse_plain
 from raftlog.security.scram import ScramCredential, ScramServer
+from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 
 PLAIN: Final = "PLAIN"
 
@@ -58,7 +60,10 @@ class LoginFailure(NamedTuple):
 class Credentials(NamedTuple):
     """The sources of credentials, and of chance."""
 
-    scram: Callable[[], Mapping[tuple[str, str], ScramCredential]]
+    image: Callable[[], MetadataImage]
+    """Has the credentials of users, and the delegation tokens."""
+    token_key: TokenKey
+    wall_clock_ms: Callable[[], int]
     secret: bytes
     """Keys what is made up for unknown users."""
     nonce: Callable[[], str]
@@ -77,9 +82,11 @@ class Login:
         "_is_known",
         "_logins",
         "_mechanism",
+        "_token",
         "failed",
         "lifetime_ms",
         "principal",
+        "token_id",
     )
 
     def __init__(
@@ -98,9 +105,13 @@ class Login:
         self._failure: LoginFailure | None = None
         self._has_failed = False
         self._is_known = False
-        """Whether there is such a user as the one of the exchange."""
+        """Whether there is such a user as the one of the exchange, or such a token."""
+        self._token: DelegationToken | None = None
+        """The token of the exchange."""
         self.principal: str | None = None
         """Of the last login that succeeded."""
+        self.token_id: str | None = None
+        """The delegation token of that login, if it was with one."""
         self.lifetime_ms = 0
         """For how long that login holds; 0: as long as the connection."""
         self.failed = ""
@@ -126,7 +137,7 @@ class Login:
             self._fail("unknown_mechanism", f"the client wants {mechanism[:40]!r}; {offered}")
             raise UnsupportedSaslMechanism(offered)
         self._mechanism = mechanism
-        self._exchange = self._bearer = None
+        self._exchange = self._bearer = self._token = None
 
     async def go_on(self, message: bytes) -> LoginStep:
         """Take the next message of the mechanism. Waits only if a token's key must be fetched.
@@ -164,6 +175,7 @@ class Login:
         if self.principal not in (None, principal):
             why = "another login on a connection is by the same user"
             raise SaslAuthenticationFailed(why, reason="another_user")
+        self.token_id = None if self._token is None else self._token.token_id
         self.principal = principal
         self.lifetime_ms = min(filter(None, (self._logins.max_reauth_ms, lifetime_ms)), default=0)
         self._mechanism = ""
@@ -188,15 +200,39 @@ class Login:
             self._exchange = ScramServer(self._mechanism, self._find, self._credentials.nonce)
             return LoginStep(self._exchange.first(message))
         verifier, login = self._exchange.final(message)
+        if self._token is not None:
+            self._token = self._valid_token(self._token.token_id)
+            self._is_known = self._token is not None
         if not self._is_known:
             raise SaslAuthenticationFailed(scram.REFUSED)
-        return LoginStep(verifier, f"{USER}:{login.user}")
+        if self._token is None:
+            return LoginStep(verifier, f"{USER}:{login.user}")
+        left_ms = self._token.expires_ms - self._credentials.wall_clock_ms()
+        return LoginStep(verifier, self._token.owner, max(1, left_ms))  # 0 is for ever
 
     def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
-        mechanism, known = self._mechanism, self._credentials.scram()
+        if extensions.get(EXTENSION, "").lower() == "true":
+            return self._find_token(user)
+        mechanism, known = self._mechanism, self._credentials.image().scram
         kept = known.get((user, mechanism))
         self._is_known = kept is not None
         if kept is not None:
             return kept
         some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
         return scram.made_up(mechanism, user, self._credentials.secret, like=some)
+
+    def _find_token(self, token_id: str) -> ScramCredential:
+        mechanism, credentials = self._mechanism, self._credentials
+        self._token = self._valid_token(token_id)
+        self._is_known = self._token is not None
+        if self._token is None:
+            return scram.made_up(mechanism, token_id, credentials.secret)
+        return credentials.token_key.credential(mechanism, token_id, credentials.image().tokens)
+
+    def _valid_token(self, token_id: str) -> DelegationToken | None:
+        """Return a token that one can log in with now."""
+        credentials = self._credentials
+        token = credentials.image().tokens.get(token_id)
+        if token is None or not credentials.token_key.is_set:
+            return None
+        return None if token.is_expired(credentials.wall_clock_ms()) else token

@@ -43,7 +43,7 @@ from raftlog.broker.network.request_memory import RequestMemory
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
-from raftlog.metadata.image import Endpoint
+from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -101,7 +101,9 @@ class BrokerServer:
         self.nonce = broker.env.unguessable.randbytes
         """Source of the peer handshake's nonces."""
         self._credentials = Credentials(
-            scram=lambda: broker.image().scram,
+            image=broker.image,
+            token_key=broker.token_key,
+            wall_clock_ms=broker.env.wall_clock_ms,
             secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
             nonce=lambda: self.nonce(24).hex(),
         )
@@ -293,6 +295,15 @@ class BrokerServer:
         from raftlog.broker.network.bearer_exchange import BearerExchange
 
         return Login(logins, self._credentials, partial(BearerExchange, keys))
+
+    def end_logins(self, old: MetadataImage, new: MetadataImage) -> None:
+        """End the connections that logged in with a delegation token that is gone."""
+        if old.tokens is new.tokens:
+            return
+        for connection in tuple(self.connections):
+            token_id = None if connection.login is None else connection.login.token_id
+            if token_id is not None and token_id not in new.tokens:
+                connection.cut("delegation_token_gone", token_id=token_id)
 
     def connection_opened(self, connection: Connection) -> None:
         """Note a connection, and give it a place."""

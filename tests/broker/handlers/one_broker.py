@@ -21,6 +21,7 @@ from raftlog.protocol import codec
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
+from raftlog.security.acls import ANONYMOUS
 
 OWN_ID = 1
 
@@ -115,6 +116,8 @@ class HandlerSetup:
         *,
         listener: str = "PLAINTEXT",
         to_controller: bool = False,
+        principal: str = ANONYMOUS,
+        connection: Any = None,
         **fields: Any,
     ) -> Any:
         """Send a request through the real codec and handler, and return the response as a client reads it."""
@@ -123,7 +126,14 @@ class HandlerSetup:
         header = codec.RequestHeader(api_key, version, 77, "test")
         frame = memoryview(codec.encode_request(header, message))[4:]
         found, position = codec.decode_header(frame)
-        request = RequestContext(*found, listener=listener, peer_host="10.0.0.9", to_controller=to_controller)
+        request = RequestContext(
+            *found,
+            listener=listener,
+            peer_host="10.0.0.9",
+            to_controller=to_controller,
+            principal=principal,
+            connection=connection,
+        )
         handler = import_module(f"raftlog.broker.handlers.{APIS[api_key].name}")
         assert api_key == handler.API_KEY
         answer = handler.handle(self.broker, request, codec.decode_request(api_key, version, frame, position))

@@ -18,6 +18,7 @@ import pytest
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
     CoordinatorNotAvailable,
+    DelegationTokenAuthorizationFailed,
     FetchSessionIdNotFound,
     GroupAuthorizationFailed,
     NotController,
@@ -54,6 +55,7 @@ TRANSACTIONAL_ID: Final = "transfer"
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 CLUSTER, TRANSACTION = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+USER: Final = ResourceType.USER
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 DELETE, ALTER, CREATE = Operation.DELETE, Operation.ALTER, Operation.CREATE
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
@@ -63,6 +65,7 @@ CODES: Final = {
     GROUP: GroupAuthorizationFailed.code,
     CLUSTER: ClusterAuthorizationFailed.code,
     TRANSACTION: TransactionalIdAuthorizationFailed.code,
+    USER: DelegationTokenAuthorizationFailed.code,
 }
 
 Need = tuple[Operation, ResourceType]
@@ -324,6 +327,17 @@ ROWS: Final = {
         0,
         ((DESCRIBE, GROUP),),
         lambda make, topic: {"group_ids": (GROUP_ID,)},
+    ),
+    "create_delegation_token for another user": Row(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        ((Operation.CREATE_TOKENS, USER),),
+        lambda make, topic: {
+            "owner_principal_type": "User",
+            "owner_principal_name": topic,
+            "renewers": (),
+            "max_lifetime": -1,
+        },
     ),
     "describe_topic_partitions": Row(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
@@ -717,6 +731,9 @@ IN_TESTS_OF_THEIR_OWN: Final = {
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_TRANSACTIONS,
     ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.RENEW_DELEGATION_TOKEN,  # in test_delegation_tokens, as the next two
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
 
 

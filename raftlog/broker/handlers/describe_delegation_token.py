@@ -1,0 +1,57 @@
+"""DescribeDelegationToken 1-3: the tokens that a user may see, with what logs in by them (KIP-48, KIP-373)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import NONE
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.token_messages import demand_enabled, demand_password_login, principal_fields
+from raftlog.broker.rights import may
+from raftlog.broker.turns import in_turns
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import MessageBuilders, response_builders
+from raftlog.security.acls import Operation, ResourceType
+from raftlog.security.tokens import DelegationToken
+
+API_KEY: Final = ApiKey.DESCRIBE_DELEGATION_TOKEN
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer from the newest image: all tokens that the sender may see, or those that concern some of `owners`."""
+    demand_password_login(request)
+    demand_enabled(broker)
+    owners = None
+    if message.owners is not None:
+        owners = frozenset(f"{each.principal_type}:{each.principal_name}" for each in message.owners)
+    make = response_builders(API_KEY, request.api_version)
+    told = []
+    async for token in in_turns(broker.env, tuple(broker.image().tokens.values())):
+        is_asked = owners is None or any(map(token.concerns, owners))
+        if is_asked and _may_see(broker, request, token):
+            told.append(_described(make, token, broker.token_key.hmac_of(token.token_id)))
+    return make.DescribeDelegationTokenResponse(error_code=NONE, tokens=tuple(told), throttle_time=0)
+
+
+def _may_see(broker: BrokerContext, request: RequestContext, token: DelegationToken) -> bool:
+    """Whether it concerns the sender, or the sender has a right to it: it can be used by all who see it."""
+    return (
+        token.concerns(request.principal)
+        or may(broker, request, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or may(broker, request, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+    )
+
+
+def _described(make: MessageBuilders, token: DelegationToken, proof: bytes) -> Any:
+    return make.DescribedDelegationToken(
+        **principal_fields("", token.owner),
+        **principal_fields("token_requester_", token.requester),
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=proof,
+        renewers=tuple(
+            make.DescribedDelegationTokenRenewer(**principal_fields("", each)) for each in token.renewers
+        ),
+    )

@@ -1,0 +1,73 @@
+"""Delegation tokens between the wire's fields and values, for the four APIs about them (KIP-48, KIP-373)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.base.errors import (
+    DelegationTokenAuthDisabled,
+    DelegationTokenNotFound,
+    DelegationTokenRequestNotAllowed,
+    InvalidPrincipalType,
+    InvalidRequest,
+)
+from raftlog.base.principals import USER
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import wait_for_image
+from raftlog.metadata.controller_api import TokenTimes
+from raftlog.metadata.image import MetadataImage
+from raftlog.security.acls import ANONYMOUS
+
+NEWS_S: Final = 0.25
+"""How long a token is waited for that another broker may have made a moment ago."""
+
+
+def demand_password_login(request: RequestContext) -> None:
+    """Raise DelegationTokenRequestNotAllowed for who is no user that logged in, or logged in with a token.
+
+    A token makes no token, so that whoever stole one has it for its own lifetime only.
+    """
+    login = None if request.connection is None else request.connection.login
+    is_user = request.principal != ANONYMOUS and request.principal.startswith(f"{USER}:")
+    if not is_user or (login is not None and login.token_id is not None):
+        raise DelegationTokenRequestNotAllowed("a login without a token is needed for that")
+
+
+def demand_enabled(broker: BrokerContext) -> None:
+    """Raise DelegationTokenAuthDisabled where there are no tokens."""
+    if not broker.token_key.is_set:
+        raise DelegationTokenAuthDisabled(
+            "there are no delegation tokens without delegation.token.secret.key"
+        )
+
+
+def principal_of(kind: str, name: str, field: str) -> str:
+    """Return a user as `User:name`. Raises InvalidPrincipalType for another type, InvalidRequest without a name."""
+    if kind != USER:
+        raise InvalidPrincipalType(f"{field}: the principal's type must be {USER}, not {kind[:100]!r}")
+    if not name:
+        raise InvalidRequest(f"{field}: the principal's name is empty")
+    return f"{kind}:{name}"
+
+
+def principal_fields(prefix: str, principal: str) -> dict[str, str]:
+    """Return a principal's two fields of a response."""
+    kind, _, name = principal.partition(":")
+    return {f"{prefix}principal_type": kind, f"{prefix}principal_name": name}
+
+
+async def find_token_id(broker: BrokerContext, proof: bytes) -> str:
+    """Return the id of the token with this HMAC. Raises DelegationTokenAuthDisabled, DelegationTokenNotFound."""
+    demand_enabled(broker)
+    key = broker.token_key
+    await wait_for_image(broker, lambda image: key.find(image.tokens, proof) is not None, timeout_s=NEWS_S)
+    found = key.find(broker.image().tokens, proof)
+    if found is None:
+        raise DelegationTokenNotFound("there is no such delegation token")
+    return found.token_id
+
+
+def shows(image: MetadataImage, token_id: str, times: TokenTimes) -> bool:
+    """Whether an image has a token that expires as the controller answered, or has it no more."""
+    token = image.tokens.get(token_id)
+    return token is None or token.expires_ms == times.expires_ms

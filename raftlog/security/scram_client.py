@@ -1,0 +1,66 @@
+"""The client's side of SCRAM (RFC 5802), for commands that no client library logs in for."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from typing import Final
+
+from raftlog.security.scram import HASHES, MAX_ITERATIONS
+from raftlog.security.tokens import EXTENSION
+
+_NO_BINDING: Final = "n,,"
+
+
+class ServerUnproven(ValueError):
+    """The server's messages are none, or do not prove that it knows the user."""
+
+
+class ScramClient:
+    """One login: the bytes of `first`, then `final` with the server's answer, then `verify` with the next one.
+
+    `with_token`: the user is a delegation token's id, the password its HMAC in base64 (KIP-48).
+    """
+
+    def __init__(
+        self, mechanism: str, user: str, password: str, *, nonce: str, with_token: bool = False
+    ) -> None:
+        self._hash = HASHES[mechanism]
+        self._password = password.encode()
+        self._nonce = nonce
+        name = user.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={name},r={nonce}" + (f",{EXTENSION}=true" if with_token else "")
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        """Return the first message, with the user's name."""
+        return f"{_NO_BINDING}{self._first_bare}".encode()
+
+    def final(self, server_first: bytes) -> bytes:
+        """Return the proof of the password. Raises ServerUnproven."""
+        nonce, salt, iterations = self._read(server_first)
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", self._hash)
+        unproven = f"c={b64encode(_NO_BINDING.encode()).decode()},r={nonce}"
+        said = f"{self._first_bare},{server_first.decode()},{unproven}".encode()
+        signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), said, self._hash)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._server_signature = hmac.digest(hmac.digest(salted, b"Server Key", self._hash), said, self._hash)
+        return f"{unproven},p={b64encode(proof).decode()}".encode()
+
+    def verify(self, server_final: bytes) -> None:
+        """Raise ServerUnproven unless the server knows the password as well."""
+        expected = b"v=" + b64encode(self._server_signature)
+        if not self._server_signature or not hmac.compare_digest(expected, server_final):
+            raise ServerUnproven("the server did not prove that it knows this user")
+
+    def _read(self, server_first: bytes) -> tuple[str, bytes, int]:
+        try:
+            fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
+            nonce, salt, iterations = fields["r"], b64decode(fields["s"], validate=True), int(fields["i"])
+        except (ValueError, KeyError):
+            raise ServerUnproven("the server's message is none of SCRAM") from None
+        if not nonce.startswith(self._nonce) or not 0 < iterations <= MAX_ITERATIONS:
+            raise ServerUnproven("the server's nonce or iterations cannot be right")
+        return nonce, salt, iterations

@@ -1,0 +1,95 @@
+"""Delegation tokens as values (KIP-48): who may act as whom and until when, and the password that proves it.
+
+The metadata holds no password. Every node that has `delegation.token.secret.key` computes it from the token's id, as
+Kafka does: the HMAC-SHA-512 of the id under that key, which a client of SCRAM says in base64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from raftlog.security.scram import HASHES, MIN_ITERATIONS, SALT_BYTES, ScramCredential, credential
+
+EXTENSION: Final = "tokenauth"
+"""The extension of SCRAM by which a client says that its user name is the id of a token."""
+
+
+class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
+    """One token. Principals are `Type:name`, times wall milliseconds; `max_ms` bounds every renewal."""
+
+    token_id: str
+    owner: str
+    """The principal of whoever logs in with it."""
+    requester: str
+    """The user who had it made: the owner, or one who may make tokens for the owner (KIP-373)."""
+    renewers: tuple[str, ...]
+    issued_ms: int
+    expires_ms: int
+    max_ms: int
+
+    def is_expired(self, now_ms: int) -> bool:
+        """Whether nobody can log in with it any more."""
+        return self.expires_ms < now_ms
+
+    def may_be_renewed_by(self, principal: str) -> bool:
+        """Whether a principal may renew it, and end it."""
+        return principal == self.owner or principal in self.renewers
+
+    def concerns(self, principal: str) -> bool:
+        """Whether a principal may see it without any other right."""
+        return principal == self.requester or self.may_be_renewed_by(principal)
+
+
+class TokenKey:
+    """`delegation.token.secret.key`, and what this node derived of it for tokens that are there."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self._tokens: Mapping[str, DelegationToken] = {}
+        self._ids: dict[bytes, str] = {}
+        """The ids of `_tokens` by the hash of their HMAC, so that a look-up tells nothing of an HMAC by its time."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there are delegation tokens at all."""
+        return bool(self._key)
+
+    def hmac_of(self, token_id: str) -> bytes:
+        """Return what proves that somebody was given a token."""
+        return hmac.digest(self._key, token_id.encode(), "sha512")
+
+    def find(self, tokens: Mapping[str, DelegationToken], proof: bytes) -> DelegationToken | None:
+        """Return the token with this HMAC."""
+        if tokens is not self._tokens:
+            known = {token_id: digest for digest, token_id in self._ids.items()}
+            self._ids = {known.get(each) or self._digest(each): each for each in tokens}
+            self._tokens = tokens
+        token_id = self._ids.get(hashlib.sha256(proof).digest())
+        return None if token_id is None else tokens[token_id]
+
+    def credential(
+        self, mechanism: str, token_id: str, tokens: Mapping[str, DelegationToken]
+    ) -> ScramCredential:
+        """Return what a login with a token of `tokens` is checked by: the same on every node.
+
+        The first time takes some milliseconds.
+        """
+        kept = self._credentials.get((mechanism, token_id))
+        if kept is None:
+            if len(self._credentials) > 2 * len(HASHES) * len(tokens):
+                self._credentials = {key: each for key, each in self._credentials.items() if key[1] in tokens}
+            password = b64encode(self.hmac_of(token_id)).decode()
+            salt = hmac.digest(self._key, f"salt\0{mechanism}\0{token_id}".encode(), "sha512")[:SALT_BYTES]
+            kept = credential(mechanism, password, salt, MIN_ITERATIONS)
+            self._credentials[mechanism, token_id] = kept
+        return kept
+
+    def _digest(self, token_id: str) -> bytes:
+        return hashlib.sha256(self.hmac_of(token_id)).digest()
