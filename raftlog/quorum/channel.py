@@ -3,8 +3,9 @@
 Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
 (the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
 secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame carries a
-MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. It is
-authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
+MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. That is
+authentication, not secrecy, which TLS below it brings (`ChannelTls`). Over TLS the proofs are bound to the listener's
+certificate.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
@@ -20,8 +21,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import socket
+import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
@@ -30,7 +32,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from raftlog.base.guard import Guard
-from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript
+from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript, bound_secret
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 
@@ -51,6 +53,14 @@ _PROTOCOL: Final = 2
 _NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
+
+_TLS_ALERT, _TLS_HANDSHAKE = 0x15, 0x16
+"""The first bytes of TLS. As the first of a length each is more than any limit."""
+
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+"""OpenSSL's reasons where the other end answers something else than TLS."""
+
+HUNG_UP: Final = "closed by the peer"
 
 
 class HandshakeRefused(Exception):
@@ -103,6 +113,16 @@ _decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal)
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelTls:
+    """TLS of the controllers' listeners, where they speak it; this room knows no certificates."""
+
+    dial_options: Callable[[], Awaitable[dict[str, Any]]]
+    """Return options of `create_connection`. Raises ConnectionError."""
+    own_certificate: Callable[[ssl.SSLObject], bytes]
+    """Return the certificate that our listener showed on a connection, in DER."""
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Our identity to peers. `cluster_id` may be unknown (None) until the first metadata is there."""
 
@@ -113,6 +133,8 @@ class Identity:
     """The source of nonces."""
     lateness: Lateness = field(default_factory=Lateness)
     """Of this node's loop: a slow one takes longer to connect."""
+    tls: ChannelTls | None = None
+    """None: controllers' listeners speak no TLS."""
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -185,7 +207,7 @@ class Channel(asyncio.Protocol, Guard):
         for payload in early:
             self.run_guarded(on_frame, payload)
         if self._transport is None:
-            self._loop.call_soon(self.guarded(on_lost, self.close_reason or "closed by the peer"))
+            self._loop.call_soon(self.guarded(on_lost, self.close_reason or HUNG_UP))
 
     def detach(self) -> None:
         """Have nobody called any more."""
@@ -239,7 +261,7 @@ class Channel(asyncio.Protocol, Guard):
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timeout()
         self._transport = None
-        reason = self.close_reason or (f"connection lost: {error}" if error else "closed by the peer")
+        reason = self.close_reason or (f"connection lost: {error}" if error else HUNG_UP)
         try:
             self.run_guarded(self._tell_end, reason)
         finally:
@@ -265,7 +287,7 @@ class Channel(asyncio.Protocol, Guard):
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
             if not 0 < length <= limit:
-                self._refuse(f"a frame of {length} bytes: not a raftlog peer, or over the limit of {limit}")
+                self._refuse(_tls_mismatch(self._buffer[0], self.opened) or _out_of_bounds(length, limit))
                 return
             end = _LENGTH.size + length
             if len(self._buffer) < end:
@@ -317,6 +339,12 @@ class Channel(asyncio.Protocol, Guard):
         self._received += 1
         self._on_frame(payload)
 
+    def _transcript(self, certificate: bytes | None, hello: bytes, challenge: bytes) -> Transcript:
+        return Transcript(bound_secret(self.identity.secret, certificate), _NAME, hello, challenge)
+
+    def _tls_session(self) -> ssl.SSLObject | None:
+        return None if self._transport is None else self._transport.get_extra_info("ssl_object")
+
     def _write(self, data: bytes) -> None:
         """Write, unless the transport is closing: uvloop raises for one that is closed, told or not."""
         if self._transport is not None and not self._transport.is_closing():
@@ -351,6 +379,20 @@ class Channel(asyncio.Protocol, Guard):
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
+
+
+def _out_of_bounds(length: int, limit: int) -> str:
+    return f"a frame of {length} bytes: not a raftlog peer, or over the limit of {limit}"
+
+
+def _tls_mismatch(first: int, opened: bool) -> str | None:
+    """Return what is wrong if a frame begins as TLS does, where the other end speaks TLS and this one does not."""
+    if opened or first not in (_TLS_ALERT, _TLS_HANDSHAKE):
+        return None
+    return (
+        "it speaks TLS, but controllers' listeners do not as this node was told: set the same protocol for them in "
+        "listener.security.protocol.map of all nodes (in a Kafka client, security.protocol=PLAINTEXT)"
+    )
 
 
 def _purpose(reason: str) -> bytes:
@@ -394,7 +436,9 @@ class OutboundChannel(Channel):
         if self._expect is not None and challenge.node_id != self._expect:
             self._refuse(f"expected node {self._expect} at {self.address}, it is node {challenge.node_id}")
             return
-        transcript = Transcript(self.identity.secret, _NAME, self._hello, frame)
+        session = self._tls_session()
+        shown = None if session is None else session.getpeercert(binary_form=True)
+        transcript = self._transcript(shown, self._hello, frame)
         self._challenged = challenge, transcript
         self._say(Proof(transcript.proof(CONNECTOR)))
 
@@ -413,6 +457,8 @@ class OutboundChannel(Channel):
             self.ready.set_result(self)
 
     def _failed(self, reason: str) -> None:
+        if reason == HUNG_UP and self._challenged is None:
+            reason += _why_hung_up(self.identity)
         if not self.ready.done():
             self.ready.set_exception(ForeignCluster(reason) if self._foreign else HandshakeRefused(reason))
 
@@ -450,7 +496,7 @@ class InboundChannel(Channel):
         if self.on_kafka is None or self._greeted is not None:
             super()._take_frames()
         elif len(self._buffer) > _LENGTH.size:
-            if self._buffer[_LENGTH.size] == 0:
+            if self._buffer[_LENGTH.size] == 0 and self._buffer[0] != _TLS_HANDSHAKE:
                 self._hand_over(self.on_kafka)
             else:
                 super()._take_frames()
@@ -479,7 +525,9 @@ class InboundChannel(Channel):
             return
         identity = self.identity
         challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
-        self._greeted = hello, Transcript(identity.secret, _NAME, frame, self._say(challenge))
+        tls, session = identity.tls, self._tls_session()
+        shown = None if tls is None or session is None else tls.own_certificate(session)
+        self._greeted = hello, self._transcript(shown, frame, self._say(challenge))
 
     def _take_proof(self, proof: Proof, hello: Hello, transcript: Transcript) -> None:
         if not transcript.is_proof(CONNECTOR, proof.proof):
@@ -501,6 +549,29 @@ class InboundChannel(Channel):
         self._on_ended(self)
 
 
+def _why_hung_up(identity: Identity) -> str:
+    """Return for an operator what it may mean that a listener hung up at the first message."""
+    if identity.tls is None:
+        return (
+            " at the first message; if that lasts, its listener speaks TLS, and this node was told otherwise "
+            "(listener.security.protocol.map)"
+        )
+    return " at the first message; if that lasts, its log says why (tls_handshake_failed)"
+
+
+def _why_insecure(error: ssl.SSLError) -> str:
+    """Return for an operator why TLS did not begin."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
+    reason = error.reason or str(error)
+    if reason in _NO_TLS:
+        return (
+            "it speaks no TLS, but controllers' listeners do as this node was told: set the same protocol for them "
+            "in listener.security.protocol.map of all nodes"
+        )
+    return f"TLS failed: {reason.lower().replace('_', ' ')}"
+
+
 async def dial(
     identity: Identity,
     kind: ChannelKind,
@@ -520,8 +591,12 @@ async def dial(
     usual_s = HANDSHAKE_SECONDS + identity.lateness.patience_s
     try:
         async with asyncio.timeout(usual_s if seconds is None else seconds):
-            await loop.create_connection(lambda: channel, *address)
+            options = {} if identity.tls is None else await identity.tls.dial_options()
+            await loop.create_connection(lambda: channel, *address, **options)
             return await channel.ready
+    except ssl.SSLError as error:
+        channel.abandon()
+        raise HandshakeRefused(_why_insecure(error)) from error
     except BaseException:
         channel.abandon()
         raise

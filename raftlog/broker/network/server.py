@@ -225,7 +225,7 @@ class BrokerServer:
         def accept() -> Connection:
             return Connection(self, listener.name)
 
-        secured = await self._secure(listener)
+        secured = await self.secure(listener)
         await self._open_keys(listener)
         try:
             server = await self.loop.create_server(
@@ -243,7 +243,8 @@ class BrokerServer:
         port = _bound_port(server) or listener.port
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
-    async def _secure(self, listener: Listener) -> dict[str, Any]:
+    async def secure(self, listener: Listener) -> dict[str, Any]:
+        """Return the options of `create_server` for a listener's TLS, if it has it. Raises ListenerUnavailable."""
         tls = self.tls.get(listener.name)
         if tls is None:
             return {}
@@ -382,14 +383,20 @@ class BrokerServer:
         )
 
     def _tls(self) -> dict[str, ServerTls]:
-        if not self.config.tls:
+        config, controllers = self.config, set(self.config.controller_listener_names)
+        elsewhere = controllers if config.controller_listener is None else set()
+        served = config.tls.keys() - elsewhere
+        if not served:
             return {}
         from raftlog.broker.network.tls import ServerTls
 
         def count(event: str) -> None:
             self.counters.closed_by_broker[event] += 1
 
-        return {name: ServerTls(tls, self.log, count) for name, tls in self.config.tls.items()}
+        return {
+            name: ServerTls(config.tls[name], self.log, count, is_for_nodes=name in controllers)
+            for name in sorted(served)
+        }
 
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())
