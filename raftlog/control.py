@@ -38,7 +38,7 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
-from raftlog.quorum.channel import ChannelTls
+from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.observer import Observer

@@ -23,7 +23,7 @@ import hmac
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
@@ -35,6 +35,7 @@ from raftlog.base.guard import Guard
 from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript, bound_secret
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
+from raftlog.quorum.channel_tls import TLS_HANDSHAKE, ChannelTls, tls_mismatch, why_hung_up, why_insecure
 
 log = get_logger("quorum")
 
@@ -54,11 +55,10 @@ _NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
 
-_TLS_ALERT, _TLS_HANDSHAKE = 0x15, 0x16
-"""The first bytes of TLS. As the first of a length each is more than any limit."""
-
-_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
-"""OpenSSL's reasons where the other end answers something else than TLS."""
+_SECRETS_DIFFER: Final = "the cluster secrets differ (raftlog.cluster.secret)"
+_SECRETS_DIFFER_OVER_TLS: Final = (
+    f"{_SECRETS_DIFFER}, or TLS ends between the nodes, at somebody else's certificate"
+)
 
 HUNG_UP: Final = "closed by the peer"
 
@@ -110,16 +110,6 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="raftlog refusal
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal).decode
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelTls:
-    """TLS of the controllers' listeners, where they speak it; this room knows no certificates."""
-
-    dial_options: Callable[[], Awaitable[dict[str, Any]]]
-    """Return options of `create_connection`. Raises ConnectionError."""
-    own_certificate: Callable[[ssl.SSLObject], bytes]
-    """Return the certificate that our listener showed on a connection, in DER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +277,7 @@ class Channel(asyncio.Protocol, Guard):
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
             if not 0 < length <= limit:
-                self._refuse(_tls_mismatch(self._buffer[0], self.opened) or _out_of_bounds(length, limit))
+                self._refuse(tls_mismatch(self._buffer[0], self.opened) or _out_of_bounds(length, limit))
                 return
             end = _LENGTH.size + length
             if len(self._buffer) < end:
@@ -385,16 +375,6 @@ def _out_of_bounds(length: int, limit: int) -> str:
     return f"a frame of {length} bytes: not a raftlog peer, or over the limit of {limit}"
 
 
-def _tls_mismatch(first: int, opened: bool) -> str | None:
-    """Return what is wrong if a frame begins as TLS does, where the other end speaks TLS and this one does not."""
-    if opened or first not in (_TLS_ALERT, _TLS_HANDSHAKE):
-        return None
-    return (
-        "it speaks TLS, but controllers' listeners do not as this node was told: set the same protocol for them in "
-        "listener.security.protocol.map of all nodes (in a Kafka client, security.protocol=PLAINTEXT)"
-    )
-
-
 def _purpose(reason: str) -> bytes:
     """Return the purpose of a verdict's proof, which covers the reason to refuse, if there is one."""
     return LISTENER + reason.encode()
@@ -444,7 +424,7 @@ class OutboundChannel(Channel):
 
     def _take_verdict(self, verdict: Verdict, challenge: Challenge, transcript: Transcript) -> None:
         if not transcript.is_proof(_purpose(verdict.reason), verdict.proof):
-            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
+            self._refuse(_SECRETS_DIFFER if self.identity.tls is None else _SECRETS_DIFFER_OVER_TLS)
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         self._foreign = reason is not None
@@ -458,7 +438,7 @@ class OutboundChannel(Channel):
 
     def _failed(self, reason: str) -> None:
         if reason == HUNG_UP and self._challenged is None:
-            reason += _why_hung_up(self.identity)
+            reason += why_hung_up(self.identity.tls)
         if not self.ready.done():
             self.ready.set_exception(ForeignCluster(reason) if self._foreign else HandshakeRefused(reason))
 
@@ -496,7 +476,7 @@ class InboundChannel(Channel):
         if self.on_kafka is None or self._greeted is not None:
             super()._take_frames()
         elif len(self._buffer) > _LENGTH.size:
-            if self._buffer[_LENGTH.size] == 0 and self._buffer[0] != _TLS_HANDSHAKE:
+            if self._buffer[_LENGTH.size] == 0 and self._buffer[0] != TLS_HANDSHAKE:
                 self._hand_over(self.on_kafka)
             else:
                 super()._take_frames()
@@ -531,7 +511,7 @@ class InboundChannel(Channel):
 
     def _take_proof(self, proof: Proof, hello: Hello, transcript: Transcript) -> None:
         if not transcript.is_proof(CONNECTOR, proof.proof):
-            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
+            self._refuse(_SECRETS_DIFFER if self.identity.tls is None else _SECRETS_DIFFER_OVER_TLS)
             return
         reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
         self._say(Verdict(transcript.proof(_purpose(reason)), reason))
@@ -547,29 +527,6 @@ class InboundChannel(Channel):
 
     def _ended(self) -> None:
         self._on_ended(self)
-
-
-def _why_hung_up(identity: Identity) -> str:
-    """Return for an operator what it may mean that a listener hung up at the first message."""
-    if identity.tls is None:
-        return (
-            " at the first message; if that lasts, its listener speaks TLS, and this node was told otherwise "
-            "(listener.security.protocol.map)"
-        )
-    return " at the first message; if that lasts, its log says why (tls_handshake_failed)"
-
-
-def _why_insecure(error: ssl.SSLError) -> str:
-    """Return for an operator why TLS did not begin."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not believed: {error.verify_message}"
-    reason = error.reason or str(error)
-    if reason in _NO_TLS:
-        return (
-            "it speaks no TLS, but controllers' listeners do as this node was told: set the same protocol for them "
-            "in listener.security.protocol.map of all nodes"
-        )
-    return f"TLS failed: {reason.lower().replace('_', ' ')}"
 
 
 async def dial(
@@ -596,7 +553,7 @@ async def dial(
             return await channel.ready
     except ssl.SSLError as error:
         channel.abandon()
-        raise HandshakeRefused(_why_insecure(error)) from error
+        raise HandshakeRefused(why_insecure(error)) from error
     except BaseException:
         channel.abandon()
         raise
