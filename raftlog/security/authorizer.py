@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from ipaddress import IPv6Address
 from itertools import chain
 from typing import Final, Literal, NamedTuple
 
@@ -41,6 +43,24 @@ _Question = tuple[str, Operation, ResourceType, str | None]
 _DENIED_BY: Final = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY: Final = {each: _DENIED_BY[each] | IMPLIED_BY.get(each, frozenset()) for each in Operation}
 """The operations of rules that decide about an operation."""
+
+
+@lru_cache(maxsize=1024)
+def _hosts_of(host: str) -> tuple[str, ...]:
+    """Return the hosts of the rules that concern an address.
+
+    Kafka's rules have Java's long spelling of IPv6: 0:0:0:0:0:0:0:1 for ::1. Here both are the same address.
+    """
+    if ":" not in host:
+        return WILDCARD, host
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return WILDCARD, host
+    if address.ipv4_mapped is not None:
+        return WILDCARD, host, str(address.ipv4_mapped)
+    long = ":".join(part.lstrip("0") or "0" for part in address.exploded.split(":"))
+    return WILDCARD, host, long
 
 
 class Verdict(NamedTuple):
@@ -210,10 +230,10 @@ class Authorizer:
         if principal in self.super_users:
             return Verdict(True, "super user")
         rules, allowing = self._rules[resource_type], None
-        allowed_by, denied_by = _ALLOWED_BY[operation], _DENIED_BY[operation]
+        allowed_by, denied_by, hosts = _ALLOWED_BY[operation], _DENIED_BY[operation], _hosts_of(host)
         for patterns in rules.of(principal):
             for acl in chain.from_iterable(patterns.about(name)):
-                if acl.host not in (WILDCARD, host):
+                if acl.host not in hosts:
                     continue
                 if acl.permission is Permission.DENY:
                     if acl.operation in denied_by:
@@ -244,9 +264,9 @@ class Authorizer:
 
     @staticmethod
     def _allows_some(principal: str, host: str, operation: Operation, rules: _RulesOfType) -> bool:
-        allowed, denied = [], _Patterns()
+        allowed, denied, hosts = [], _Patterns(), _hosts_of(host)
         for acl in chain.from_iterable(rules.of(principal)):
-            if acl.operation in (operation, Operation.ALL) and acl.host in (host, WILDCARD):
+            if acl.operation in (operation, Operation.ALL) and acl.host in hosts:
                 if acl.permission is Permission.DENY:
                     denied.add(acl)
                 else:

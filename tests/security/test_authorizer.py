@@ -230,3 +230,18 @@ def test_the_answers_that_are_kept_are_bounded(monkeypatch):
             authorizer.change(added=[allow(Operation.READ, f"t{number}", principal="User:1")])
         kept = sum(map(len, authorizer._answers.values()))
         assert kept == authorizer._kept <= 5
+
+
+def test_a_rule_may_spell_an_ipv6_address_as_java_does_or_short():
+    """Rules that come from a Kafka cluster have the long spelling; a DENY among them must not be lost."""
+    authorizer = Authorizer(
+        [allow(Operation.READ, "t"), deny(Operation.READ, "t", host="fe80:0:0:0:0:0:0:1a")]
+    )
+    assert not authorizer.allows(ALICE, "fe80::1a", Operation.READ, TOPIC, "t")
+    assert authorizer.allows(ALICE, "fe80::1", Operation.READ, TOPIC, "t")
+    authorizer.change(
+        added=[deny(Operation.READ, "t", host="::1"), deny(Operation.READ, "t", host="10.0.0.1")]
+    )
+    assert not authorizer.allows(ALICE, "::1", Operation.READ, TOPIC, "t")
+    assert not authorizer.allows(ALICE, "::ffff:10.0.0.1", Operation.READ, TOPIC, "t")
+    assert authorizer.allows(ALICE, "not:an:address", Operation.READ, TOPIC, "t")
