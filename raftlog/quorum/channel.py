@@ -3,9 +3,8 @@
 Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
 (the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
 secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame carries a
-MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. That is
-authentication, not secrecy, which TLS below it brings (`ChannelTls`). Over TLS the proofs are bound to the listener's
-certificate.
+MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. These MACs
+authenticate and hide nothing: TLS below does (`ChannelTls`). Over TLS the proofs are bound to the listener's certificate.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 

@@ -133,7 +133,7 @@ def test_records_are_acknowledged_while_the_active_controller_is_killed(secured:
 def test_certificates_are_renewed_while_controllers_and_the_observer_go_on(
     secured: Secured, topic: str
 ) -> None:
-    """No link is lost for it. What connects later sees the new certificates, and is believed with its own."""
+    """No link is lost for it. Later connections are made with the new certificates of both ends."""
     client = secured.client(topic)
     before = {node_id: shown_certificate(secured, node_id) for node_id in VOTERS}
     lost = secured.lines("quorum_link_lost", "", *VOTERS)

@@ -39,7 +39,7 @@ QUESTIONS = 8
 
 
 class Question(NamedTuple):
-    """What is asked of an authorizer; without a name: whether any will do (`allows_any`)."""
+    """A question to an authorizer; without a name it is whether any will do (`allows_any`)."""
 
     principal: str
     host: str

@@ -30,7 +30,7 @@ def test_every_answer_is_the_models(seed: int, count: int) -> None:
 
 @pytest.mark.parametrize(("seed", "count"), [(3, TASTE // 4), nightly(4, ALL // 4)])
 def test_answers_follow_rules_that_come_and_go(seed: int, count: int) -> None:
-    """What was kept of an answer never outlives the rules that it rests on."""
+    """A kept answer never outlives the rules that it rests on."""
     chance = Random(seed)
     for number, rules in enumerate(rule_sets(seed, count)):
         authorizer = rules._replace(acls=()).authorizer()

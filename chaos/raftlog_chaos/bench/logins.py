@@ -35,7 +35,7 @@ _HEADER: Final = struct.Struct(">ihhih")
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """What logins by one mechanism took."""
+    """The time that logins by one mechanism took."""
 
     mechanism: str
     count: int
