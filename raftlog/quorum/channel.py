@@ -4,7 +4,8 @@ Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonc
 (the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
 secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame carries a
 MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. These MACs
-authenticate and hide nothing: TLS below does (`ChannelTls`). Over TLS the proofs are bound to the listener's certificate.
+authenticate, and hide nothing, which is for TLS below (`ChannelTls`). The proofs are then bound to the listener's
+certificate.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
