@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
@@ -173,7 +174,7 @@ class ControlPlane:
         if self._tls is not None:
             await _open_tls(self._tls, self._env)
         if self.quorum is not None:
-            listener = self._config.controller_listener
+            listener = find_listener(self._config.listeners, self._config.controller_listener_names)
             assert listener is not None, "a voter has one"
             try:
                 await self.quorum.start((listener.host, listener.port))

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
@@ -93,7 +94,7 @@ class Node:
             )
         self._server = self._make_server() if self.broker is None else self.broker.server
         if self.control.quorum is not None:
-            listener = config.controller_listener
+            listener = find_listener(config.listeners, config.controller_listener_names)
             assert listener is not None, "a voter has one"
             self.control.quorum.on_kafka_client = self._server.adopt
             self.control.quorum.listen_options = partial(self._server.secure, listener)

@@ -595,8 +595,3 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     """The certificates of each listener that speaks TLS, by its name; that of controllers elsewhere, too."""
     warnings: tuple[ConfigWarning, ...] = ()
-
-    @property
-    def controller_listener(self) -> network.Listener | None:
-        """Return the listener at which this node's controller listens; None on a node that has the broker role only."""
-        return next((each for each in self.listeners if each.name == self.controller_listener_names[0]), None)

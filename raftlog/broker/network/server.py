@@ -22,6 +22,7 @@ from socket import (
 )
 from typing import TYPE_CHECKING, Any, Final
 
+from raftlog.base.config_network import find_listener
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.handshake import bound_secret
 from raftlog.base.log import LimitedLog, get_logger
@@ -384,8 +385,8 @@ class BrokerServer:
 
     def _tls(self) -> dict[str, ServerTls]:
         config, controllers = self.config, set(self.config.controller_listener_names)
-        elsewhere = controllers if config.controller_listener is None else set()
-        served = config.tls.keys() - elsewhere
+        has_own = find_listener(config.listeners, config.controller_listener_names) is not None
+        served = config.tls.keys() - (set() if has_own else controllers)
         if not served:
             return {}
         from raftlog.broker.network.tls import ServerTls
