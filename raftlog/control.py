@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
@@ -37,12 +39,16 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
+from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import DamagedJournal
+
+if TYPE_CHECKING:
+    from raftlog.broker.links.tls import PeerTls
 
 log = get_logger("quorum")
 
@@ -125,6 +131,10 @@ class ControlPlane:
         follows = self.quorum or self.observer
         assert follows is not None
         self._follows = follows
+        self._tls: PeerTls | None = None
+        if config.controller_listener_names[0] in config.tls:
+            self._tls, channel_tls = _make_tls(config, env)
+            follows.identity = replace(follows.identity, tls=channel_tls)
         follows.on_failure = lambda error: failed(f"the metadata quorum failed: {error}")
         self._client = ControllerClient(env, follows, local=self._local)
         self._heartbeats = ControllerClient(env, follows, kind="heartbeat", local=self._local)
@@ -162,9 +172,11 @@ class ControlPlane:
         Raises JournalUnusable, OSError.
         """
         self._watch.start()
+        if self._tls is not None:
+            await _open_tls(self._tls, self._env)
         if self.quorum is not None:
-            name = self._config.controller_listener_names[0]
-            listener = next(each for each in self._config.listeners if each.name == name)
+            listener = find_listener(self._config.listeners, self._config.controller_listener_names)
+            assert listener is not None, "a voter has one"
             try:
                 await self.quorum.start((listener.host, listener.port))
             except CannotListen as error:
@@ -341,6 +353,25 @@ class ControlPlane:
         self._timer = None
         self.controller.tick(self._loop.time())
         self._arm()
+
+
+def _make_tls(config: NodeConfig, env: Env) -> tuple[PeerTls, ChannelTls]:
+    """Return the TLS towards controllers' listeners."""
+    from raftlog.broker.links.tls import PeerTls
+    from raftlog.broker.network.tls import ServerTls
+
+    tls = PeerTls(config.tls[config.controller_listener_names[0]])
+    return tls, ChannelTls(partial(tls.options, env.offload), ServerTls.shown_certificate)
+
+
+async def _open_tls(tls: PeerTls, env: Env) -> None:
+    """Raise ConnectionError if the node cannot secure its connections to controllers as it was told."""
+    from raftlog.broker.links.tls import TlsUnusable
+
+    try:
+        await tls.open(env.offload)
+    except TlsUnusable as error:
+        raise ConnectionError(f"cannot secure connections to controllers: {error}") from error
 
 
 class _LoopWatch:

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
@@ -93,7 +94,11 @@ class Node:
             )
         self._server = self._make_server() if self.broker is None else self.broker.server
         if self.control.quorum is not None:
+            listener = find_listener(config.listeners, config.controller_listener_names)
+            assert listener is not None, "a voter has one"
             self.control.quorum.on_kafka_client = self._server.adopt
+            self.control.quorum.listen_options = partial(self._server.secure, listener)
+        self._certificates: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start all roles; returns when the broker (if this is one) listens and registers. Raises NodeFailed."""
@@ -115,6 +120,8 @@ class Node:
         await self.control.start()
         if self.broker is not None:
             await self.broker.start()
+        self._certificates = asyncio.get_running_loop().create_task(self._server.keep_certificates())
+        self._certificates.add_done_callback(raise_failure)
 
     def advertised(self) -> list[str]:
         """Return where clients are told to connect; nowhere for a node that is no broker."""
@@ -171,6 +178,8 @@ class Node:
         if self._stopped:
             return
         self._stopped = self.ending = True
+        if self._certificates is not None:
+            self._certificates.cancel()
         async with AsyncExitStack() as parts:
             parts.push_async_callback(self.control.stop)
             parts.push_async_callback(self._server.stop if self.broker is None else self.broker.stop)
@@ -317,11 +326,8 @@ class BrokerRole:
         self.housekeeping.start()
         self._spawn(self._live())
         self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats we are nobody
-        for lasting in (
-            self.server.keep_certificates(),
-            *(keys.keep_fresh() for keys in self.server.token_keys.values()),
-        ):
-            self._spawn(lasting)
+        for keys in self.server.token_keys.values():
+            self._spawn(keys.keep_fresh())
             self._tasks[-1].add_done_callback(raise_failure)
         self._spawn(self._warm_up())
 

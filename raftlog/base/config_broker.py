@@ -593,5 +593,5 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings
     oauth: Mapping[str, ListenerOauth] = field(default_factory=dict)
     """The keys and tokens of each listener with OAUTHBEARER, by its name."""
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
-    """The certificates of each listener that speaks TLS, by its name."""
+    """The certificates of each listener that speaks TLS, by its name; that of controllers elsewhere, too."""
     warnings: tuple[ConfigWarning, ...] = ()

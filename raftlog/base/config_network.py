@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -28,6 +28,11 @@ class Listener(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+def find_listener(listeners: Iterable[Listener], names: Sequence[str]) -> Listener | None:
+    """Return the listener that the first of some names means, or None if there is none of that name."""
+    return next((each for each in listeners if each.name == names[0]), None)
 
 
 def format_address(host: str, port: int) -> str:

@@ -35,7 +35,7 @@ from raftlog.base.config_security import SASL_PROTOCOLS, logins_of, split_overri
 from raftlog.base.config_setting import settings_of
 from raftlog.base.config_tls import TLS_PROTOCOLS, TlsSettings, split_tls_override, tls_of
 
-ONLY_PLAINTEXT: Final = "controllers have PLAINTEXT only: they prove raftlog.cluster.secret"
+NO_LOGINS: Final = "controllers have PLAINTEXT or SSL: they prove raftlog.cluster.secret, and log in nowhere"
 
 MAX_VOTERS = 7
 """More voters make every metadata change slower and nothing safer."""
@@ -138,8 +138,8 @@ def _with_protocol(draft: Draft, listener: Listener) -> Listener:
         known = listener.name
     if known is None:
         draft.fault("listener.security.protocol.map", f"says nothing of listener {listener.name}")
-    elif known != "PLAINTEXT" and listener.name in draft.get("controller_listener_names"):
-        draft.fault("listeners", f"listener {listener.name} wants {known}, but {ONLY_PLAINTEXT}")
+    elif known in SASL_PROTOCOLS and listener.name in draft.get("controller_listener_names"):
+        draft.fault("listeners", f"listener {listener.name} wants {known}, but {NO_LOGINS}")
     return listener._replace(security_protocol=known or "PLAINTEXT")
 
 
@@ -159,14 +159,14 @@ def _judge_controller_listeners(draft: Draft) -> None:
 
 
 def _judge_protocols(draft: Draft) -> None:
-    """Refuse protocols other than PLAINTEXT for controllers elsewhere, as `_with_protocol` does for this node's own."""
+    """Refuse logins for controllers elsewhere, as `_with_protocol` does for this node's own."""
     have = {each.name for each in draft.get("listeners")}
     for name in draft.get("controller_listener_names"):
         protocol = draft.get("listener_security_protocol_map").get(name, "PLAINTEXT")
-        if name not in have and protocol != "PLAINTEXT":
+        if name not in have and protocol in SASL_PROTOCOLS:
             draft.fault(
                 "listener.security.protocol.map",
-                f"wants {protocol} for controllers ({name}), but {ONLY_PLAINTEXT}",
+                f"wants {protocol} for controllers ({name}), but {NO_LOGINS}",
             )
 
 
@@ -230,8 +230,11 @@ def _resolve_oauth(draft: Draft) -> None:
 
 
 def _resolve_tls(draft: Draft) -> None:
-    """Note the TLS settings of each listener that speaks TLS."""
-    speaking = [each.name for each in draft.get("listeners") if each.security_protocol in TLS_PROTOCOLS]
+    """Note the TLS settings of each listener that speaks TLS: this node's, and that of controllers elsewhere."""
+    own = {each.name: each.security_protocol for each in draft.get("listeners")}
+    controllers = draft.get("controller_listener_names")[:1]
+    of_controllers = {each: draft.get("listener_security_protocol_map").get(each) for each in controllers}
+    speaking = [name for name, protocol in (of_controllers | own).items() if protocol in TLS_PROTOCOLS]
     for name in draft.overrides:
         override = split_tls_override(name)
         if override is not None and override.listener not in speaking:
@@ -244,7 +247,10 @@ def _resolve_tls(draft: Draft) -> None:
     if draft.faulty & of_all.keys():
         return
     draft.values["tls"] = MappingProxyType(
-        {name: tls_of(name, draft.overrides, draft.get, draft.fault) for name in speaking}
+        {
+            name: tls_of(name, draft.overrides, draft.get, draft.fault, listens=name in own)
+            for name in speaking
+        }
     )
 
 

@@ -1,7 +1,7 @@
 """The settings of TLS, and what they come to for each listener. Opens no file.
 
-Names are Kafka's. `listener.name.NAME.ssl...` overrides a setting for one listener; the listener to other brokers says
-also how this broker connects to them.
+Names are Kafka's. `listener.name.NAME.ssl...` overrides a setting for one listener. The listeners of other brokers and
+of controllers say also how this node connects to them.
 """
 
 from __future__ import annotations
@@ -141,10 +141,12 @@ def tls_of(
     overrides: Mapping[str, str],
     get: Callable[[str], Any],
     fault: Callable[[str, str], None],
+    *,
+    listens: bool = True,
 ) -> ListenerTls:
     """Return the TLS of a listener. `get` returns the node's value of an attribute.
 
-    Mistakes go to `fault`, with the setting's name.
+    Mistakes go to `fault`, with the setting's name. A node that does not `listens` there only connects to it.
     """
     table = settings_of(TlsSettings)
     values = {attribute: get(attribute) for attribute, _ in table.values()}
@@ -160,17 +162,17 @@ def tls_of(
         except ValueError as error:
             fault(name, str(error) if row.sensitive else f"{error}, but is {text!r}")
     tls = ListenerTls(**values, listener=listener, names=names)
-    _judge(tls, fault)
+    _judge(tls, fault, listens=listens)
     return tls
 
 
-def _judge(tls: ListenerTls, fault: Callable[[str, str], None]) -> None:
+def _judge(tls: ListenerTls, fault: Callable[[str, str], None], *, listens: bool) -> None:
     """Find what would leave a listener without what it needs, or with something other than what was meant."""
     names = tls.names
     chain, key = tls.ssl_keystore_certificate_chain, tls.ssl_keystore_key
     _judge_store(tls, "keystore", inline="certificate_chain", fault=fault)
     _judge_store(tls, "truststore", inline="certificates", fault=fault)
-    if not (tls.ssl_keystore_location or chain):
+    if listens and not (tls.ssl_keystore_location or chain):
         fault(
             names["ssl_keystore_location"],
             f"listener {tls.listener} speaks TLS and needs a certificate: name a file, or set "
@@ -179,7 +181,8 @@ def _judge(tls: ListenerTls, fault: Callable[[str, str], None]) -> None:
     if bool(chain) != bool(key):
         missing = "ssl_keystore_key" if chain else "ssl_keystore_certificate_chain"
         fault(names[missing], "is missing: certificate chain and key belong together")
-    if tls.ssl_client_auth != "none" and not (tls.ssl_truststore_location or tls.ssl_truststore_certificates):
+    trusts = tls.ssl_truststore_location or tls.ssl_truststore_certificates
+    if listens and tls.ssl_client_auth != "none" and not trusts:
         fault(
             names["ssl_truststore_location"],
             f"is missing, and {names['ssl_client_auth']}={tls.ssl_client_auth} needs it: it says whom to believe",

@@ -41,6 +41,10 @@ LATENCY_S: Final = 10.0
 SETTLE_S: Final = 3.0
 IDLE_S: Final = 10.0
 CREATE_TIMEOUT_S: Final = 60.0
+LOGINS: Final = 2_000
+"""Of each mechanism."""
+LOGINS_AIM: Final = 1_000.0
+"""A second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,8 @@ class BenchOptions:
     only: Annotated[
         str,
         typer.Option(
-            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits (default: all)"
+            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits, "
+            "logins (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -271,6 +276,16 @@ def _commits(options: BenchOptions) -> Iterator[Figure]:
     return bench_groups.commits(Figure, _create_topic, options.rounds)
 
 
+def _logins(_options: BenchOptions) -> Iterator[Figure]:
+    """Yield how many logins a node serves, each on a connection of its own."""
+    from raftlog_chaos.bench.logins import measure_logins
+
+    for each in measure_logins(LOGINS):
+        aim = None if each.mechanism == "PLAIN" else LOGINS_AIM
+        note = f"for a second of the node's CPU time; {each.per_s:.0f} a second here, beside the client"
+        yield Figure("logins", each.mechanism, each.per_cpu_s, "/s", aim, "at least", note=note)
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
@@ -280,6 +295,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "groups": _groups,
     "rebalance": _rebalance,
     "commits": _commits,
+    "logins": _logins,
 }
 
 

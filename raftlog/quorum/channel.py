@@ -3,8 +3,9 @@
 Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
 (the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
 secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame carries a
-MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. It is
-authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
+MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. These MACs
+authenticate, and hide nothing, which is for TLS below (`ChannelTls`). The proofs are then bound to the listener's
+certificate.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,9 +32,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from raftlog.base.guard import Guard
-from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript
+from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript, bound_secret
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
+from raftlog.quorum.channel_tls import TLS_HANDSHAKE, ChannelTls, tls_mismatch, why_hung_up, why_insecure
 
 log = get_logger("quorum")
 
@@ -51,6 +54,13 @@ _PROTOCOL: Final = 2
 _NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
+
+_SECRETS_DIFFER: Final = "the cluster secrets differ (raftlog.cluster.secret)"
+_SECRETS_DIFFER_OVER_TLS: Final = (
+    f"{_SECRETS_DIFFER}, or TLS ends between the nodes, at somebody else's certificate"
+)
+
+HUNG_UP: Final = "closed by the peer"
 
 
 class HandshakeRefused(Exception):
@@ -113,6 +123,8 @@ class Identity:
     """The source of nonces."""
     lateness: Lateness = field(default_factory=Lateness)
     """Of this node's loop: a slow one takes longer to connect."""
+    tls: ChannelTls | None = None
+    """None: controllers' listeners speak no TLS."""
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -185,7 +197,7 @@ class Channel(asyncio.Protocol, Guard):
         for payload in early:
             self.run_guarded(on_frame, payload)
         if self._transport is None:
-            self._loop.call_soon(self.guarded(on_lost, self.close_reason or "closed by the peer"))
+            self._loop.call_soon(self.guarded(on_lost, self.close_reason or HUNG_UP))
 
     def detach(self) -> None:
         """Have nobody called any more."""
@@ -239,7 +251,7 @@ class Channel(asyncio.Protocol, Guard):
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timeout()
         self._transport = None
-        reason = self.close_reason or (f"connection lost: {error}" if error else "closed by the peer")
+        reason = self.close_reason or (f"connection lost: {error}" if error else HUNG_UP)
         try:
             self.run_guarded(self._tell_end, reason)
         finally:
@@ -265,7 +277,7 @@ class Channel(asyncio.Protocol, Guard):
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
             if not 0 < length <= limit:
-                self._refuse(f"a frame of {length} bytes: not a raftlog peer, or over the limit of {limit}")
+                self._refuse(tls_mismatch(self._buffer[0], self.opened) or _out_of_bounds(length, limit))
                 return
             end = _LENGTH.size + length
             if len(self._buffer) < end:
@@ -317,6 +329,12 @@ class Channel(asyncio.Protocol, Guard):
         self._received += 1
         self._on_frame(payload)
 
+    def _transcript(self, certificate: bytes | None, hello: bytes, challenge: bytes) -> Transcript:
+        return Transcript(bound_secret(self.identity.secret, certificate), _NAME, hello, challenge)
+
+    def _tls_session(self) -> ssl.SSLObject | None:
+        return None if self._transport is None else self._transport.get_extra_info("ssl_object")
+
     def _write(self, data: bytes) -> None:
         """Write, unless the transport is closing: uvloop raises for one that is closed, told or not."""
         if self._transport is not None and not self._transport.is_closing():
@@ -351,6 +369,10 @@ class Channel(asyncio.Protocol, Guard):
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
+
+
+def _out_of_bounds(length: int, limit: int) -> str:
+    return f"a frame of {length} bytes: not a raftlog peer, or over the limit of {limit}"
 
 
 def _purpose(reason: str) -> bytes:
@@ -394,13 +416,15 @@ class OutboundChannel(Channel):
         if self._expect is not None and challenge.node_id != self._expect:
             self._refuse(f"expected node {self._expect} at {self.address}, it is node {challenge.node_id}")
             return
-        transcript = Transcript(self.identity.secret, _NAME, self._hello, frame)
+        session = self._tls_session()
+        shown = None if session is None else session.getpeercert(binary_form=True)
+        transcript = self._transcript(shown, self._hello, frame)
         self._challenged = challenge, transcript
         self._say(Proof(transcript.proof(CONNECTOR)))
 
     def _take_verdict(self, verdict: Verdict, challenge: Challenge, transcript: Transcript) -> None:
         if not transcript.is_proof(_purpose(verdict.reason), verdict.proof):
-            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
+            self._refuse(_SECRETS_DIFFER if self.identity.tls is None else _SECRETS_DIFFER_OVER_TLS)
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         self._foreign = reason is not None
@@ -413,6 +437,8 @@ class OutboundChannel(Channel):
             self.ready.set_result(self)
 
     def _failed(self, reason: str) -> None:
+        if reason == HUNG_UP and self._challenged is None:
+            reason += why_hung_up(self.identity.tls)
         if not self.ready.done():
             self.ready.set_exception(ForeignCluster(reason) if self._foreign else HandshakeRefused(reason))
 
@@ -450,7 +476,7 @@ class InboundChannel(Channel):
         if self.on_kafka is None or self._greeted is not None:
             super()._take_frames()
         elif len(self._buffer) > _LENGTH.size:
-            if self._buffer[_LENGTH.size] == 0:
+            if self._buffer[_LENGTH.size] == 0 and self._buffer[0] != TLS_HANDSHAKE:
                 self._hand_over(self.on_kafka)
             else:
                 super()._take_frames()
@@ -479,11 +505,13 @@ class InboundChannel(Channel):
             return
         identity = self.identity
         challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
-        self._greeted = hello, Transcript(identity.secret, _NAME, frame, self._say(challenge))
+        tls, session = identity.tls, self._tls_session()
+        shown = None if tls is None or session is None else tls.own_certificate(session)
+        self._greeted = hello, self._transcript(shown, frame, self._say(challenge))
 
     def _take_proof(self, proof: Proof, hello: Hello, transcript: Transcript) -> None:
         if not transcript.is_proof(CONNECTOR, proof.proof):
-            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
+            self._refuse(_SECRETS_DIFFER if self.identity.tls is None else _SECRETS_DIFFER_OVER_TLS)
             return
         reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
         self._say(Verdict(transcript.proof(_purpose(reason)), reason))
@@ -520,8 +548,12 @@ async def dial(
     usual_s = HANDSHAKE_SECONDS + identity.lateness.patience_s
     try:
         async with asyncio.timeout(usual_s if seconds is None else seconds):
-            await loop.create_connection(lambda: channel, *address)
+            options = {} if identity.tls is None else await identity.tls.dial_options()
+            await loop.create_connection(lambda: channel, *address, **options)
             return await channel.ready
+    except ssl.SSLError as error:
+        channel.abandon()
+        raise HandshakeRefused(why_insecure(error)) from error
     except BaseException:
         channel.abandon()
         raise

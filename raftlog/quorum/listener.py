@@ -13,10 +13,11 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import chain
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.channel import HUNG_UP, ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
 
 log = get_logger("quorum")
 
@@ -53,13 +54,18 @@ class Listener:
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.AbstractServer | None = None
 
-    async def start(self, where: socket.socket | tuple[str, int]) -> None:
-        """Listen on an address or on a socket that is bound already. Raises OSError."""
+    async def start(
+        self, where: socket.socket | tuple[str, int], options: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Listen on an address or on a socket that is bound already. Raises OSError.
+
+        `options` are more of `create_server`, those of TLS.
+        """
         loop = asyncio.get_running_loop()
         if isinstance(where, tuple):
-            self._server = await loop.create_server(self._protocol, where[0], where[1])
+            self._server = await loop.create_server(self._protocol, where[0], where[1], **options)
         else:
-            self._server = await loop.create_server(self._protocol, sock=where)
+            self._server = await loop.create_server(self._protocol, sock=where, **options)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -110,7 +116,7 @@ class Listener:
 
     def _failed(self, channel: InboundChannel, reason: str) -> None:
         complaint = (_host(channel), reason)
-        if complaint in self._complaints or reason == "closed by the peer":
+        if complaint in self._complaints or reason == HUNG_UP:
             return  # a port scan, a probe, or somebody who keeps trying
         if len(self._complaints) >= MAX_LOGGED_REFUSALS:
             self._complaints.clear()

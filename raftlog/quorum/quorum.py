@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController
@@ -34,13 +34,17 @@ async def _no_controller(_payload: bytes, _peer: int) -> bytes:
     raise NotController()
 
 
+async def _no_options() -> dict[str, Any]:
+    return {}
+
+
 class CannotListen(OSError):
     """The address of the controller listener cannot be bound."""
 
 
 class Quorum:
-    """A voter. Set `on_request`, `on_kafka_client`, `on_peer_connected`, `on_peer_lost` and `on_failure` before
-    `start`.
+    """A voter. Set `on_request`, `on_kafka_client`, `listen_options`, `on_peer_connected`, `on_peer_lost` and
+    `on_failure` before `start`, and in `identity` the TLS between controllers.
 
     `voters` are all of them, this node included: id → (host, port) of its controller listener.
     """
@@ -65,6 +69,8 @@ class Quorum:
         self.on_request: OnRequest = _no_controller
         self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
+        self.listen_options: Callable[[], Awaitable[dict[str, Any]]] = _no_options
+        """Return more options of `create_server`, those of TLS."""
         self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
         self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -88,6 +94,7 @@ class Quorum:
         """Open the log, listen, and join. Raises DamagedJournal, CannotListen, OSError."""
         if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
             log.warning("quorum_size_unwise", voters=len(self.voters), advice="use 1, 3, 5 or 7")
+        options = await self.listen_options()
         peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
         driver = Driver(
             self._env,
@@ -126,7 +133,7 @@ class Quorum:
         )
         self._driver, self._links, self._feed = driver, links, feed
         try:
-            await self._listener.start(where)
+            await self._listener.start(where, options)
         except OSError as error:
             await self.stop()
             raise CannotListen(error.errno, error.strerror or str(error)) from error

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from ipaddress import IPv6Address
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from raftlog.base.types import NAME_MAX_CHARS
@@ -34,6 +37,32 @@ Reason = Literal[
 ]
 
 
+_Question = tuple[str, Operation, ResourceType, str | None]
+"""Host, operation, and a resource; None as its name is any."""
+
+_DENIED_BY: Final = {each: frozenset({each, Operation.ALL}) for each in Operation}
+_ALLOWED_BY: Final = {each: _DENIED_BY[each] | IMPLIED_BY.get(each, frozenset()) for each in Operation}
+"""The operations of rules that decide about an operation."""
+
+
+@lru_cache(maxsize=1024)
+def _hosts_of(host: str) -> tuple[str, ...]:
+    """Return the hosts of the rules that concern an address.
+
+    Kafka's rules have Java's long spelling of IPv6: 0:0:0:0:0:0:0:1 for ::1. Here both are the same address.
+    """
+    if ":" not in host:
+        return WILDCARD, host
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return WILDCARD, host
+    if address.ipv4_mapped is not None:
+        return WILDCARD, host, str(address.ipv4_mapped)
+    long = ":".join(part.lstrip("0") or "0" for part in address.exploded.split(":"))
+    return WILDCARD, host, long
+
+
 class Verdict(NamedTuple):
     """An answer and what it rests on."""
 
@@ -42,8 +71,8 @@ class Verdict(NamedTuple):
     rule: Acl | None = None
 
 
-class _RulesOfType:
-    """The rules about one type of resource, found by name and by prefix."""
+class _Patterns:
+    """Rules about one type of resource, found by name and by prefix: those of one principal, or of all."""
 
     __slots__ = ("_by_prefix", "_lengths", "_literal", "_sorted_lengths")
 
@@ -54,8 +83,11 @@ class _RulesOfType:
         """How many prefixes there are of each length."""
         self._sorted_lengths: tuple[int, ...] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self._literal or self._by_prefix)
+
     def __iter__(self) -> Iterator[Acl]:
-        for rules in (*self._literal.values(), *self._by_prefix.values()):
+        for rules in chain(self._literal.values(), self._by_prefix.values()):
             yield from rules
 
     def add(self, acl: Acl) -> None:
@@ -72,23 +104,77 @@ class _RulesOfType:
             del named[name]
             self._count(acl, -1)
 
-    def about(self, name: str) -> Iterator[Acl]:
-        """Yield the rules that concern a resource."""
-        if name != WILDCARD:
-            yield from self._literal.get(WILDCARD, ())
-        yield from self._literal.get(name, ())
+    def about(self, name: str) -> list[Iterable[Acl]]:
+        """Return the rules that concern a resource, by what they call it: all, this name, and prefixes of it."""
+        literal, by_prefix = self._literal, self._by_prefix
+        found: list[Iterable[Acl]] = []
+        if WILDCARD in literal and name != WILDCARD:
+            found.append(literal[WILDCARD])
+        if name in literal:
+            found.append(literal[name])
         for length in self._sorted_lengths:
             if length > len(name):
                 break
-            yield from self._by_prefix.get(name[:length], ())
+            prefix = name[:length]
+            if prefix in by_prefix:
+                found.append(by_prefix[prefix])
+        return found
+
+    def cover(self, acl: Acl) -> bool:
+        """Whether all names of another rule are names of one of these."""
+        if WILDCARD in self._literal:
+            return True
+        if acl.is_about_all:
+            return False
+        if acl.pattern_type is PatternType.LITERAL:
+            return bool(self.about(acl.resource_name))
+        return any(acl.resource_name[:length] in self._by_prefix for length in self._sorted_lengths)
 
     def _named(self, acl: Acl) -> dict[str, dict[Acl, None]]:
         return self._by_prefix if acl.pattern_type is PatternType.PREFIXED else self._literal
 
     def _count(self, acl: Acl, difference: int) -> None:
-        if acl.pattern_type is PatternType.PREFIXED:
-            self._lengths[len(acl.resource_name)] += difference
-            self._sorted_lengths = tuple(sorted(+self._lengths))
+        """Note a prefix that is new, or gone."""
+        if acl.pattern_type is not PatternType.PREFIXED:
+            return
+        length = len(acl.resource_name)
+        before = self._lengths[length]
+        self._lengths[length] += difference
+        if (before == 0) != (self._lengths[length] == 0):
+            self._lengths = +self._lengths
+            self._sorted_lengths = tuple(sorted(self._lengths))
+
+
+class _RulesOfType:
+    """The rules about one type of resource, by principal: a question costs what concerns who asks it."""
+
+    __slots__ = ("_all", "_of")
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Patterns] = {}
+        self._all = _Patterns()
+
+    def add(self, acl: Acl) -> None:
+        self._all.add(acl)
+        if acl.principal not in self._of:
+            self._of[acl.principal] = _Patterns()
+        self._of[acl.principal].add(acl)
+
+    def remove(self, acl: Acl) -> None:
+        self._all.remove(acl)
+        rules = self._of[acl.principal]
+        rules.remove(acl)
+        if not rules:
+            del self._of[acl.principal]
+
+    def of(self, principal: str) -> list[_Patterns]:
+        """Return the rules of a principal, and those of everybody."""
+        of = self._of
+        return [of[each] for each in {principal: None, EVERY_USER: None} if each in of]
+
+    def has_about(self, name: str) -> bool:
+        """Whether there is any rule about a resource, whoever it is for."""
+        return bool(self._all.about(name))
 
 
 class Authorizer:
@@ -104,30 +190,37 @@ class Authorizer:
         self.super_users = frozenset(super_users)
         self._allow_if_no_rule = allow_if_no_rule
         self._rules = {each: _RulesOfType() for each in OPERATIONS}
-        self._answers: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._answers: dict[str, dict[_Question, bool]] = {}
+        """By principal, so that a new rule takes the answers of those whom it concerns."""
+        self._kept = 0
+        """How many answers there are."""
         self.change(added=acls)
 
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
         """Put rules in force and take others out; every question from now on is answered by the new ones."""
+        concerned = set()
         for acl in removed:
             self._rules[acl.resource_type].remove(acl)
+            concerned.add(acl.principal)
         for acl in added:
             self._rules[acl.resource_type].add(acl)
-        self._answers.clear()
+            concerned.add(acl.principal)
+        if self._allow_if_no_rule or EVERY_USER in concerned:
+            self._forget()
+            return
+        for principal in concerned:
+            self._kept -= len(self._answers.pop(principal, ()))
 
     def allows(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether a principal may do something with a resource, from an address."""
-        key = (principal, host, operation, resource_type, name)
-        answer = self._answers.get(key)
-        if answer is None:
-            answer = self.verdict(*key).allowed
-            if len(name) > NAME_MAX_CHARS:
-                return answer  # names are as clients send them, and kept ones count nowhere
-            if len(self._answers) >= MOST_KEPT_ANSWERS:
-                self._answers.clear()
-            self._answers[key] = answer
+        try:
+            return self._answers[principal][host, operation, resource_type, name]
+        except KeyError:
+            answer = self.verdict(principal, host, operation, resource_type, name).allowed
+        if len(name) <= NAME_MAX_CHARS:  # names are as clients send them, and kept ones count nowhere
+            self._keep(principal, (host, operation, resource_type, name), answer)
         return answer
 
     def verdict(
@@ -136,18 +229,22 @@ class Authorizer:
         """Return the answer to the same question, with what it rests on."""
         if principal in self.super_users:
             return Verdict(True, "super user")
-        found, allowing = False, None
-        for acl in self._rules[resource_type].about(name):
-            found = True
-            if _matches(acl, principal, host, operation):
+        rules, allowing = self._rules[resource_type], None
+        allowed_by, denied_by, hosts = _ALLOWED_BY[operation], _DENIED_BY[operation], _hosts_of(host)
+        for patterns in rules.of(principal):
+            for acl in chain.from_iterable(patterns.about(name)):
+                if acl.host not in hosts:
+                    continue
                 if acl.permission is Permission.DENY:
-                    return Verdict(False, "denied by a rule", acl)
-                allowing = allowing or acl
+                    if acl.operation in denied_by:
+                        return Verdict(False, "denied by a rule", acl)
+                elif allowing is None and acl.operation in allowed_by:
+                    allowing = acl
         if allowing is not None:
             return Verdict(True, "allowed by a rule", allowing)
-        if not found:
-            return Verdict(self._allow_if_no_rule, "no rule about the resource")
-        return Verdict(False, "no rule matches")
+        if rules.has_about(name):
+            return Verdict(False, "no rule matches")
+        return Verdict(self._allow_if_no_rule, "no rule about the resource")
 
     def allows_any(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType
@@ -156,18 +253,35 @@ class Authorizer:
 
         Implied operations do not count, as in Kafka.
         """
-        if self.allows(principal, host, operation, resource_type, ANY_NAME):
-            return True
-        allowed: list[Acl] = []
-        denied: list[Acl] = []
-        for acl in self._rules[resource_type]:
-            if (
-                acl.operation in (operation, Operation.ALL)
-                and acl.principal in (principal, EVERY_USER)
-                and acl.host in (host, WILDCARD)
-            ):
-                (denied if acl.permission is Permission.DENY else allowed).append(acl)
-        return any(not any(_covers(each, acl) for each in denied) for acl in allowed)
+        question = host, operation, resource_type, None
+        answer = self._answers.get(principal, {}).get(question)
+        if answer is None:
+            answer = self.allows(principal, host, operation, resource_type, ANY_NAME) or self._allows_some(
+                principal, host, operation, self._rules[resource_type]
+            )
+            self._keep(principal, question, answer)
+        return answer
+
+    @staticmethod
+    def _allows_some(principal: str, host: str, operation: Operation, rules: _RulesOfType) -> bool:
+        allowed, denied, hosts = [], _Patterns(), _hosts_of(host)
+        for acl in chain.from_iterable(rules.of(principal)):
+            if acl.operation in (operation, Operation.ALL) and acl.host in hosts:
+                if acl.permission is Permission.DENY:
+                    denied.add(acl)
+                else:
+                    allowed.append(acl)
+        return any(not denied.cover(each) for each in allowed)
+
+    def _keep(self, principal: str, question: _Question, answer: bool) -> None:
+        if self._kept >= MOST_KEPT_ANSWERS:
+            self._forget()
+        self._answers.setdefault(principal, {})[question] = answer
+        self._kept += 1
+
+    def _forget(self) -> None:
+        self._answers.clear()
+        self._kept = 0
 
     def allowed_operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
         """Return what a principal may do with a resource: a bit for each operation's number (KIP-430)."""
@@ -176,22 +290,3 @@ class Authorizer:
             for operation in OPERATIONS[resource_type]
             if self.allows(principal, host, operation, resource_type, name)
         )
-
-
-def _matches(acl: Acl, principal: str, host: str, operation: Operation) -> bool:
-    if acl.principal not in (principal, EVERY_USER) or acl.host not in (host, WILDCARD):
-        return False
-    if acl.operation in (operation, Operation.ALL):
-        return True
-    return acl.permission is Permission.ALLOW and acl.operation in IMPLIED_BY.get(operation, ())
-
-
-def _covers(deny: Acl, allow: Acl) -> bool:
-    """Whether all names of a rule that allows are names of one that denies."""
-    if deny.is_about_all:
-        return True
-    if allow.is_about_all:
-        return False
-    if deny.pattern_type is PatternType.PREFIXED:
-        return allow.resource_name.startswith(deny.resource_name)
-    return allow.pattern_type is PatternType.LITERAL and allow.resource_name == deny.resource_name

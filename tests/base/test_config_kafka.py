@@ -23,7 +23,7 @@ from raftlog.base.config import (
 )
 from raftlog.base.config_describe import ConfigSource, describe_broker, describe_cluster_default
 from raftlog.base.config_kafka import KAFKA_SETTINGS, SECURITY, is_kafkas, missing_security
-from raftlog.base.config_resolve import ONLY_PLAINTEXT
+from raftlog.base.config_resolve import NO_LOGINS
 from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.config_tls import TlsSettings
 from raftlog.base.errors import InvalidConfig
@@ -218,17 +218,17 @@ def test_the_environment_cannot_ask_for_security_in_vain_either(variable: str):
 @pytest.mark.parametrize(
     ("file", "missing"),
     [
-        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, ONLY_PLAINTEXT),
-        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}, ONLY_PLAINTEXT),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"}, NO_LOGINS),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"}, NO_LOGINS),
         (
             {
                 "process.roles": "broker",
                 "node.id": "2",
                 "listeners": "PLAINTEXT://:9092",
                 "controller.quorum.voters": "1@a:9093",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL",
             },
-            ONLY_PLAINTEXT,
+            NO_LOGINS,
         ),
     ],
 )

@@ -130,3 +130,26 @@ def test_no_key_and_no_password_is_shown() -> None:
     shown = repr(node) + repr(node.given) + repr(describe_broker(node, cluster_dynamic={}, broker_dynamic={}))
     assert "hush" not in shown
     assert "hush" not in str(faults_of(secret, {"ssl.keystore.password": "hush5"}))
+
+
+def test_controllers_elsewhere_need_no_certificate_of_a_broker_that_only_connects() -> None:
+    """As with Kafka, its keystore is for controllers that demand one; a truststore alone will do."""
+    settings = {
+        "process.roles": "broker",
+        "node.id": "4",
+        "listeners": "PLAINTEXT://:9092",
+        "controller.quorum.voters": "1@a:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+        "listener.name.controller.ssl.truststore.type": "PEM",
+        "listener.name.controller.ssl.truststore.location": "/tls/ca.pem",
+    }
+    tls = load_config(settings).tls
+    assert tls.keys() == {"CONTROLLER"}
+    assert tls["CONTROLLER"].ssl_truststore_location == "/tls/ca.pem"
+    votes = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    }
+    with pytest.raises(ConfigFaults, match=r"listener CONTROLLER speaks TLS and needs a certificate"):
+        load_config(settings | votes)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftlog.security import authorizer as authorizers
 from raftlog.security.acls import (
     EVERY_USER,
     IMPLIED_BY,
@@ -150,4 +154,94 @@ def test_answers_about_long_names_are_not_kept():
     authorizer = Authorizer()
     for length in (249, 250):
         authorizer.allows(ALICE, HERE, Operation.READ, TOPIC, "t" * length)
-    assert [len(name) for *_, name in authorizer._answers] == [249]
+    assert [len(name) for *_, name in authorizer._answers[ALICE]] == [249]
+
+
+def count_lines(call):
+    """Return how many lines of the authorizer a call runs."""
+    lines = 0
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        if not frame.f_code.co_filename.endswith("raftlog/security/authorizer.py"):
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def of_many(users):
+    """Ten rules of each user, half of them about one topic that all share, and about everything that some may see."""
+    for user in range(users):
+        for number in range(10):
+            pattern = PatternType.PREFIXED if number % 4 == 1 else PatternType.LITERAL
+            name = "shared" if number % 2 else f"t-{user}-{number}"
+            yield allow(
+                list(OPERATIONS[TOPIC])[number % 8], name, pattern, f"User:{user}", f"10.0.0.{number}"
+            )
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda it: it.verdict("User:3", HERE, Operation.DELETE, TOPIC, "shared"),
+        lambda it: it.verdict("User:nobody", HERE, Operation.DELETE, TOPIC, "shared-too"),
+        lambda it: it.allows_any("User:3", HERE, Operation.DELETE, TOPIC),
+        lambda it: it.change(added=[deny(Operation.ALL, "shared", PatternType.PREFIXED)]),
+        lambda it: it.change(removed=[next(of_many(1))]),
+    ],
+    ids=["verdict", "verdict-of-a-stranger", "any", "add", "remove"],
+)
+def test_work_is_the_same_with_ten_thousand_rules_as_with_a_hundred(work):
+    """A question costs what concerns who asks, a change what changes."""
+    few, many = Authorizer(of_many(10)), Authorizer(of_many(1_000))
+    for authorizer in (few, many):
+        for user in range(10):
+            authorizer.allows(f"User:{user}", HERE, Operation.READ, TOPIC, "shared")
+    assert count_lines(lambda: work(many)) == count_lines(lambda: work(few)) < 250
+
+
+def test_a_rule_of_one_user_leaves_the_answers_of_others():
+    """With 1,000 users a change would else cost all of them a new look."""
+    authorizer = Authorizer([allow(Operation.READ, "t"), allow(Operation.READ, "t", principal=BOB)])
+    for user in (ALICE, BOB):
+        assert authorizer.allows(user, HERE, Operation.READ, TOPIC, "t")
+    authorizer.change(added=[deny(Operation.READ, "t")])
+    assert authorizer._answers.keys() == {BOB}
+    assert not authorizer.allows(ALICE, HERE, Operation.READ, TOPIC, "t")
+    authorizer.change(added=[deny(Operation.READ, "t", principal=EVERY_USER)])
+    assert not authorizer.allows(BOB, HERE, Operation.READ, TOPIC, "t")
+
+
+def test_the_answers_that_are_kept_are_bounded(monkeypatch):
+    """Changes take them out of the count, too."""
+    monkeypatch.setattr(authorizers, "MOST_KEPT_ANSWERS", 5)
+    authorizer = Authorizer()
+    for number in range(23):
+        authorizer.allows(f"User:{number % 3}", HERE, Operation.READ, TOPIC, f"t{number}")
+        if number % 7 == 0:
+            authorizer.change(added=[allow(Operation.READ, f"t{number}", principal="User:1")])
+        kept = sum(map(len, authorizer._answers.values()))
+        assert kept == authorizer._kept <= 5
+
+
+def test_a_rule_may_spell_an_ipv6_address_as_java_does_or_short():
+    """Rules that come from a Kafka cluster have the long spelling; a DENY among them must not be lost."""
+    authorizer = Authorizer(
+        [allow(Operation.READ, "t"), deny(Operation.READ, "t", host="fe80:0:0:0:0:0:0:1a")]
+    )
+    assert not authorizer.allows(ALICE, "fe80::1a", Operation.READ, TOPIC, "t")
+    assert authorizer.allows(ALICE, "fe80::1", Operation.READ, TOPIC, "t")
+    authorizer.change(
+        added=[deny(Operation.READ, "t", host="::1"), deny(Operation.READ, "t", host="10.0.0.1")]
+    )
+    assert not authorizer.allows(ALICE, "::1", Operation.READ, TOPIC, "t")
+    assert not authorizer.allows(ALICE, "::ffff:10.0.0.1", Operation.READ, TOPIC, "t")
+    assert authorizer.allows(ALICE, "not:an:address", Operation.READ, TOPIC, "t")

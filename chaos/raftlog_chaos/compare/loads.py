@@ -42,6 +42,8 @@ class Load(msgspec.Struct, kw_only=True):
 
     kind: Kind
     servers: list[str] = []
+    settings: dict[str, str] = {}
+    """More settings of a Kafka client, about security."""
     topic: str = "compare"
     partitions: int = 6
     record_bytes: int = 1_000

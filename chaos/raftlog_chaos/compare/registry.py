@@ -12,10 +12,24 @@ from raftlog_chaos.compare.systems.machine import Machine
 from raftlog_chaos.compare.systems.nats import Nats
 from raftlog_chaos.compare.systems.raftlog import Raftlog, RaftlogOs
 from raftlog_chaos.compare.systems.redis import Redis
+from raftlog_chaos.compare.systems.secured import KafkaSaslTls, KafkaTls, RaftlogSaslTls, RaftlogTls
 from raftlog_chaos.compare.systems.system import System
 
 SYSTEMS: Final[dict[str, type[System]]] = {
-    each.key: each for each in (Raftlog, RaftlogOs, Kafka, KafkaFlush, Nats, Redis, Machine)
+    each.key: each
+    for each in (
+        Raftlog,
+        RaftlogOs,
+        RaftlogTls,
+        RaftlogSaslTls,
+        Kafka,
+        KafkaFlush,
+        KafkaTls,
+        KafkaSaslTls,
+        Nats,
+        Redis,
+        Machine,
+    )
 }
 
 PARTS: Final[dict[str, Part]] = {

@@ -55,7 +55,7 @@ async def _describe(
         topics.setdefault(topic, []).append(index)
         await pace.did()
     told = []
-    for name in sorted(among(broker, request, Operation.DESCRIBE, TOPIC, topics)):
+    for name in sorted(await among(broker, request, Operation.DESCRIBE, TOPIC, topics)):
         told.append(make.TopicData(topic=name, partitions=tuple(sorted(topics[name]))))
         await pace.did()
     return make.TransactionState(

@@ -96,11 +96,11 @@ async def _to_create(
         async for name in in_turns(broker.env, asked)
         if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
     ]
-    visible = among(broker, request, Operation.DESCRIBE, TOPIC, missing)
+    visible = await among(broker, request, Operation.DESCRIBE, TOPIC, missing)
     missing = [name for name in missing if name in visible]
     if may(broker, request, Operation.CREATE, CLUSTER):
         return missing, {}
-    allowed = among(broker, request, Operation.CREATE, TOPIC, missing)
+    allowed = await among(broker, request, Operation.CREATE, TOPIC, missing)
     return (
         [name for name in missing if name in allowed],
         {name: TopicAuthorizationFailed.code for name in missing if name not in allowed},

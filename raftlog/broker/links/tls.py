@@ -40,6 +40,7 @@ class Material(NamedTuple):
     """The content of a listener's stores, as PEM."""
 
     chain: bytes
+    """Empty: the settings name none, since this node only connects to that listener."""
     key_password: str
     believed: str
     """Empty: the settings name none."""
@@ -74,12 +75,16 @@ class ListenerContexts:
 
 
 class PeerTls:
-    """TLS towards other brokers, by the settings of the listener that they have for each other."""
+    """TLS towards other nodes, by the settings of the listener that they have for each other."""
 
     def __init__(self, tls: ListenerTls) -> None:
         self._contexts = ListenerContexts(tls, make_client_context)
         self._listener = tls.listener
         self._turn = asyncio.Lock()
+
+    async def open(self, offload: Offload) -> None:
+        """Read the files before anybody connects. Raises TlsUnusable."""
+        await offload(self._contexts.load)
 
     async def options(self, offload: Offload) -> dict[str, Any]:
         """Return the options of `create_connection`. Raises ConnectionError where there never were usable files."""
@@ -111,11 +116,8 @@ def load_context(context: ssl.SSLContext, tls: ListenerTls, material: Material) 
     context.verify_flags |= (
         ssl.VERIFY_X509_PARTIAL_CHAIN
     )  # as in Java, whatever the truststore has is believed
-    try:
-        with _in_memory(material.chain) as path:
-            context.load_cert_chain(path, password=lambda: material.key_password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise TlsUnusable(f"{keystore_of(tls)}: {_why_unusable(error, material)}") from None
+    if material.chain:
+        _load_chain(context, tls, material)
     if material.believed:
         try:
             context.load_verify_locations(cadata=material.believed)
@@ -123,6 +125,14 @@ def load_context(context: ssl.SSLContext, tls: ListenerTls, material: Material) 
             raise TlsUnusable(
                 f"{_truststore(tls)}: holds no certificates that can be read ({error})"
             ) from None
+
+
+def _load_chain(context: ssl.SSLContext, tls: ListenerTls, material: Material) -> None:
+    try:
+        with _in_memory(material.chain) as path:
+            context.load_cert_chain(path, password=lambda: material.key_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise TlsUnusable(f"{keystore_of(tls)}: {_why_unusable(error, material)}") from None
 
 
 def _why_unusable(error: Exception, material: Material) -> str:

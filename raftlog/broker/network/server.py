@@ -22,6 +22,7 @@ from socket import (
 )
 from typing import TYPE_CHECKING, Any, Final
 
+from raftlog.base.config_network import find_listener
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.handshake import bound_secret
 from raftlog.base.log import LimitedLog, get_logger
@@ -227,7 +228,7 @@ class BrokerServer:
         def accept() -> Connection:
             return Connection(self, listener.name)
 
-        secured = await self._secure(listener)
+        secured = await self.secure(listener)
         await self._open_keys(listener)
         try:
             server = await self.loop.create_server(
@@ -245,7 +246,8 @@ class BrokerServer:
         port = _bound_port(server) or listener.port
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
-    async def _secure(self, listener: Listener) -> dict[str, Any]:
+    async def secure(self, listener: Listener) -> dict[str, Any]:
+        """Return the options of `create_server` for a listener's TLS, if it has it. Raises ListenerUnavailable."""
         tls = self.tls.get(listener.name)
         if tls is None:
             return {}
@@ -393,14 +395,20 @@ class BrokerServer:
         )
 
     def _tls(self) -> dict[str, ServerTls]:
-        if not self.config.tls:
+        config, controllers = self.config, set(self.config.controller_listener_names)
+        has_own = find_listener(config.listeners, config.controller_listener_names) is not None
+        served = config.tls.keys() - (set() if has_own else controllers)
+        if not served:
             return {}
         from raftlog.broker.network.tls import ServerTls
 
         def count(event: str) -> None:
             self.counters.closed_by_broker[event] += 1
 
-        return {name: ServerTls(tls, self.log, count) for name, tls in self.config.tls.items()}
+        return {
+            name: ServerTls(config.tls[name], self.log, count, is_for_nodes=name in controllers)
+            for name in sorted(served)
+        }
 
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())

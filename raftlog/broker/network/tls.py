@@ -39,9 +39,11 @@ _VERIFY: Final = {
     "required": ssl.CERT_REQUIRED,
 }
 
+_NO_TLS: Final = "WRONG_VERSION_NUMBER"
+
 _REASONS: Final = {
     "HTTP_REQUEST": "an HTTP request arrived on a listener that speaks TLS",
-    "WRONG_VERSION_NUMBER": "the client does not speak TLS: set security.protocol to SSL or SASL_SSL in it",
+    _NO_TLS: "the client does not speak TLS: set security.protocol to SSL or SASL_SSL in it",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, but ssl.client.auth=required",
     "TLSV1_ALERT_UNKNOWN_CA": "the client does not believe this node's certificate: give it the authority's",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the client refused this node's certificate",
@@ -87,8 +89,17 @@ class _ToldHandshake(ssl.SSLObject):
 class ServerTls:
     """TLS of one listener of a broker."""
 
-    def __init__(self, tls: ListenerTls, limited: LimitedLog, count: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        tls: ListenerTls,
+        limited: LimitedLog,
+        count: Callable[[str], None],
+        *,
+        is_for_nodes: bool = False,
+    ) -> None:
+        """`is_for_nodes`: it is the controllers' listener, to which nodes connect rather than clients."""
         self._tls = tls
+        self._is_for_nodes = is_for_nodes
         self._log = limited
         self._count = count
         self._contexts = ListenerContexts(tls, make_server_context)
@@ -150,8 +161,11 @@ class ServerTls:
         self._door.newest = context
 
     def _handshake_failed(self, error: ssl.SSLError) -> None:
+        reason, listener = reason_of(error), self._tls.listener
+        if self._is_for_nodes and error.reason == _NO_TLS:
+            reason += f", or, in a node, {listener}:SSL in listener.security.protocol.map"
         self._count("tls_handshake_failed")
-        self._log.warning("tls_handshake_failed", listener=self._tls.listener, reason=reason_of(error))
+        self._log.warning("tls_handshake_failed", listener=listener, reason=reason)
 
 
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:

@@ -25,7 +25,8 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from raftlog.broker.rights import NEEDED, follow_rules
+from raftlog.broker.context import RequestContext
+from raftlog.broker.rights import NAMES_AT_ONCE, NEEDED, among, follow_rules
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
@@ -746,3 +747,24 @@ def test_every_right_of_the_table_is_tested() -> None:
     """Each API that asks for single resources has a row here, or tests of its own."""
     of_single = {key for key, rights in NEEDED.items() if not rights or any(right.field for right in rights)}
     assert {row.api_key for row in ROWS.values()} | IN_TESTS_OF_THEIR_OWN == of_single - ANYBODY
+
+
+async def test_a_question_about_thousands_of_names_gives_the_loop_its_turns() -> None:
+    """Metadata, DescribeTopicPartitions and others ask so for all topics at once."""
+    broker = GuardedBroker(allow(Operation.READ, TOPIC, "t-1"), allow(Operation.READ, TOPIC, "t-2999"))
+    turns = 0
+
+    class Counted:
+        async def next(self) -> None:
+            nonlocal turns
+            turns += 1
+
+    broker.fake.broker.env.turns = Counted()  # type: ignore[assignment]
+    names = [f"t-{number}" for number in range(3_000)]
+    connection = broker.connect().connection
+    context = RequestContext(
+        ApiKey.METADATA, 12, 1, None, "PLAINTEXT", "127.0.0.1", connection=connection, principal=ALICE
+    )
+    found = await among(broker.fake.broker, context, Operation.DESCRIBE, TOPIC, names)
+    assert found == {"t-1", "t-2999"}
+    assert turns == len(names) // NAMES_AT_ONCE

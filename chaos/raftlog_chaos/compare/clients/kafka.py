@@ -27,7 +27,7 @@ CONNECT_S: Final = 15.0
 
 
 def _config(load: Load, **more: Any) -> dict[str, Any]:
-    return {"bootstrap.servers": ",".join(load.servers), "log_level": 0, **more}
+    return {"bootstrap.servers": ",".join(load.servers), "log_level": 0, **load.settings, **more}
 
 
 def _producer_config(load: Load) -> dict[str, str]:

@@ -1,0 +1,60 @@
+"""TLS below channels: what this room needs of those who have certificates, and what operators are told of mismatches.
+
+Must not know certificates and files: `broker.links.tls` and `broker.network.tls` do, and `control.py` hands them in.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+_ALERT, TLS_HANDSHAKE = 0x15, 0x16
+"""The first bytes of TLS. As the first of a length each is more than any limit."""
+
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+"""OpenSSL's reasons where the other end answers something else than TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTls:
+    """TLS of the controllers' listeners, where they speak it; this room knows no certificates."""
+
+    dial_options: Callable[[], Awaitable[dict[str, Any]]]
+    """Return options of `create_connection`. Raises ConnectionError."""
+    own_certificate: Callable[[ssl.SSLObject], bytes]
+    """Return the certificate that our listener showed on a connection, in DER."""
+
+
+def tls_mismatch(first: int, opened: bool) -> str | None:
+    """Return what is wrong if a frame begins as TLS does, where the other end speaks TLS and this one does not."""
+    if opened or first not in (_ALERT, TLS_HANDSHAKE):
+        return None
+    return (
+        "it speaks TLS, but controllers' listeners do not as this node was told: set the same protocol for them in "
+        "listener.security.protocol.map of all nodes (in a Kafka client, security.protocol=PLAINTEXT)"
+    )
+
+
+def why_hung_up(tls: ChannelTls | None) -> str:
+    """Return for an operator what it may mean that a listener hung up at the first message."""
+    if tls is None:
+        return (
+            " at the first message; if that lasts, its listener speaks TLS, and this node was told otherwise "
+            "(listener.security.protocol.map)"
+        )
+    return " at the first message; if that lasts, its log says why (tls_handshake_failed)"
+
+
+def why_insecure(error: ssl.SSLError) -> str:
+    """Return for an operator why TLS did not begin."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
+    reason = error.reason or str(error)
+    if reason in _NO_TLS:
+        return (
+            "it speaks no TLS, but controllers' listeners do as this node was told: set the same protocol for them "
+            "in listener.security.protocol.map of all nodes"
+        )
+    return f"TLS failed: {reason.lower().replace('_', ' ')}"
