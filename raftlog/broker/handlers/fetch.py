@@ -116,6 +116,7 @@ class PendingFetch(Slot):
         "_is_last_look",
         "_is_taking_turns",
         "_reserved_bytes",
+        "_tells_high_watermarks",
         "_ticket",
         "_wake_due",
         "_withheld",
@@ -150,6 +151,8 @@ class PendingFetch(Slot):
         self._is_taking_turns = False
         self._is_last_look = False
         """Whether this is answered with whatever the look that takes turns brings."""
+        self._tells_high_watermarks = True
+        """Whether the last look was for partitions, too, of which only the high watermark is new."""
 
     # -- its course ---------------------------------------------------------------------------------------------
 
@@ -426,6 +429,8 @@ class PendingFetch(Slot):
             self._count_throttled()
         self._count()
         told = encode_session(self.connection, self.header.api_version, session, full=self.full)
+        if self._tells_high_watermarks:
+            session.high_watermarks_told_at = self.connection.server.loop.time()
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
         return told
@@ -444,6 +449,8 @@ class PendingFetch(Slot):
         lasting = session.session_id != NO_SESSION
         most = self.max_bytes
         is_short = withheld = False
+        if session.replica:
+            self._tells_high_watermarks = session.tell_high_watermarks(self.connection.server.loop.time())
         if self.replica is None:
             answers = self.connection.server.memory.answers
             room = max(0, answers.limit - answers.used)
@@ -479,6 +486,9 @@ class PendingFetch(Slot):
                     session.park(entry)
                 if self.full or not entry.differs(read):
                     del session.ready[entry]
+                elif not self._tells_high_watermarks:
+                    del session.ready[entry]
+                    session.untold[entry] = None
             else:
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
             left = max(0, most - total)
