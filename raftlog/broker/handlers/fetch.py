@@ -446,7 +446,6 @@ class PendingFetch(Slot):
     def _gathering(self) -> Iterator[None]:
         """Gather, and stop after every PARTITIONS_AT_ONCE; `_has_enough` tells at the end whether to answer."""
         session = self.session
-        lasting = session.session_id != NO_SESSION
         most = self.max_bytes
         is_short = withheld = False
         if session.replica:
@@ -479,22 +478,28 @@ class PendingFetch(Slot):
             elif is_short and self._has_more(entry, read):
                 withheld = True
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
-                entry.dry = True
-                if self._is_taking_turns and not lasting:
-                    session.attach(entry, entry.partition)  # it may be woken before the last one is read
-                if lasting or self._is_taking_turns:
-                    session.park(entry)
-                if self.full or not entry.differs(read):
-                    del session.ready[entry]
-                elif not self._tells_high_watermarks:
-                    del session.ready[entry]
-                    session.untold[entry] = None
+                self._note_dry(entry, read)
             else:
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
             left = max(0, most - total)
         self._gathered_bytes = total
         self._withheld = withheld
         self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
+
+    def _note_dry(self, entry: SessionPartition, read: PartitionRead) -> None:
+        """Have the partition wake the session, and leave the entry out of the answer if it has nothing to tell."""
+        session = self.session
+        entry.dry = True
+        if session.session_id != NO_SESSION:
+            session.park(entry)
+        elif self._is_taking_turns:
+            session.attach(entry, entry.partition)  # it may be woken before the last one is read
+            session.park(entry)
+        if self.full or not entry.differs(read):
+            del session.ready[entry]
+        elif not self._tells_high_watermarks:
+            del session.ready[entry]
+            session.untold[entry] = None
 
     def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
