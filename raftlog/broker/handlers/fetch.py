@@ -459,10 +459,13 @@ class PendingFetch(Slot):
         total = 0
         urgent = False
         self._cold.clear()
-        for number, entry in enumerate(tuple(session.ready), 1):
-            if number % PARTITIONS_AT_ONCE == 0:
+        looked_at = 0
+        for entry in tuple(session.ready):
+            looked_at += 1
+            if looked_at == PARTITIONS_AT_ONCE:
+                looked_at = 0
                 yield
-            limit = min(left, entry.max_bytes)
+            limit = left if left < entry.max_bytes else entry.max_bytes
             min_one = total == 0 and not is_short
             read = entry.read = self._read(entry, limit, min_one=min_one)
             records = read.records
@@ -481,7 +484,7 @@ class PendingFetch(Slot):
                 self._note_dry(entry, read)
             else:
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
-            left = max(0, most - total)
+            left = most - total if total < most else 0
         self._gathered_bytes = total
         self._withheld = withheld
         self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
@@ -590,7 +593,7 @@ class PendingFetch(Slot):
     def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""
         if self.replica is not None and entry.partition is not None:
-            return entry.partition.log_end_offset
+            return entry.partition.log.log_end_offset
         return read.last_stable_offset if self.read_committed else read.high_watermark
 
     def _read_cold(self) -> None:

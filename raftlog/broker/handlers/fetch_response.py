@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FIRST_LEADER_HINT_VERSION = 12
 
-_as_fetched = tuple.__new__
+_as_fetched = _as_answer = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
 
 
@@ -70,7 +70,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
         topics.setdefault(entry.topic, []).append(_as_fetched(FetchedPartition, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-    return FetchAnswer(topics, session.session_id, endpoints)
+    return _as_answer(FetchAnswer, (topics, session.session_id, endpoints))
 
 
 def _tell_all(session: FetchSession) -> Iterable[SessionPartition]:
