@@ -104,9 +104,8 @@ def _encode_single(version: int, correlation_id: int, request: FetchRequest, nam
         request.session_id,
         request.session_epoch,
     )
-    return single_fetch.pack_request(
-        version, correlation_id, name, head=head, topic=topic.bytes, partition=partition, replica=replica
-    )
+    asked = (head, topic.bytes, partition, replica)
+    return single_fetch.pack_request(version, correlation_id, name, asked=asked)
 
 
 def _write_topics(out: bytearray, topics: Sequence[tuple[str | UUID, Sequence[FetchPartition]]]) -> None:

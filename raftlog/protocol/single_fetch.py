@@ -29,17 +29,12 @@ _LONGEST: Final = 0x3FFE
 _requests: dict[bytes, Struct] = {}
 
 
-def pack_request(
-    version: int,
-    correlation_id: int,
-    name: bytes,
-    *,
-    head: tuple[int, ...],
-    topic: bytes,
-    partition: tuple[int, ...],
-    replica: tuple[int, int],
-) -> bytes:
-    """Return the whole frame. `head`: from max_wait_ms to session_epoch; `replica`: id and broker epoch."""
+def pack_request(version: int, correlation_id: int, name: bytes, *, asked: tuple[Any, ...]) -> bytes:
+    """Return the whole frame of a client of that name.
+
+    `asked`: what stands from max_wait_ms to session_epoch; topic; partition; the replica's id and broker epoch.
+    """
+    head, topic, partition, replica = asked
     layout = _requests.get(name)
     if layout is None:
         layout = _requests[name] = Struct(f">{_HEADER} {len(name)}s B {_BODY}")
@@ -49,7 +44,7 @@ def pack_request(
 
 
 def unpack_request(buffer: memoryview, position: int) -> tuple[Any, ...] | None:
-    """Return (head, topic, partition, replica) as `pack_request` takes them."""
+    """Return what `pack_request` takes as `asked`."""
     if len(buffer) - position != _REQUEST.size:
         return None
     found = _REQUEST.unpack_from(buffer, position)

@@ -108,7 +108,8 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
     @property
     def is_leader(self) -> bool:
         """In its own eyes; others may have moved on."""
-        return bool(self._SyncObj__raftState == _LEADER)  # asked many times in a round: no method of the core's
+        # asked many times in a round, so by no method of the core's
+        return bool(self._SyncObj__raftState == _LEADER)
 
     @property
     def leader_id(self) -> int | None:

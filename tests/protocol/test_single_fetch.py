@@ -26,11 +26,8 @@ BODY_AT = 22
 def request(
     head: tuple[int, ...], topic: UUID, partition: FetchPartition, replica: tuple[int, int]
 ) -> bytearray:
-    return bytearray(
-        single_fetch.pack_request(
-            17, 5, b"raftlog", head=head, topic=topic.bytes, partition=partition, replica=replica
-        )
-    )
+    asked = (head, topic.bytes, partition, replica)
+    return bytearray(single_fetch.pack_request(17, 5, b"raftlog", asked=asked))
 
 
 @given(head=HEAD, topic=st.uuids(), partition=PARTITION, replica=REPLICA)

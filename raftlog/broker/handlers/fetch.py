@@ -22,6 +22,8 @@ from raftlog.base.errors import (
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
+    count_reads,
+    count_throttled,
     encode_error,
     encode_session,
     refuse_all,
@@ -426,8 +428,8 @@ class PendingFetch(Slot):
             return None
         session = self.session
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
-            self._count_throttled()
-        self._count()
+            count_throttled(session, self.connection.server.broker.replicas)
+        count_reads(session, is_replica=self.replica is not None)
         told = encode_session(self.connection, self.header.api_version, session, full=self.full)
         if self._tells_high_watermarks:
             session.high_watermarks_told_at = self.connection.server.loop.time()
@@ -557,31 +559,6 @@ class PendingFetch(Slot):
         ):
             return False
         return partition.in_sync(self.replica.broker_id) is False and replicas.sent.wait_s() > 0
-
-    def _count(self) -> None:
-        """For the metrics: what leaves with this response."""
-        for entry in self.session.ready:
-            partition, read = entry.partition, entry.read
-            if partition is None or read is None:
-                continue
-            traffic = partition.traffic
-            traffic.fetches += 1
-            if read.error_code:
-                traffic.failed_fetches += 1
-            elif read.records and self.replica is None:
-                traffic.bytes_out += len(read.records)
-            elif read.records:
-                traffic.replica_bytes_out += len(read.records)
-
-    def _count_throttled(self) -> None:
-        """Records for throttled replicas count, in sync or not."""
-        replicas = self.connection.server.broker.replicas
-        for entry in self.session.ready:
-            if entry.partition is None or entry.read is None or not entry.read.records:
-                continue
-            listed = entry.partition.config.leader_replication_throttled_replicas
-            if is_listed(listed, entry.index, replicas.broker_id):
-                replicas.sent.record(len(entry.read.records))
 
     def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)
