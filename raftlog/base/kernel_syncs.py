@@ -86,16 +86,14 @@ class KernelSyncs:
         failure: BaseException | None = None
         for done, path, result in ended:
             try:
-                done(_error(result, path))
+                done(None if result == 0 else _error(result, path))
             except Exception as error:  # the others are called all the same
                 failure = error
         if failure is not None:
             raise failure
 
 
-def _error(result: int, path: str) -> OSError | None:
+def _error(result: int, path: str) -> OSError:
     """Return the error that a result of io_event stands for, which `caio` passes on as an unsigned number."""
-    if result == 0:
-        return None
     code = 2**64 - result
     return OSError(code, os.strerror(code), path)

@@ -37,6 +37,8 @@ class Lateness:
 
     def note(self, late_s: float, now: float) -> None:
         """A timer that was due `late_s` ago has just run."""
+        if not self._seen and late_s < LATE_S:
+            return
         self._seen = [each for each in self._seen if now - each[1] < REMEMBERED_S]
         if late_s >= LATE_S:
             self._seen.append((late_s, now))

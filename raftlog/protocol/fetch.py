@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import InvalidRequest
 from raftlog.base.types import EpochEnd
+from raftlog.protocol import single_fetch
 from raftlog.protocol.codec import response_head, skip_tagged
 from raftlog.protocol.primitives import (
     MAX_PRODUCE_ELEMENTS,
@@ -29,6 +30,7 @@ from raftlog.protocol.primitives import (
     read_uuid,
     read_varint,
     skip_tagged_fields,
+    uuid_of,
     write_compact_string,
     write_endpoints,
     write_leader,
@@ -212,7 +214,29 @@ def _required(topic: TopicKey | None) -> TopicKey:
     return topic
 
 
+def _decode_single(
+    head: tuple[int, ...], topic: bytes, partition: tuple[Any, ...], replica: Any
+) -> FetchRequest:
+    request = FetchRequest()
+    (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+    ) = head
+    request.topics = [(uuid_of(topic), [tuple.__new__(FetchPartition, partition)])]
+    request.replica_id, request.replica_epoch = replica
+    request.parts = 2
+    return request
+
+
 def _decode_flexible(buffer: memoryview, position: int, version: int, parts_max: int) -> FetchRequest:
+    if version >= single_fetch.FIRST_REQUEST_VERSION and parts_max > 1:
+        single = single_fetch.unpack_request(buffer, position)
+        if single is not None:
+            return _decode_single(*single)
     request = FetchRequest()
     if version < FIRST_REPLICA_STATE_VERSION:
         request.replica_id = _i32.unpack_from(buffer, position)[0]
@@ -305,6 +329,10 @@ def encode_fetch_response(
 
     Records of MERGE_BELOW_BYTES and more are listed as given; they must not change until written.
     """
+    if len(topics) == 1 and len(topics[0][1]) == 1 and not endpoints and version >= FIRST_TOPIC_ID_VERSION:
+        single = _encode_single(correlation_id, topics[0], error_code, session_id)
+        if single is not None:
+            return [single]
     out = response_head(API_KEY, version, correlation_id)
     buffers: list[Buffer] = []
     if version >= 7:
@@ -324,6 +352,21 @@ def encode_fetch_response(
     assert isinstance(first, bytearray)
     _i32.pack_into(first, 0, sum(map(len, buffers)) - _LENGTH_BYTES)
     return buffers
+
+
+def _encode_single(
+    correlation_id: int,
+    told: tuple[TopicKey, Sequence[FetchedPartition]],
+    error_code: int,
+    session_id: int,
+) -> bytearray | None:
+    topic, (result,) = told
+    records = result.records
+    if not isinstance(topic, UUID) or records is None or len(records) >= MERGE_BELOW_BYTES:
+        return None
+    return single_fetch.pack_response(
+        correlation_id, error_code, session_id, topic=topic.bytes, result=result
+    )
 
 
 def _write_flexible(

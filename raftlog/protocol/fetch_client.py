@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from raftlog.base.types import EpochEnd
+from raftlog.protocol import single_fetch
 from raftlog.protocol.codec import skip_tagged
 from raftlog.protocol.fetch import (
     API_KEY,
@@ -26,6 +27,7 @@ from raftlog.protocol.primitives import (
     read_compact_length,
     read_uuid,
     read_varint,
+    uuid_of,
     write_compact_string,
     write_length,
     write_tag,
@@ -60,6 +62,10 @@ def encode_fetch_request(
     """Return the whole frame of a request whose topics are ids. `version` is 13 or more."""
     assert version >= FIRST_TOPIC_ID_VERSION
     name = client_id.encode()
+    if version >= single_fetch.FIRST_REQUEST_VERSION:
+        single = _encode_single(version, correlation_id, request, name)
+        if single is not None:
+            return single
     out = bytearray(_HEADER.pack(0, API_KEY, version, correlation_id, len(name)))
     out += name
     out.append(0)
@@ -79,6 +85,27 @@ def encode_fetch_request(
     _write_tags(out, version, request)
     _i32.pack_into(out, 0, len(out) - _LENGTH_BYTES)
     return bytes(out)
+
+
+def _encode_single(version: int, correlation_id: int, request: FetchRequest, name: bytes) -> bytes | None:
+    """Return the frame of a replica's request that names one partition and nothing else, None for any other."""
+    topics = request.topics
+    if len(topics) != 1 or len(topics[0][1]) != 1 or request.forgotten or request.rack_id:
+        return None
+    replica = (request.replica_id, request.replica_epoch)
+    topic, (partition,) = topics[0]
+    if request.cluster_id is not None or replica == (-1, -1) or not isinstance(topic, UUID):
+        return None
+    head = (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+    )
+    asked = (head, topic.bytes, partition, replica)
+    return single_fetch.pack_request(version, correlation_id, name, asked=asked)
 
 
 def _write_topics(out: bytearray, topics: Sequence[tuple[str | UUID, Sequence[FetchPartition]]]) -> None:
@@ -129,6 +156,11 @@ def decode_fetch_response(frame: memoryview) -> FetchResponse:
 
 
 def _decode(frame: memoryview) -> FetchResponse:
+    single = single_fetch.unpack_response(frame)
+    if single is not None:
+        correlation_id, error_code, session_id, topic, result = single
+        topics = [(uuid_of(topic), [_new(FetchedPartition, result)])]
+        return _new(FetchResponse, (correlation_id, error_code, session_id, topics))
     correlation_id = _i32.unpack_from(frame)[0]
     position = skip_tagged(frame, 4)
     _, error_code, session_id = _RESPONSE_HEAD.unpack_from(frame, position)

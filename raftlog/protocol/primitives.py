@@ -154,7 +154,11 @@ def read_count(buffer: memoryview, position: int) -> tuple[int, int]:
 def read_uuid(buffer: memoryview, position: int) -> tuple[UUID, int]:
     """Return a uuid, the same object each time for the last few thousand different ones."""
     end = position + 16
-    raw = bytes(buffer[position:end])
+    return uuid_of(bytes(buffer[position:end])), end
+
+
+def uuid_of(raw: bytes) -> UUID:
+    """Return a uuid's object, as `read_uuid` does."""
     found = _uuids.get(raw)
     if found is None:
         if len(raw) != 16:
@@ -162,7 +166,7 @@ def read_uuid(buffer: memoryview, position: int) -> tuple[UUID, int]:
         if len(_uuids) >= _UUIDS_MAX:
             _uuids.clear()
         found = _uuids[raw] = UUID(bytes=raw)
-    return found, end
+    return found
 
 
 def write_length(out: bytearray, length: int) -> None:

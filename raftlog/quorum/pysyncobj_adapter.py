@@ -39,6 +39,8 @@ COMMAND_PREFIX: Final = b"\x00"
 for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not ask whether it is disabled
     logging.getLogger(_name).disabled = True  # it cries of truncations that `core` filters out
 
+_LEADER: Final = raft._RAFT_STATE.LEADER
+
 raft.createJournal = lambda journal: journal  # ours, given as the name of a file
 
 
@@ -106,11 +108,12 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
     @property
     def is_leader(self) -> bool:
         """In its own eyes; others may have moved on."""
-        return bool(self._isLeader())
+        # asked many times in a round, so by no method of the core's
+        return bool(self._SyncObj__raftState == _LEADER)
 
     @property
     def leader_id(self) -> int | None:
-        leader = self._getLeader()
+        leader = self._SyncObj__raftLeader
         return None if leader is None else leader.id
 
     @property

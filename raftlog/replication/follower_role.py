@@ -99,13 +99,10 @@ class FollowerRole(ReplicaRole):
         """
         shown = self._count_hole(batches)
         log = self.partition.log
-        if shown > (1 if log.compacted or log.active_segment.may_have_gaps else GAP_CONFIRMED_AFTER):
+        has_holes = log.compacted or log.active_segment.may_have_gaps
+        if shown > (1 if has_holes else GAP_CONFIRMED_AFTER):
             return GapPolicy.IF_REPEATED
-        return (
-            GapPolicy.IF_NEXT_BATCH_FITS
-            if log.compacted or log.active_segment.may_have_gaps
-            else GapPolicy.NONE
-        )
+        return GapPolicy.IF_NEXT_BATCH_FITS if has_holes else GapPolicy.NONE
 
     def _count_hole(self, batches: memoryview) -> int:
         """How often in a row the leader showed the same hole behind our end; 0 if there is none."""

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from raftlog.storage.producers import ActiveProducer
     from raftlog.storage.verification import Verification
 
+_new_tuple = tuple.__new__
+"""Spares the Python call of a NamedTuple's own `__new__`."""
 ALL_ACKS = -1
 CHECKED_REFETCH_INTERVAL = 3
 """One fetch in so many that a follower makes from the same offset in a row is answered with checked records only.
@@ -314,7 +316,8 @@ class LeaderRole(ReplicaRole):
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, records)
+        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None)
+        return _new_tuple(PartitionRead, told)
 
     def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
         """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""

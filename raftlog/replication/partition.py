@@ -451,15 +451,18 @@ class Partition:
         self._replicas.pop(waiter, None)  # type: ignore[call-overload]  # a consumer's is simply not there
 
     def high_watermark_moved(self) -> None:
-        """Have those who wait for it woken, once in a loop iteration however often it moves."""
-        if not self._progress_told and (self._consumers or self._replicas):
+        """Have consumers that wait for it woken, once in a loop iteration however often it moves."""
+        if self._replicas:
+            for session in tuple(self._replicas):
+                session.high_watermark_moved(self)
+        if self._consumers and not self._progress_told:
             self._progress_told = True
             self.host.wake_waiters(self)
 
     def log_start_moved(self) -> None:
         """Followers hear of it with their next answers, and nobody waits for that."""
         for session in tuple(self._replicas):
-            session.bounds_moved(self)
+            session.log_start_moved(self)
 
     def log_end_moved(self) -> None:
         """Wake the followers' sessions: they only take note, and look once for all that moved in a loop iteration."""
@@ -472,5 +475,3 @@ class Partition:
         self._progress_told = False
         for waiter in tuple(self._consumers):
             waiter.wake(self)
-        for session in tuple(self._replicas):
-            session.bounds_moved(self)

@@ -78,13 +78,16 @@ class FetchWaiter(Protocol):
 
 
 class ReplicaFetchWaiter(FetchWaiter, Protocol):
-    """A follower's fetch session: it reads to the log end; the high watermark goes along with its next answer.
+    """A follower's fetch session: it reads to the log end. All of these only take note.
 
-    Its `wake` comes with each append: it must only take note, and look once in the next loop iteration.
+    Its `wake` comes with each append: it must look once in the next loop iteration.
     """
 
-    def bounds_moved(self, partition: Partition) -> None:
-        """Nothing new to read, but the next answer should tell the new high watermark or log start."""
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """Nothing new to read, but one of the next answers should tell the new high watermark."""
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """Nothing new to read, but the next answer should tell the new log start."""
 
 
 class ReplicaId(NamedTuple):

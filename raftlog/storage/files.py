@@ -89,7 +89,13 @@ class PooledFile:
 
     def submit_sync(self, done: SyncCallback) -> bool:
         # the kernel holds the file until the sync has ended, whatever becomes of the descriptor
-        return not self._closed and self._opened().file.submit_sync(done)
+        lease = self._lease
+        if lease is None:
+            if self._closed:
+                return False
+            lease = self._opened()
+        lease.used = True
+        return lease.file.submit_sync(done)
 
     def close(self) -> None:
         self._closed = True

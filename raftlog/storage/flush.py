@@ -137,10 +137,11 @@ class FlushState:
             ticket.directories, self.directories = sorted(self.directories), set()
         return ticket
 
-    def complete(self, ticket: FlushTicket) -> None:
-        """Count what a ticket has synced."""
+    def complete(self, ticket: FlushTicket) -> int:
+        """Count what a ticket has synced; returns the new flushed end."""
         assert ticket is self._ticket
         self._ticket = None
         if self._closing:
             self._close()
         self.flushed_end_offset = max(self.flushed_end_offset, ticket.end_offset)
+        return self.flushed_end_offset

@@ -210,7 +210,8 @@ class Log:
         with nothing of that batch or after it written, where a CRC fails, an offset does not follow the log's end, or
         a leader epoch goes back. `gaps`: which batches may be missing, taken out of the leader's log by compaction.
         """
-        self.truncate_damage()
+        if self._uncut_from is not None:
+            self.truncate_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
@@ -517,9 +518,9 @@ class Log:
         """
         return self._unflushed.begin(self._segments.active, self.log_end_offset)
 
-    def complete_flush(self, ticket: FlushTicket) -> None:
-        """Count what a ticket has synced, but for what was truncated meanwhile."""
-        self._unflushed.complete(ticket)
+    def complete_flush(self, ticket: FlushTicket) -> int:
+        """Count what a ticket has synced, but for what was truncated meanwhile; returns the new flushed end."""
+        return self._unflushed.complete(ticket)
 
     def flush(self) -> None:
         """Sync everything, here and now."""

@@ -63,6 +63,10 @@ class FakeLog:
         self.partition = partition
         self.size_bytes = 0
 
+    @property
+    def log_end_offset(self) -> int:
+        return self.partition.log_end_offset
+
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
     ) -> bytes | None:

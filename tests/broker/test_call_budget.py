@@ -1,6 +1,6 @@
 """The hot paths' price, counted in Python calls through the real partition and log: the same on every machine.
 
-Source: raftlog/ARCHITECTURE.md, "Cost": at most 25 calls for a produced partition, 20 for a fetched one. The cost of
+Source: raftlog/ARCHITECTURE.md, "Cost": at most 21 calls for a produced partition, 20 for a fetched one. The cost of
 a request apart from its partitions is budgeted here too.
 """
 
@@ -37,7 +37,7 @@ from raftlog.storage.log import Log
 from tests.broker.fakes import TOPIC, TOPIC_ID, FakeClient, FakePartitionServer, fetch, produce
 from tests.replication.replica_cluster import NOW_MS, FakeHost, batch, registrations
 
-PRODUCED_PARTITION = 25
+PRODUCED_PARTITION = 21
 FETCHED_PARTITION = 20
 REQUEST = 36
 """From the transport's call to the response given back to it, apart from partitions."""

@@ -123,8 +123,11 @@ class RecordingWaiter:
     def wake(self, partition: Partition) -> None:
         self.wakes += 1
 
-    def bounds_moved(self, partition: Partition) -> None:
+    def high_watermark_moved(self, partition: Partition) -> None:
         self.high_watermark_moves += 1
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """Of no interest."""
 
 
 def registrations(broker_ids: Sequence[int]) -> dict[int, BrokerState]:

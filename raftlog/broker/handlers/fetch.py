@@ -22,6 +22,8 @@ from raftlog.base.errors import (
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
+    count_reads,
+    count_throttled,
     encode_error,
     encode_session,
     refuse_all,
@@ -116,6 +118,7 @@ class PendingFetch(Slot):
         "_is_last_look",
         "_is_taking_turns",
         "_reserved_bytes",
+        "_tells_high_watermarks",
         "_ticket",
         "_wake_due",
         "_withheld",
@@ -150,6 +153,8 @@ class PendingFetch(Slot):
         self._is_taking_turns = False
         self._is_last_look = False
         """Whether this is answered with whatever the look that takes turns brings."""
+        self._tells_high_watermarks = True
+        """Whether the last look was for partitions, too, of which only the high watermark is new."""
 
     # -- its course ---------------------------------------------------------------------------------------------
 
@@ -423,9 +428,11 @@ class PendingFetch(Slot):
             return None
         session = self.session
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
-            self._count_throttled()
-        self._count()
+            count_throttled(session, self.connection.server.broker.replicas)
+        count_reads(session, is_replica=self.replica is not None)
         told = encode_session(self.connection, self.header.api_version, session, full=self.full)
+        if self._tells_high_watermarks:
+            session.high_watermarks_told_at = self.connection.server.loop.time()
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
         return told
@@ -441,9 +448,10 @@ class PendingFetch(Slot):
     def _gathering(self) -> Iterator[None]:
         """Gather, and stop after every PARTITIONS_AT_ONCE; `_has_enough` tells at the end whether to answer."""
         session = self.session
-        lasting = session.session_id != NO_SESSION
         most = self.max_bytes
         is_short = withheld = False
+        if session.replica:
+            self._tells_high_watermarks = session.tell_high_watermarks(self.connection.server.loop.time())
         if self.replica is None:
             answers = self.connection.server.memory.answers
             room = max(0, answers.limit - answers.used)
@@ -453,10 +461,13 @@ class PendingFetch(Slot):
         total = 0
         urgent = False
         self._cold.clear()
-        for number, entry in enumerate(tuple(session.ready), 1):
-            if number % PARTITIONS_AT_ONCE == 0:
+        looked_at = 0
+        for entry in tuple(session.ready):
+            looked_at += 1
+            if looked_at == PARTITIONS_AT_ONCE:
+                looked_at = 0
                 yield
-            limit = min(left, entry.max_bytes)
+            limit = left if left < entry.max_bytes else entry.max_bytes
             min_one = total == 0 and not is_short
             read = entry.read = self._read(entry, limit, min_one=min_one)
             records = read.records
@@ -472,19 +483,28 @@ class PendingFetch(Slot):
             elif is_short and self._has_more(entry, read):
                 withheld = True
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
-                entry.dry = True
-                if self._is_taking_turns and not lasting:
-                    session.attach(entry, entry.partition)  # it may be woken before the last one is read
-                if lasting or self._is_taking_turns:
-                    session.park(entry)
-                if self.full or not entry.differs(read):
-                    del session.ready[entry]
+                self._note_dry(entry, read)
             else:
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
-            left = max(0, most - total)
+            left = most - total if total < most else 0
         self._gathered_bytes = total
         self._withheld = withheld
         self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
+
+    def _note_dry(self, entry: SessionPartition, read: PartitionRead) -> None:
+        """Have the partition wake the session, and leave the entry out of the answer if it has nothing to tell."""
+        session = self.session
+        entry.dry = True
+        if session.session_id != NO_SESSION:
+            session.park(entry)
+        elif self._is_taking_turns:
+            session.attach(entry, entry.partition)  # it may be woken before the last one is read
+            session.park(entry)
+        if self.full or not entry.differs(read):
+            del session.ready[entry]
+        elif not self._tells_high_watermarks:
+            del session.ready[entry]
+            session.untold[entry] = None
 
     def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
@@ -540,31 +560,6 @@ class PendingFetch(Slot):
             return False
         return partition.in_sync(self.replica.broker_id) is False and replicas.sent.wait_s() > 0
 
-    def _count(self) -> None:
-        """For the metrics: what leaves with this response."""
-        for entry in self.session.ready:
-            partition, read = entry.partition, entry.read
-            if partition is None or read is None:
-                continue
-            traffic = partition.traffic
-            traffic.fetches += 1
-            if read.error_code:
-                traffic.failed_fetches += 1
-            elif read.records and self.replica is None:
-                traffic.bytes_out += len(read.records)
-            elif read.records:
-                traffic.replica_bytes_out += len(read.records)
-
-    def _count_throttled(self) -> None:
-        """Records for throttled replicas count, in sync or not."""
-        replicas = self.connection.server.broker.replicas
-        for entry in self.session.ready:
-            if entry.partition is None or entry.read is None or not entry.read.records:
-                continue
-            listed = entry.partition.config.leader_replication_throttled_replicas
-            if is_listed(listed, entry.index, replicas.broker_id):
-                replicas.sent.record(len(entry.read.records))
-
     def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)
 
@@ -575,7 +570,7 @@ class PendingFetch(Slot):
     def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""
         if self.replica is not None and entry.partition is not None:
-            return entry.partition.log_end_offset
+            return entry.partition.log.log_end_offset
         return read.last_stable_offset if self.read_committed else read.high_watermark
 
     def _read_cold(self) -> None:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftlog.base.disk import Buffer
 from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
+from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchedPartition, FetchRequest, TopicKey, encode_fetch_response
 from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
+    from raftlog.broker.replicas.replicas import Replicas
 
 FIRST_LEADER_HINT_VERSION = 12
 
-_as_fetched = tuple.__new__
+_as_fetched = _as_answer = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
 
 
@@ -70,7 +72,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
         topics.setdefault(entry.topic, []).append(_as_fetched(FetchedPartition, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-    return FetchAnswer(topics, session.session_id, endpoints)
+    return _as_answer(FetchAnswer, (topics, session.session_id, endpoints))
 
 
 def _tell_all(session: FetchSession) -> Iterable[SessionPartition]:
@@ -104,6 +106,32 @@ def _end_turn(session: FetchSession, entry: SessionPartition) -> None:
     elif entry.read.records:
         session.ready.pop(entry, None)
         session.ready[entry] = None
+
+
+def count_reads(session: FetchSession, *, is_replica: bool) -> None:
+    """Count for the metrics what leaves with this response."""
+    for entry in session.ready:
+        partition, read = entry.partition, entry.read
+        if partition is None or read is None:
+            continue
+        traffic = partition.traffic
+        traffic.fetches += 1
+        if read.error_code:
+            traffic.failed_fetches += 1
+        elif read.records and not is_replica:
+            traffic.bytes_out += len(read.records)
+        elif read.records:
+            traffic.replica_bytes_out += len(read.records)
+
+
+def count_throttled(session: FetchSession, replicas: Replicas) -> None:
+    """Count records for throttled replicas, in sync or not."""
+    for entry in session.ready:
+        if entry.partition is None or entry.read is None or not entry.read.records:
+            continue
+        listed = entry.partition.config.leader_replication_throttled_replicas
+        if is_listed(listed, entry.index, replicas.broker_id):
+            replicas.sent.record(len(entry.read.records))
 
 
 def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.replication.replica_host import PartitionRead
 
+NEVER: Final = float("-inf")
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -43,6 +44,10 @@ which idle time it may go for any."""
 
 ENTRY_BYTES: Final = 640
 """About what a partition takes in a session."""
+
+HIGH_WATERMARKS_S: Final = 0.1
+"""How often a follower is told at most of high watermarks that moved in partitions without records for it. It needs
+them for little but to lead later, and then its own followers bring it up to date."""
 
 MAX_SHARE: Final = 4
 """One session has at most this part of the partitions of all."""
@@ -154,10 +159,12 @@ class FetchSession(Guard):
         "entries",
         "epoch",
         "fetch",
+        "high_watermarks_told_at",
         "owner",
         "ready",
         "replica",
         "session_id",
+        "untold",
         "used_at",
     )
 
@@ -171,6 +178,9 @@ class FetchSession(Guard):
         self.entries: dict[EntryKey, SessionPartition] = {}
         self.ready: dict[SessionPartition, None] = {}
         """Entries that may have something to tell, in the order in which they get their turn."""
+        self.untold: dict[SessionPartition, None] = {}
+        """Of a follower: entries of which only the high watermark is new, told together (HIGH_WATERMARKS_S)."""
+        self.high_watermarks_told_at = NEVER
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
         self.created_at = self.used_at = 0.0
@@ -210,6 +220,7 @@ class FetchSession(Guard):
         entry = self.entries.pop((topic, index), None)
         if entry is not None:
             self.ready.pop(entry, None)
+            self.untold.pop(entry, None)
             self.attach(entry, None)
 
     def attach(self, entry: SessionPartition, partition: Partition | None) -> None:
@@ -249,15 +260,35 @@ class FetchSession(Guard):
         except Exception:
             self.crash("wake")
 
-    def bounds_moved(self, partition: Partition) -> None:
-        """A follower hears of the new high watermark or log start with its next answer."""
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """A follower hears of it with records of this partition, or with all other high watermarks that moved."""
+        try:
+            entry = self.by_partition.get(partition)
+            if entry is not None:
+                self.untold[entry] = None
+        except Exception:
+            self.crash("high_watermark_moved")
+
+    def tell_high_watermarks(self, now: float) -> bool:
+        """Have the next answer tell all high watermarks that moved, if it is time to."""
+        if now - self.high_watermarks_told_at < HIGH_WATERMARKS_S:
+            return False
+        if self.untold:
+            for entry in self.untold:
+                entry.dry = False
+            self.ready.update(self.untold)
+            self.untold.clear()
+        return True
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """A follower hears of the new log start with its next answer."""
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
                 entry.dry = False
                 self.ready[entry] = None
         except Exception:
-            self.crash("bounds_moved")
+            self.crash("log_start_moved")
 
     def close(self) -> None:
         """Leave all partitions."""
@@ -265,6 +296,7 @@ class FetchSession(Guard):
             self.attach(entry, None)
         self.entries.clear()
         self.ready.clear()
+        self.untold.clear()
         self.fetch = None
 
 

@@ -52,6 +52,9 @@ log = get_logger(__name__)
 
 Key = tuple[UUID, int]
 
+_new = tuple.__new__
+"""Spares the Python call of a NamedTuple's own `__new__`."""
+
 
 class FetcherHost(Protocol):
     """The questions of a fetcher to its broker."""
@@ -204,8 +207,6 @@ class LeaderFetcher:
     def _is_held_back(self, followed: FollowedPartition, fetched: FetchedPartition, count: int) -> bool:
         """KIP-73: count what a throttled replica got; while it catches up it pauses when the quota is used up."""
         quota, partition = self._peers.quota, followed.partition
-        if not quota.is_limited:
-            return False
         listed = partition.config.follower_replication_throttled_replicas
         if not is_listed(listed, partition.index, self._config.node_id):
             return False
@@ -383,12 +384,16 @@ class LeaderFetcher:
             followed.asked_in = self._last_request
             followed.asked_epoch, followed.asked_offset = role.leader_epoch, offset
             followed.in_session = True
-            self._forgotten.pop(followed.key, None)
-            question = FetchPartition(index, role.leader_epoch, offset, last_epoch, log_start, most)
+            if self._forgotten:
+                self._forgotten.pop(followed.key, None)
+            fields = (index, role.leader_epoch, offset, last_epoch, log_start, most)
+            question = _new(FetchPartition, fields)
             by_topic.setdefault(topic_id, []).append(question)
         return list(by_topic.items())
 
     def _take_forgotten(self) -> list[tuple[str | UUID, tuple[int, ...]]]:
+        if not self._forgotten:
+            return []
         forgotten, self._forgotten = self._forgotten, {}
         by_topic: dict[str | UUID, list[int]] = {}
         for topic_id, index in forgotten:
@@ -434,7 +439,7 @@ class LeaderFetcher:
         role = partition.role
         if type(role) is not FollowerRole:
             return
-        if role.leader_epoch != followed.asked_epoch or partition.log_end_offset != followed.asked_offset:
+        if role.leader_epoch != followed.asked_epoch or partition.log.log_end_offset != followed.asked_offset:
             self._changed[followed] = None  # asked as of before
             return
         try:
@@ -458,8 +463,8 @@ class LeaderFetcher:
         elif fetched.diverging_epoch is not None:
             role.truncate_to(fetched.diverging_epoch, leader_epoch=epoch)
         else:
-            records = fetched.records or b""
-            log_start_before = followed.partition.log_start_offset
+            records, log = fetched.records or b"", followed.partition.log
+            log_start_before = log.log_start_offset
             role.append_fetched(
                 memoryview(records),
                 leader_epoch=epoch,
@@ -467,14 +472,16 @@ class LeaderFetcher:
                 log_start_offset=fetched.log_start_offset,
             )
             followed.backoff = MIN_BACKOFF
-            if not records and followed.partition.log_start_offset == log_start_before:
+            if not records and log.log_start_offset == log_start_before:
                 return
-            if records and followed.partition.log_end_offset == followed.asked_offset:
+            if records and log.log_end_offset == followed.asked_offset:
                 raise CorruptMessage("the leader sent less than a batch")
-            if self._is_held_back(followed, fetched, len(records)):
+            if self._peers.quota.is_limited and self._is_held_back(followed, fetched, len(records)):
                 return
         self._changed[followed] = None
 
 
 def _is_dirty(partition: Partition) -> bool:
-    return type(partition.role) is FollowerRole and partition.durable_end_offset < partition.log_end_offset
+    return (
+        type(partition.role) is FollowerRole and partition.durable_end_offset < partition.log.log_end_offset
+    )

@@ -152,11 +152,12 @@ class Flusher:
         self.syncs += len(tickets)
         self._began_at = self._time()
         self._round = tickets
-        rest = [ticket for _, ticket in tickets if not self._submit(ticket)]
-        shares = [share for start in range(THREADS) if (share := rest[start::THREADS])]
-        self._running += len(shares)
-        for share in shares:
-            self._env.offload(partial(_run, share)).add_done_callback(self._share_ended)
+        rest = []
+        for _, ticket in tickets:
+            if not self._submit(ticket):
+                rest.append(ticket)
+        if rest:
+            self._submit_to_threads(rest)
         if not self._running:
             self._complete()
 
@@ -176,6 +177,12 @@ class Flusher:
                 return False  # a thread syncs the whole ticket; the round ends after both
             self._running += 1
         return True
+
+    def _submit_to_threads(self, tickets: list[FlushTicket]) -> None:
+        shares = [share for start in range(THREADS) if (share := tickets[start::THREADS])]
+        self._running += len(shares)
+        for share in shares:
+            self._env.offload(partial(_run, share)).add_done_callback(self._share_ended)
 
     def _share_ended(self, future: asyncio.Future[OSError | None]) -> None:
         self._sync_ended(_cancelled() if future.cancelled() else future.result())
@@ -199,12 +206,13 @@ class Flusher:
             if tickets:
                 self.seconds.observe(self._time() - self._began_at)
             for partition, ticket in tickets:
-                partition.log.complete_flush(ticket)
-                partition.note_flushed(partition.log.flushed_end_offset)
-        after, self._after_round = self._after_round, []
-        for then in after:
-            then()
-        self._release(waiters)  # may begin the next round
+                partition.note_flushed(partition.log.complete_flush(ticket))
+        if self._after_round:
+            after, self._after_round = self._after_round, []
+            for then in after:
+                then()
+        if waiters:
+            self._release(waiters)  # may begin the next round
         if (self._dirty or self._next_waiters) and not (self._turns_left or self._running):
             self._schedule(1)
 

@@ -25,7 +25,7 @@ _sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
 class ReplicationQuota:
     """A token bucket of bytes. It may be overdrawn by one answer; then nothing more goes until that is made good."""
 
-    __slots__ = ("_left", "_now", "_rate", "_seen_at")
+    __slots__ = ("_left", "_now", "_rate", "_seen_at", "is_limited")
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now`: loop seconds."""
@@ -33,15 +33,13 @@ class ReplicationQuota:
         self._rate: float | None = None
         self._left = 0.0
         self._seen_at = 0.0
-
-    @property
-    def is_limited(self) -> bool:
-        return self._rate is not None
+        self.is_limited = False
 
     def limit(self, rate: int | None) -> None:
         """Allow so many bytes a second from now on; None: any number."""
         if rate != self._rate:
             self._rate = rate
+            self.is_limited = rate is not None
             self._left = 0.0 if rate is None else rate * BURST_S
             self._seen_at = self._now()
 

@@ -13,7 +13,7 @@ from raftlog.base.errors import NotLeaderOrFollower
 from raftlog.base.types import NAME_MAX_CHARS, EpochEnd
 from raftlog.broker.handlers import fetch as fetch_handler
 from raftlog.broker.links.peer_auth import HELLO
-from raftlog.broker.network.fetch_sessions import ENTRY_BYTES
+from raftlog.broker.network.fetch_sessions import ENTRY_BYTES, HIGH_WATERMARKS_S
 from raftlog.protocol.message_builders import request_builders
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import (
@@ -492,8 +492,9 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     assert {index: len(each.records) for index, each in answer.items()} == dict.fromkeys(range(4), 183)
 
 
-async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -> None:
-    """Without records to send, the high watermark alone is news, but does not end the wait."""
+@pytest.mark.parametrize("is_due", [True, False])
+async def test_a_follower_hears_of_high_watermarks_with_an_answer_when_it_is_time(is_due: bool) -> None:
+    """Without records to send, a high watermark does not end the wait, and goes along every HIGH_WATERMARKS_S."""
     fake = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
     one, two = fake.partitions
     one.auto_commit = two.auto_commit = False
@@ -503,16 +504,22 @@ async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -
     pipe.send(fetch(1, (0, 1), (1, 0), session=(0, 0), **session_fields))
     session = pipe.answer(1, 17).session_id
     pipe.send(fetch(2, session=(session, 1), max_wait_ms=60_000, **session_fields))
+    (kept,) = fake.server.sessions
+    kept.high_watermarks_told_at = fake.server.loop.time() - (HIGH_WATERMARKS_S if is_due else 0)
     one.high_watermark = 1
     for waiter in tuple(one.parked_replicas):
-        waiter.bounds_moved(one)
+        waiter.high_watermark_moved(one)
     await run_pending()
     assert not pipe.transport.written[pipe._read :]
     two.append_produced(memoryview(batch()), acks=1, now_ms=0)
     await run_pending()
     found = told(pipe, 17)
-    assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
     assert len(found[1].records) == 61
+    assert set(found) == {0, 1} if is_due else {1}
+    if is_due:
+        assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
+    else:
+        assert kept.by_partition[one] in kept.untold
 
 
 async def test_a_brokers_session_ends_with_its_connection_even_before_its_first_answer() -> None:

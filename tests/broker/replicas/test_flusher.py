@@ -66,8 +66,9 @@ class FakeLog:
     def begin_flush(self) -> FakeTicket | None:
         return FakeTicket(self) if self.flushed_end_offset < self.log_end_offset else None
 
-    def complete_flush(self, ticket: FakeTicket) -> None:
+    def complete_flush(self, ticket: FakeTicket) -> int:
         self.flushed_end_offset = ticket.end_offset
+        return self.flushed_end_offset
 
 
 class FakePartition:
