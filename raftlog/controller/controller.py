@@ -22,6 +22,7 @@ from raftlog.controller import (
     acls,
     alter_partition,
     brokers,
+    client_quotas,
     configs,
     elections,
     feature_updates,
@@ -40,6 +41,7 @@ from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
@@ -344,7 +346,7 @@ class Controller:
                 return feature_updates.decide_update_features(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, **self._rules(image))
-            case CreateAcls() | DeleteAcls() | AlterScramCredentials():
+            case CreateAcls() | DeleteAcls() | AlterScramCredentials() | AlterClientQuotas():
                 return self._secure(image, request)
             case _:
                 return self._move(image, request)
@@ -352,9 +354,9 @@ class Controller:
     def _secure(
         self,
         image: MetadataImage,
-        request: CreateAcls | DeleteAcls | AlterScramCredentials,
+        request: CreateAcls | DeleteAcls | AlterScramCredentials | AlterClientQuotas,
     ) -> Decision:
-        """Decide about users and their rights."""
+        """Decide about users, their rights and their quotas."""
         match request:
             case CreateAcls():
                 return acls.decide_create_acls(image, request, self._config)
@@ -362,6 +364,8 @@ class Controller:
                 return acls.decide_delete_acls(image, request)
             case AlterScramCredentials():
                 return scram_users.decide_alter_scram_credentials(image, request, self._config)
+            case AlterClientQuotas():
+                return client_quotas.decide_alter_client_quotas(image, request, self._config)
 
     def _move(self, image: MetadataImage, request: Request) -> Decision:
         """Decide what moves leaderships or replicas because somebody asked for it."""

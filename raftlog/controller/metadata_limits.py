@@ -30,11 +30,13 @@ from raftlog.metadata.usage import (
     acl_bytes,
     broker_bytes,
     partition_bytes,
+    quota_bytes,
     resource_bytes,
     scram_bytes,
     text_bytes,
 )
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 
 MAX_BROKERS: Final = 1_000
 """Registered brokers, stopped ones too."""
@@ -72,7 +74,7 @@ def _limits(config: NodeConfig) -> tuple[_Limit, ...]:
         _Limit("dynamic configs", "raftlog.configs.max", config.raftlog_configs_max),
         _Limit("groups with configs", "raftlog.group.configs.max", config.raftlog_group_configs_max),
         _Limit("client metrics subscriptions", "their limit", MOST_SUBSCRIPTIONS),
-        _Limit("rules and credentials", "raftlog.security.max", config.raftlog_security_max),
+        _Limit("rules, credentials and quotas", "raftlog.security.max", config.raftlog_security_max),
         _Limit("bytes of metadata", "raftlog.metadata.max.bytes", config.raftlog_metadata_max_bytes),
     )
 
@@ -147,6 +149,11 @@ class MetadataLimits:
     def add_scram(self, user: str) -> None:
         """Take room for one more credential of a user. Raises PolicyViolation."""
         self._take(Growth(security=1, size_bytes=scram_bytes(user)))
+
+    def add_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
+        """Take room for quotas that are set, as if the entity had none before. Raises PolicyViolation."""
+        values = {key: value for key, value in changes.items() if value is not None}
+        self._take(Growth(security=len(values), size_bytes=quota_bytes(entity, values)))
 
     def _take(self, growth: Growth, *, exempt: bool = False) -> None:
         for used, added, limit in zip(self._used, growth, _limits(self._config), strict=True):

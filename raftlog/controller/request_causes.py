@@ -7,6 +7,7 @@ from typing import Final
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     UNCLEAN,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
@@ -44,6 +45,7 @@ _OF_CLIENTS: Final[dict[type, str]] = {
     CreateAcls: "acls_created",
     DeleteAcls: "acls_deleted",
     AlterScramCredentials: "credentials_altered",
+    AlterClientQuotas: "quotas_altered",
 }
 
 

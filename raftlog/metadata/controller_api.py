@@ -15,6 +15,7 @@ import msgspec
 
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 
@@ -385,6 +386,18 @@ class AlterScramCredentials(msgspec.Struct, frozen=True, tag="alter_scram_creden
     alterations: tuple[ScramAlteration, ...]
 
 
+class QuotaAlteration(msgspec.Struct, frozen=True):
+    """Changes of some quotas of one entity; None removes one."""
+
+    entity: Entity
+    values: tuple[tuple[str, float | None], ...]
+
+
+class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
+
+
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -436,6 +449,7 @@ Request = (
     | CreateAcls
     | DeleteAcls
     | AlterScramCredentials
+    | AlterClientQuotas
     | DescribeQuorum
 )
 Reply = (

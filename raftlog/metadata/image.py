@@ -18,6 +18,7 @@ import msgspec
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 ResourceType = Literal["topic", "broker", "group", "client-metrics"]
@@ -139,7 +140,7 @@ class Usage(msgspec.Struct, frozen=True):
     subscriptions: int = 0
     """Client metrics subscriptions."""
     security: int = 0
-    """Rules and credentials."""
+    """Rules, credentials and client quotas."""
     size_bytes: int = 0
     """Upper bound of the bytes of all that, encoded (see `raftlog.metadata.usage`)."""
 
@@ -176,6 +177,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """A set; the values mean nothing."""
     scram: Mapping[tuple[str, str], ScramCredential] = {}
     """By user and mechanism."""
+    quotas: Mapping[Entity, Mapping[str, float]] = {}
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

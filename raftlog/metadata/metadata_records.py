@@ -14,6 +14,7 @@ import msgspec
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 UNCHANGED_LEADER = -2
@@ -133,6 +134,14 @@ class ScramCredentialChanged(msgspec.Struct, frozen=True, tag=15, array_like=Tru
     credential: ScramCredential | None
 
 
+class ClientQuotaChanged(msgspec.Struct, frozen=True, tag=16, array_like=True):
+    """One quota of one entity; None removes it."""
+
+    entity: Entity
+    key: str
+    value: float | None
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -149,6 +158,7 @@ Record = (
     | AclCreated
     | AclRemoved
     | ScramCredentialChanged
+    | ClientQuotaChanged
 )
 
 

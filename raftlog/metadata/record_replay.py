@@ -28,6 +28,7 @@ from raftlog.metadata.metadata_records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
@@ -46,6 +47,7 @@ from raftlog.metadata.usage import (
     acl_bytes,
     broker_bytes,
     partition_bytes,
+    quota_bytes,
     resource_bytes,
     scram_bytes,
     topic_bytes,
@@ -150,6 +152,7 @@ class _Builder:
         self.config_count = image.usage.configs
         self.acls = _Part(persistent(image.acls))
         self.scram = _Part(persistent(image.scram))
+        self.quotas = _Part(persistent(image.quotas))
         self.security_count = image.usage.security
         self.size_bytes = image.usage.size_bytes
         self.new_resources: Counter[str] = Counter()
@@ -175,6 +178,7 @@ class _Builder:
             unregistered_directories=self.departed.build(),
             acls=self.acls.build(),
             scram=self.scram.build(),
+            quotas=self.quotas.build(),
         )
 
     def usage(self) -> Usage:
@@ -332,8 +336,21 @@ class _Builder:
             self.scram[key] = record.credential
             self.security_changed(1, scram_bytes(record.user))
 
+    def client_quota_changed(self, record: ClientQuotaChanged) -> None:
+        entity, before = record.entity, self.quotas.get(record.entity) or {}
+        values = {key: value for key, value in before.items() if key != record.key}
+        if record.value is not None:
+            values[record.key] = record.value
+        self.security_changed(
+            len(values) - len(before), quota_bytes(entity, values) - quota_bytes(entity, before)
+        )
+        if values:
+            self.quotas[entity] = values
+        elif before:
+            self.quotas.pop(entity)
+
     def security_changed(self, count: int, size_bytes: int) -> None:
-        """Count rules and credentials that came or went."""
+        """Count rules, credentials and quotas that came or went."""
         self.security_count += count
         self.size_bytes += size_bytes
 
@@ -385,4 +402,5 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     AclCreated: _Builder.acl_created,
     AclRemoved: _Builder.acl_removed,
     ScramCredentialChanged: _Builder.scram_credential_changed,
+    ClientQuotaChanged: _Builder.client_quota_changed,
 }

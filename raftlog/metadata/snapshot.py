@@ -16,6 +16,7 @@ from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.usage import usage_of
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
@@ -39,6 +40,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     departed: dict[int, tuple[UUID, ...]] = {}
     acls: list[Acl] = []
     scram: list[tuple[str, str, ScramCredential]] = []
+    quotas: list[tuple[Entity, dict[str, float]]] = []
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -62,6 +64,7 @@ def encode_image(image: MetadataImage) -> bytes:
         departed=dict(image.unregistered_directories),
         acls=list(image.acls),
         scram=[(*key, credential) for key, credential in image.scram.items()],
+        quotas=[(entity, dict(values)) for entity, values in image.quotas.items()],
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -90,5 +93,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         unregistered_directories=snapshot.departed,
         acls=PersistentMap(dict.fromkeys(snapshot.acls, True)),
         scram=PersistentMap({(user, mechanism): found for user, mechanism, found in snapshot.scram}),
+        quotas=PersistentMap(dict(snapshot.quotas)),
     )
     return replace(image, usage=usage_of(image))

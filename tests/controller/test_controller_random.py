@@ -23,6 +23,7 @@ from raftlog.metadata.controller_api import (
     UNCLEAN,
     UPGRADE,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
@@ -43,6 +44,7 @@ from raftlog.metadata.controller_api import (
     LeadershipTransfer,
     NewPartitions,
     NewTopic,
+    QuotaAlteration,
     Reassignment,
     ScramAlteration,
     TopicRef,
@@ -342,6 +344,15 @@ class ControllerMachine(RuleBasedStateMachine):
     def alter_credentials(self, user: str, mechanism: str, sets: bool) -> None:
         credential = from_salted(mechanism, b"salted", b"salt", 4096) if sets else None
         self._ask(AlterScramCredentials((ScramAlteration(user, mechanism, credential),)))
+
+    @rule(
+        entity=st.sampled_from([(("user", "al"),), (("client-id", None), ("user", "al"))]),
+        value=st.sampled_from([None, 1.0, 2.0]),
+        dry=st.booleans(),
+    )
+    def alter_quotas(self, entity: Any, value: float | None, dry: bool) -> None:
+        asked = QuotaAlteration(entity, (("producer_byte_rate", value),))
+        self._ask(AlterClientQuotas((asked,), dry))
 
     # --- what must hold
 

@@ -63,6 +63,12 @@ acls = st.builds(
 keys = st.binary(min_size=64, max_size=64)
 credentials = st.builds(ScramCredential, st.binary(max_size=64), st.integers(4_096, 16_384), keys, keys)
 users = st.tuples(names, st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
+entities = st.sampled_from(
+    [(("user", None),), (("client-id", "c"), ("user", "u")), (("ip", "10.0.0.1"),), (("client-id", ""),)]
+)
+limits = st.dictionaries(
+    st.sampled_from(["producer_byte_rate", "request_percentage"]), st.floats(0.5, 1e300), min_size=1
+)
 
 
 @st.composite
@@ -85,6 +91,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
         features_epoch=draw(longs),
         acls=dict.fromkeys(draw(st.lists(acls, max_size=3, unique=True)), True),
         scram=draw(st.dictionaries(users, credentials, max_size=2)),
+        quotas=draw(st.dictionaries(entities, limits, max_size=2)),
     )
     return replace(image, usage=usage_of(image))
 
@@ -136,10 +143,10 @@ def test_snapshot_of_before_features_is_read() -> None:
 
 
 def test_snapshot_of_before_rules_is_read() -> None:
-    """There were no rules and no credentials, and nothing else is lost."""
+    """There were no rules, credentials and quotas, and nothing else is lost."""
     image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[12:] == [[], []]
+    assert parts[12:] == [[], [], []]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:12])) == image
 
 
