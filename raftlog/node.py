@@ -225,6 +225,7 @@ class Node:
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
         follow_rules(self._server.broker.authorizer, old, new)
+        self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from typing import Final
 
@@ -13,7 +14,15 @@ from raftlog.controller.metadata_limits import MetadataLimits
 from raftlog.metadata.controller_api import AlterClientQuotas, PartResult, PartResults, QuotaAlteration
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.metadata_records import ClientQuotaChanged
-from raftlog.security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER, Entity
+from raftlog.security.quotas import (
+    CLIENT_ID,
+    IP,
+    KEYS_OF_ADDRESSES,
+    KEYS_OF_CLIENTS,
+    USER,
+    WHOLE_NUMBERS,
+    Entity,
+)
 
 MAX_NAME_CHARS: Final = 249
 
@@ -66,6 +75,8 @@ def _changes(image: MetadataImage, asked: QuotaAlteration) -> dict[str, float | 
     for kind, name in asked.entity:
         if name is not None and not 0 < len(name) <= MAX_NAME_CHARS:
             raise InvalidRequest(f"entity: a name of {kind} has 1 to {MAX_NAME_CHARS} characters")
+        if kind == IP and name is not None and not _is_address(name):
+            raise InvalidRequest(f"entity: {name!r} is no IP address; host names are not looked up")
     known = KEYS_OF_ADDRESSES if kinds == (IP,) else KEYS_OF_CLIENTS
     before = image.quotas.get(asked.entity, {})
     changes: dict[str, float | None] = {}
@@ -76,5 +87,14 @@ def _changes(image: MetadataImage, asked: QuotaAlteration) -> dict[str, float | 
             raise InvalidRequest(f"key: {key} is named more than once")
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InvalidRequest(f"value: {key} must be more than 0, not {value}")
+        if value is not None and key in WHOLE_NUMBERS and value != int(value):
+            raise InvalidRequest(f"value: {key} must be a whole number, not {value}")
         changes[key] = value
     return {key: value for key, value in changes.items() if value != before.get(key)}
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return str(ipaddress.ip_address(name)) == name
+    except ValueError:
+        return False

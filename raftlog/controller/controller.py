@@ -36,6 +36,7 @@ from raftlog.controller.broker_availability import BrokerAvailability, availabil
 from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
+from raftlog.controller.mutation_quotas import MutationQuotas
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
@@ -47,6 +48,7 @@ from raftlog.metadata.controller_api import (
     AlterReassignments,
     AlterScramCredentials,
     BrokerHeartbeat,
+    ChargeMutations,
     CreateAcls,
     CreatePartitions,
     CreateTopics,
@@ -66,6 +68,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import Batch, ClusterNamed, ControllerElected, Record
 from raftlog.metadata.record_replay import apply_records
+from raftlog.security.quotas import Windows
 
 TICK_S: Final = 0.25
 """Longest time between two ticks of an active controller."""
@@ -122,6 +125,7 @@ class Controller:
         )
         self._runner.stand_down()
         self._soft = BrokerLiveness(0.0, self.lateness)
+        self._mutations = self._unused_mutations()
         self._index = PartitionIndex()
         self._registered: Mapping[int, BrokerState] = {}
         self._doubted: frozenset[int] = frozenset()
@@ -194,12 +198,19 @@ class Controller:
         self._runner.reset(image, image.offset)
         self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
+        self._mutations = self._unused_mutations()
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
+
+    def _unused_mutations(self) -> MutationQuotas:
+        config = self._config
+        return MutationQuotas(
+            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
+        )
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
@@ -317,6 +328,8 @@ class Controller:
                 self._heartbeat(request, answer_on_the_wire, now)
             case RegisterBroker():
                 self._register(request, answer_on_the_wire, now)
+            case ChargeMutations():
+                answer(self._mutations.charge(self._runner.tail.quotas, request, now))
             case _:
                 self._decide(
                     lambda image: self._decision(image, request),

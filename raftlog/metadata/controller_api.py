@@ -398,6 +398,22 @@ class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
     validate_only: bool = False
 
 
+class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
+    """Count partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
+
+    user: str
+    client_id: str
+    sizes: tuple[int, ...]
+    strict: bool
+
+
+class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
+    """Which parts may go on, and for how long the client is to wait."""
+
+    allowed: tuple[bool, ...]
+    throttle_ms: int = 0
+
+
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -450,6 +466,7 @@ Request = (
     | DeleteAcls
     | AlterScramCredentials
     | AlterClientQuotas
+    | ChargeMutations
     | DescribeQuorum
 )
 Reply = (
@@ -466,6 +483,7 @@ Reply = (
     | ProducerIdBlock
     | FeatureResults
     | PartResults
+    | MutationsCharged
     | AclDeletions
     | QuorumDescription
     | Done

@@ -300,17 +300,18 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     endpoints: Sequence[Endpoint] = (),
+    throttle_ms: int = 0,
 ) -> list[Buffer]:
-    """Return the whole frame as buffers to be written in order. Throttle time is always 0.
+    """Return the whole frame as buffers to be written in order.
 
     Records of MERGE_BELOW_BYTES and more are listed as given; they must not change until written.
     """
     out = response_head(API_KEY, version, correlation_id)
     buffers: list[Buffer] = []
     if version >= 7:
-        out += _RESPONSE_HEAD.pack(0, error_code, session_id)
+        out += _RESPONSE_HEAD.pack(throttle_ms, error_code, session_id)
     else:
-        out += _i32.pack(0)
+        out += _i32.pack(throttle_ms)
     if version >= FIRST_FLEXIBLE_VERSION:
         out = _write_flexible(out, buffers, version, topics)
         if endpoints and version >= FIRST_ENDPOINTS_VERSION:

@@ -1,15 +1,18 @@
-"""Client quotas: which one holds for a client, and how long who went beyond it waits (KIP-13, KIP-124, KIP-546).
+"""Client quotas: which one holds for a client, and how long one that used too much waits (KIP-13, 124, 546, 599, 612).
 
 An entity is who a quota is for: pairs of a type (`user`, `client-id`, `ip`) and a name, None for the default, sorted by
-type. Values are bytes a second, or percent of one processor, or partitions changed a second.
+type. Values are bytes a second, percent of one processor's time, or partitions or connections a second. Times are
+seconds of any clock that does not go back.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 Entity = tuple[tuple[str, str | None], ...]
+Quotas = Mapping[Entity, Mapping[str, float]]
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -23,30 +26,32 @@ CONNECTION: Final = "connection_creation_rate"
 
 KEYS_OF_CLIENTS: Final = frozenset({PRODUCE, FETCH, REQUEST, MUTATION})
 KEYS_OF_ADDRESSES: Final = frozenset({CONNECTION})
+WHOLE_NUMBERS: Final = frozenset({PRODUCE, FETCH, CONNECTION})
+
+CountedAs = tuple[str | None, str | None]
+"""A user and a client id that are counted together with all that have the same; None: any."""
 
 
 class Quota(NamedTuple):
     """A limit, and the name under which all that share it are counted together."""
 
     limit: float
-    counted_as: tuple[str, str]
+    counted_as: CountedAs
 
 
-def quota_for(
-    quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str
-) -> Quota | None:
+def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | None:
     """Return the quota of a user's client, the most special of eight levels; None: there is no limit.
 
     One that is set for users counts all clients of a user together, one for client ids all users of it.
     """
     for entity, counted_as in _levels(user, client_id):
-        limit = quotas.get(entity, {}).get(key)
-        if limit is not None:
-            return Quota(limit, counted_as)
+        values = quotas.get(entity)
+        if values is not None and key in values:
+            return Quota(values[key], counted_as)
     return None
 
 
-def quota_for_address(quotas: Mapping[Entity, Mapping[str, float]], host: str) -> float | None:
+def quota_for_address(quotas: Quotas, host: str) -> float | None:
     """Return how many connections a second an address may make; None: there is no limit."""
     for name in (host, None):
         limit = quotas.get(((IP, name),), {}).get(CONNECTION)
@@ -55,57 +60,97 @@ def quota_for_address(quotas: Mapping[Entity, Mapping[str, float]], host: str) -
     return None
 
 
-def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, tuple[str, str]]]:
+def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, CountedAs]]:
     for of_user in (user, None):
         for of_client in (client_id, None):
             yield ((CLIENT_ID, of_client), (USER, of_user)), (user, client_id)
-        yield ((USER, of_user),), (user, "")
+        yield ((USER, of_user),), (user, None)
     for of_client in (client_id, None):
-        yield ((CLIENT_ID, of_client),), ("", client_id)
+        yield ((CLIENT_ID, of_client),), (None, client_id)
+
+
+class Windows(NamedTuple):
+    """The time over which use is counted: `quota.window.num` windows of `quota.window.size.seconds`."""
+
+    most: int = 11
+    seconds: float = 1.0
 
 
 class WindowedRate:
-    """Recent use, in windows of a second, and how long a client that used too much waits.
+    """Recent use, and how long a client that used too much waits, as Kafka's Rate and ClientQuotaManager.
 
-    As Kafka's: eleven windows, of which the oldest ten count as full, so a burst of ten seconds' worth passes.
+    All windows but the newest count as full, so a burst of ten seconds' worth passes where there are eleven.
     """
 
-    __slots__ = ("_first", "_used", "_windows")
+    __slots__ = ("_amounts", "_numbers", "_span", "used")
 
-    WINDOWS: Final = 11
-    """`quota.window.num`, each of one second."""
+    def __init__(self, span: Windows) -> None:
+        self._span = span
+        self._numbers: deque[int] = deque()
+        """Of the windows in which something was used, the oldest first."""
+        self._amounts: deque[float] = deque()
+        self.used = 0.0
+        """In all windows, as of the last call."""
 
-    def __init__(self) -> None:
-        self._windows: dict[int, float] = {}
-        self._used = 0.0
-        self._first = 0
+    def use(self, amount: float, now: float) -> None:
+        """Count something that was used now."""
+        number = int(now / self._span.seconds)
+        if not self._numbers or number != self._numbers[-1]:
+            self._forget(number)
+            self._numbers.append(number)
+            self._amounts.append(0.0)
+        self._amounts[-1] += amount
+        self.used += amount
 
-    def use(self, amount: float, now_s: float) -> None:
-        """Count something that was used at a time, in seconds of any clock."""
-        window = int(now_s)
-        self._forget(window)
-        self._windows[window] = self._windows.get(window, 0.0) + amount
-        self._used += amount
+    def throttle_s(self, limit: float, now: float, *, more: float = 0.0) -> float:
+        """Return how long to wait as the rate is above its limit, or would be with `more`; 0 if it is not."""
+        number = int(now / self._span.seconds)
+        if self._numbers and self._numbers[0] <= number - self._span.most:
+            self._forget(number)
+        return max(0.0, (self.used + more) / limit - self._elapsed(now)) if self._numbers else 0.0
 
-    def throttle_s(self, limit: float, now_s: float) -> float:
-        """Return how long to wait until the rate is at its limit again; 0 if it is below."""
-        self._forget(int(now_s))
-        if not self._windows:
-            return 0.0
-        elapsed_s = max(now_s - self._first, float(self.WINDOWS - 1))
-        if limit <= 0:
-            return elapsed_s if self._used > 0 else 0.0
-        return max(0.0, self._used / limit - elapsed_s)
+    def forgotten_in_s(self, now: float) -> float:
+        """Return how long it takes until all windows are over, if nothing more is used."""
+        return (self._numbers[-1] + self._span.most) * self._span.seconds - now if self._numbers else 0.0
 
-    def rate(self, now_s: float) -> float:
-        """Return what was used each second."""
-        self._forget(int(now_s))
-        return self._used / max(now_s - self._first, float(self.WINDOWS - 1)) if self._windows else 0.0
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing was used of late, so that a new one would do."""
+        self._forget(int(now / self._span.seconds))
+        return not self._numbers
 
-    def _forget(self, window: int) -> None:
-        for old in [each for each in self._windows if each <= window - self.WINDOWS]:
-            self._used -= self._windows.pop(old)
-        if not self._windows:
-            self._used, self._first = 0.0, window
-        else:
-            self._first = next(iter(self._windows))
+    def _elapsed(self, now: float) -> float:
+        windows, seconds = self._span
+        elapsed = now - self._numbers[0] * seconds
+        missing = windows - 1 - int(elapsed / seconds)
+        return max(elapsed + max(0, missing) * seconds, seconds)
+
+    def _forget(self, number: int) -> None:
+        while self._numbers and self._numbers[0] <= number - self._span.most:
+            self._numbers.popleft()
+            self._amounts.popleft()
+        self.used = sum(self._amounts)
+
+
+class TokenBucket:
+    """Use that saves up while nothing happens, for as long as all windows together (KIP-599's TokenBucket).
+
+    It may be overdrawn by one request; then nothing more goes until that is made good.
+    """
+
+    __slots__ = ("_seen_at", "_span", "tokens")
+
+    def __init__(self, span: Windows, limit: float, now: float) -> None:
+        self._span = span
+        self._seen_at = now
+        self.tokens = limit * span.most * span.seconds
+
+    def wait_s(self, limit: float, now: float) -> float:
+        """Return how long to wait until something may be used again; 0: now."""
+        full = limit * self._span.most * self._span.seconds
+        self.tokens = min(full, self.tokens + limit * max(0.0, now - self._seen_at))
+        self._seen_at = now
+        return max(0.0, -self.tokens / limit)
+
+    def use(self, amount: float) -> None:
+        """Count something that was used, as of the last `wait_s`."""
+        self.tokens -= amount

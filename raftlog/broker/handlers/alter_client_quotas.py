@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from contextlib import suppress
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
@@ -11,7 +13,7 @@ from raftlog.metadata.controller_api import AlterClientQuotas, PartResult, PartR
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.quotas import Entity
+from raftlog.security.quotas import IP, Entity
 
 API_KEY: Final = ApiKey.ALTER_CLIENT_QUOTAS
 
@@ -44,8 +46,17 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
 
 
 def entity_of(parts: Any) -> Entity:
-    """Return an entity in the order in which quotas are looked up."""
-    return tuple(sorted(((each.entity_type, each.entity_name) for each in parts), key=lambda each: each[0]))
+    """Return an entity in the order in which quotas are looked up, with addresses as connections have them."""
+    return tuple(
+        sorted((_named(each.entity_type, each.entity_name) for each in parts), key=lambda each: each[0])
+    )
+
+
+def _named(kind: str, name: str | None) -> tuple[str, str | None]:
+    if kind == IP and name is not None:
+        with suppress(ValueError):  # which the controller says of it
+            return kind, str(ipaddress.ip_address(name))
+    return kind, name
 
 
 def _shows(asked: QuotaAlteration, image: MetadataImage) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import TOPIC, may, refusal
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
@@ -27,6 +28,7 @@ _DISABLED_CODE_FROM: Final = 3
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Delete topics and wait until this broker has forgotten them."""
     results, wanted = await _checked(broker, request, message)
+    throttle_ms = 0
     if wanted and not broker.config.delete_topic_enable:
         code = TopicDeletionDisabled.code
         if request.api_version < _DISABLED_CODE_FROM:
@@ -35,7 +37,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted
         ]
     else:
-        results += await _deleted(broker, message, wanted)
+        share = await within_mutation_quota(broker, request, wanted, lambda each: _size(broker.image(), each))
+        throttle_ms = share.throttle_ms
+        results += [
+            TopicResult(each.name, each.topic_id, error.code, error.message) for each, error in share.refused
+        ]
+        results += await _deleted(broker, message, share.allowed)
     make = response_builders(API_KEY, request.api_version)
     told = [
         make.DeletableTopicResult(
@@ -46,7 +53,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         async for each in in_turns(broker.env, results)
     ]
-    return make.DeleteTopicsResponse(throttle_time=0, responses=tuple(told))
+    return make.DeleteTopicsResponse(throttle_time=throttle_ms, responses=tuple(told))
 
 
 def _asked(message: Any) -> Iterator[TopicRef]:

@@ -22,9 +22,13 @@ from raftlog.base.errors import (
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
+    count_throttled,
+    count_traffic,
     encode_error,
     encode_session,
+    read_bytes,
     refuse_all,
+    throttled_answer,
 )
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
@@ -138,6 +142,8 @@ class PendingFetch(Slot):
         self.full = True
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
+        if connection.limits is not None:
+            self.max_bytes = min(self.max_bytes, connection.limits.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
         self._has_enough = False
@@ -242,7 +248,7 @@ class PendingFetch(Slot):
 
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         try:
-            await self.connection.server.long_turns.timed(API_KEY, work)
+            await self.connection.server.long_turns.timed(API_KEY, work, self.connection.took)
         finally:
             if self.buffers is not None or not self.connection.is_open:
                 self._stop_waiting()
@@ -307,7 +313,7 @@ class PendingFetch(Slot):
         try:
             step()
         finally:
-            server.long_turns.note(API_KEY, server.stopwatch() - began_at)
+            self.connection.took(API_KEY, server.stopwatch() - began_at)
 
     def _finish_waiting(self) -> None:
         if self._is_taking_turns:
@@ -421,10 +427,14 @@ class PendingFetch(Slot):
         if self._cold:
             self._read_cold()
             return None
-        session = self.session
+        session, limits = self.session, self.connection.limits
+        if limits is not None:
+            throttle_ms = limits.fetched(self.connection, read_bytes(session))
+            if throttle_ms:
+                return throttled_answer(self.connection.server.sessions, session, throttle_ms, full=self.full)
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
-            self._count_throttled()
-        self._count()
+            count_throttled(self.connection.server.broker.replicas, session)
+        count_traffic(session, of_replica=self.replica is not None)
         told = encode_session(self.connection, self.header.api_version, session, full=self.full)
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
@@ -539,31 +549,6 @@ class PendingFetch(Slot):
         ):
             return False
         return partition.in_sync(self.replica.broker_id) is False and replicas.sent.wait_s() > 0
-
-    def _count(self) -> None:
-        """For the metrics: what leaves with this response."""
-        for entry in self.session.ready:
-            partition, read = entry.partition, entry.read
-            if partition is None or read is None:
-                continue
-            traffic = partition.traffic
-            traffic.fetches += 1
-            if read.error_code:
-                traffic.failed_fetches += 1
-            elif read.records and self.replica is None:
-                traffic.bytes_out += len(read.records)
-            elif read.records:
-                traffic.replica_bytes_out += len(read.records)
-
-    def _count_throttled(self) -> None:
-        """Records for throttled replicas count, in sync or not."""
-        replicas = self.connection.server.broker.replicas
-        for entry in self.session.ready:
-            if entry.partition is None or entry.read is None or not entry.read.records:
-                continue
-            listed = entry.partition.config.leader_replication_throttled_replicas
-            if is_listed(listed, entry.index, replicas.broker_id):
-                replicas.sent.record(len(entry.read.records))
 
     def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)

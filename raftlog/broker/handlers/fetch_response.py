@@ -1,4 +1,6 @@
-"""The response of a fetch: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
+"""The response of a fetch: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951), and
+the counts of what leaves with it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
-from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, FetchSessions, SessionPartition
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
+from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchedPartition, FetchRequest, TopicKey, encode_fetch_response
 from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
+    from raftlog.broker.replicas.replicas import Replicas
 
 FIRST_LEADER_HINT_VERSION = 12
 
@@ -27,6 +31,7 @@ class FetchAnswer(NamedTuple):
     topics: dict[TopicKey, list[FetchedPartition]]
     session_id: int
     endpoints: Sequence[Endpoint]
+    throttle_ms: int = 0
 
     def encode(self, header: RequestHeader) -> list[Buffer]:
         """Return the frame."""
@@ -36,6 +41,7 @@ class FetchAnswer(NamedTuple):
             tuple(self.topics.items()),
             session_id=self.session_id,
             endpoints=self.endpoints,
+            throttle_ms=self.throttle_ms,
         )
 
 
@@ -118,3 +124,52 @@ def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) ->
         for topic, partitions in request.topics
     ]
     return encode_fetch_response(header.api_version, header.correlation_id, topics)
+
+
+def read_bytes(session: FetchSession) -> int:
+    """Return how many bytes of records were read for a response."""
+    return sum(len(each.read.records) for each in session.ready if each.read and each.read.records)
+
+
+def throttled_answer(
+    sessions: FetchSessions, session: FetchSession, throttle_ms: int, *, full: bool
+) -> FetchAnswer:
+    """Return a response that tells of no partition (KIP-219); what was read is read again with the next fetch.
+
+    A client that named all its partitions names them again, so its session ends.
+    """
+    for entry in session.ready:
+        entry.read = None
+    if not full:
+        return FetchAnswer({}, session.session_id, (), throttle_ms)
+    if session.session_id == NO_SESSION:
+        session.close()
+    else:
+        sessions.end(session.session_id)
+    return FetchAnswer({}, NO_SESSION, (), throttle_ms)
+
+
+def count_traffic(session: FetchSession, *, of_replica: bool) -> None:
+    """Count what leaves with a response, for the metrics."""
+    for entry in session.ready:
+        partition, read = entry.partition, entry.read
+        if partition is None or read is None:
+            continue
+        traffic = partition.traffic
+        traffic.fetches += 1
+        if read.error_code:
+            traffic.failed_fetches += 1
+        elif read.records and not of_replica:
+            traffic.bytes_out += len(read.records)
+        elif read.records:
+            traffic.replica_bytes_out += len(read.records)
+
+
+def count_throttled(replicas: Replicas, session: FetchSession) -> None:
+    """Count the records for throttled replicas (KIP-73), in sync or not."""
+    for entry in session.ready:
+        if entry.partition is None or entry.read is None or not entry.read.records:
+            continue
+        listed = entry.partition.config.leader_replication_throttled_replicas
+        if is_listed(listed, entry.index, replicas.broker_id):
+            replicas.sent.record(len(entry.read.records))

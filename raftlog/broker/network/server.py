@@ -31,6 +31,7 @@ from raftlog.broker.controller_requests import ask
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.network.admission import Admission
 from raftlog.broker.network.arrivals import Arrivals
+from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
@@ -44,6 +45,7 @@ from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint
+from raftlog.security.quotas import Windows
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -129,6 +131,11 @@ class BrokerServer:
             self.memory.sessions,
         )
         self.counters = ConnectionCounters()
+        self.quotas = ClientQuotas(
+            self.counters,
+            self.loop,
+            Windows(self.config.quota_window_num, self.config.quota_window_size_seconds),
+        )
         self.arrivals = Arrivals(self.loop, self.stopwatch)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
