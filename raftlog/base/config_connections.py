@@ -67,7 +67,7 @@ class ConnectionSettings:
         "max.connections.per.ip.overrides",
         "string",
         MappingProxyType({}),
-        "Other limits for some addresses, as ADDRESS:COUNT,...",
+        "Other limits for some addresses, as ADDRESS:COUNT with commas between",
         update="cluster-wide",
         read=_read_per_ip_overrides,
         show=_show_per_ip_overrides,

@@ -8,7 +8,7 @@ that code; older ones are only made to wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -30,28 +30,20 @@ STRICT_FROM: Final[dict[int, int]] = {
 """The first version of each request whose sender knows THROTTLING_QUOTA_EXCEEDED."""
 
 
-class MutationShare(NamedTuple):
-    """What a quota leaves of a request."""
-
-    allowed: list[Any]
-    refused: list[tuple[Any, KafkaError]]
-    throttle_ms: int = 0
-
-
 async def within_mutation_quota(
     broker: BrokerContext,
     request: RequestContext,
     parts: Sequence[Part],
     size_of: Callable[[Part], int],
-) -> MutationShare:
-    """Return the parts that may be changed, and mute the sender for the throttle time.
+) -> tuple[list[Part], list[tuple[Part, KafkaError]]]:
+    """Return the parts that may be changed, and those that may not; mute the sender for the throttle time.
 
     `size_of`: how many partitions a part creates or deletes.
     """
     connection = cast("Connection | None", request.connection)
     limits = None if connection is None else connection.limits
     if limits is None or not limits.mutations or not parts:
-        return MutationShare(list(parts), [])
+        return list(parts), []
     assert connection is not None
     user, strict = request.principal.partition(":")[2], request.api_version >= STRICT_FROM[request.api_key]
 
@@ -59,11 +51,12 @@ async def within_mutation_quota(
         sizes = tuple(max(0, size_of(each)) for each in some)
         return ChargeMutations(user, request.client_id or "", sizes, strict)
 
-    share = MutationShare([], [])
+    may_go_on: list[Part] = []
+    refused: list[tuple[Part, KafkaError]] = []
     throttle_ms = 0
     async for some, reply in ask_in_parts(broker, parts, charge, MutationsCharged):
         if isinstance(reply, KafkaError):
-            share.refused.extend((each, reply) for each in some)
+            refused += [(each, reply) for each in some]
             continue
         throttle_ms = max(throttle_ms, reply.throttle_ms)
         exceeded = ThrottlingQuotaExceeded(
@@ -71,9 +64,9 @@ async def within_mutation_quota(
         )
         for each, allowed in zip(some, reply.allowed, strict=True):
             if allowed:
-                share.allowed.append(each)
+                may_go_on.append(each)
             else:
-                share.refused.append((each, exceeded))
+                refused.append((each, exceeded))
     if throttle_ms:
-        throttle_ms = limits.mutated(connection, throttle_ms)
-    return share._replace(throttle_ms=throttle_ms)
+        limits.mutated(connection, throttle_ms)
+    return may_go_on, refused

@@ -40,7 +40,7 @@ def decide_alter_client_quotas(
                 raise InvalidRequest("entity: is named more than once in this request")
             seen.add(alteration.entity)
             changes = _changes(image, alteration)
-            limits.add_quotas(alteration.entity, changes)
+            limits.add_quotas(alteration.entity, _further(image, alteration.entity, changes))
         except KafkaError as error:
             results.append(PartResult(error.code, error.message))
             continue
@@ -63,6 +63,11 @@ def decide_alter_client_quotas(
 def describe(entity: Entity) -> str:
     """Return an entity as people write it: `user=alice,client-id=<default>`."""
     return ",".join(f"{kind}={'<default>' if name is None else name}" for kind, name in reversed(entity))
+
+
+def _further(image: MetadataImage, entity: Entity, changes: dict[str, float | None]) -> dict[str, float]:
+    before = image.quotas.get(entity, {})
+    return {key: value for key, value in changes.items() if value is not None and key not in before}
 
 
 def _changes(image: MetadataImage, asked: QuotaAlteration) -> dict[str, float | None]:

@@ -150,9 +150,8 @@ class MetadataLimits:
         """Take room for one more credential of a user. Raises PolicyViolation."""
         self._take(Growth(security=1, size_bytes=scram_bytes(user)))
 
-    def add_quotas(self, entity: Entity, changes: Mapping[str, float | None]) -> None:
-        """Take room for quotas that are set, as if the entity had none before. Raises PolicyViolation."""
-        values = {key: value for key, value in changes.items() if value is not None}
+    def add_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
+        """Take room for further quotas of an entity, as if it had none before. Raises PolicyViolation."""
         self._take(Growth(security=len(values), size_bytes=quota_bytes(entity, values)))
 
     def _take(self, growth: Growth, *, exempt: bool = False) -> None:

@@ -42,7 +42,9 @@ def naive_quota(
 ) -> tuple[float, frozenset[str]] | None:
     """Kafka's table, from the top: the entities as paths, and which names those that share the quota have in common."""
     paths = {
-        "/".join(f"{kind}={'<default>' if name is None else 'name:' + name}" for kind, name in sorted(entity)): values
+        "/".join(
+            f"{kind}={'<default>' if name is None else 'name:' + name}" for kind, name in sorted(entity)
+        ): values
         for entity, values in quotas.items()
     }
     user_is, client_is = f"user=name:{user}", f"client-id=name:{client_id}"
@@ -117,7 +119,9 @@ def test_a_rate_throttles_as_kafkas_formula_says(
         now += step_ms / 1000
         rate.use(amount, now)
         uses.append((now, float(amount)))
-        assert rate.throttle_s(limit, now) == pytest.approx(naive_throttle_s(uses, limit, now, span), abs=1e-6)
+        assert rate.throttle_s(limit, now) == pytest.approx(
+            naive_throttle_s(uses, limit, now, span), abs=1e-6
+        )
     now += later_ms / 1000
     assert rate.throttle_s(limit, now) == pytest.approx(naive_throttle_s(uses, limit, now, span), abs=1e-6)
     assert rate.is_idle(now + span.most * span.seconds)
@@ -130,7 +134,9 @@ def test_a_burst_of_ten_seconds_passes_and_more_waits() -> None:
     assert rate.throttle_s(1_000, 50.0) == 0
     rate.use(2_000, 50.0)
     assert rate.throttle_s(1_000, 50.0) == 2
-    assert rate.throttle_s(1_000, 52.0) == 2, "until ten windows are over, the time since the first counts as ten"
+    assert rate.throttle_s(1_000, 52.0) == 2, (
+        "until ten windows are over, the time since the first counts as ten"
+    )
     assert rate.throttle_s(1_000, 60.0, more=500) == 2.5
     assert rate.forgotten_in_s(60.0) == 1
     assert rate.throttle_s(1_000, 61.0) == 0

@@ -39,9 +39,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         async for topic in in_turns(broker.env, message.topics)
         if topic.name in allowed
     ]
-    share = await within_mutation_quota(broker, request, wanted, lambda each: _size(broker.image(), each))
-    results += [TopicResult(each.name, None, error.code, error.message) for each, error in share.refused]
-    results += await _grown(broker, message, share.allowed)
+    may_grow, throttled = await within_mutation_quota(
+        broker, request, wanted, lambda each: _size(broker.image(), each)
+    )
+    results += [TopicResult(each.name, None, error.code, error.message) for each, error in throttled]
+    results += await _grown(broker, message, may_grow)
     make = response_builders(API_KEY, request.api_version)
     told = [
         make.CreatePartitionsTopicResult(
@@ -49,7 +51,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         async for each in in_turns(broker.env, results)
     ]
-    return make.CreatePartitionsResponse(throttle_time=share.throttle_ms, results=tuple(told))
+    return make.CreatePartitionsResponse(throttle_time=0, results=tuple(told))
 
 
 def _new_partitions(topic: Any) -> NewPartitions:

@@ -31,11 +31,9 @@ CONFIGS_SIZE: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Create topics and wait until this broker knows them."""
     results, wanted = await _checked(broker, request, message)
-    share = await within_mutation_quota(broker, request, wanted, partial(_partitions, broker))
-    results |= {
-        each.name: TopicCreation(each.name, error.code, error.message) for each, error in share.refused
-    }
-    results |= await _created(broker, message, share.allowed)
+    allowed, throttled = await within_mutation_quota(broker, request, wanted, partial(_partitions, broker))
+    results |= {each.name: TopicCreation(each.name, error.code, error.message) for each, error in throttled}
+    results |= await _created(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
     pace, told = TurnCounter(broker.env), []
@@ -44,7 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         shown = configs_of if may(broker, request, Operation.DESCRIBE_CONFIGS, TOPIC, each.name) else None
         told.append(_result(make, each, configs.get(each.name, {}), shown))
         await pace.did(1 if each.error_code else CONFIGS_SIZE)
-    return make.CreateTopicsResponse(throttle_time=share.throttle_ms, topics=tuple(told))
+    return make.CreateTopicsResponse(throttle_time=0, topics=tuple(told))
 
 
 async def _checked(

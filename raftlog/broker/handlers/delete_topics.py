@@ -28,7 +28,6 @@ _DISABLED_CODE_FROM: Final = 3
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Delete topics and wait until this broker has forgotten them."""
     results, wanted = await _checked(broker, request, message)
-    throttle_ms = 0
     if wanted and not broker.config.delete_topic_enable:
         code = TopicDeletionDisabled.code
         if request.api_version < _DISABLED_CODE_FROM:
@@ -37,12 +36,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted
         ]
     else:
-        share = await within_mutation_quota(broker, request, wanted, lambda each: _size(broker.image(), each))
-        throttle_ms = share.throttle_ms
+        allowed, throttled = await within_mutation_quota(
+            broker, request, wanted, lambda each: _size(broker.image(), each)
+        )
         results += [
-            TopicResult(each.name, each.topic_id, error.code, error.message) for each, error in share.refused
+            TopicResult(each.name, each.topic_id, error.code, error.message) for each, error in throttled
         ]
-        results += await _deleted(broker, message, share.allowed)
+        results += await _deleted(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
     told = [
         make.DeletableTopicResult(
@@ -53,7 +53,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         async for each in in_turns(broker.env, results)
     ]
-    return make.DeleteTopicsResponse(throttle_time=throttle_ms, responses=tuple(told))
+    return make.DeleteTopicsResponse(throttle_time=0, responses=tuple(told))
 
 
 def _asked(message: Any) -> Iterator[TopicRef]:

@@ -59,9 +59,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     asked = await _asked(broker, request.api_version, message)
     missing, codes = await _to_create(broker, request, message, asked)
     if missing:
-        share = await within_mutation_quota(broker, request, missing, lambda _: broker.config.num_partitions)
-        codes |= {name: LeaderNotAvailable.code for name, _ in share.refused}
-        codes |= await create_missing(broker, share.allowed)
+        allowed, throttled = await within_mutation_quota(
+            broker, request, missing, lambda _: broker.config.num_partitions
+        )
+        codes |= {name: LeaderNotAvailable.code for name, _ in throttled}
+        codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
         await _news_of(broker, asked)
     return await _answer(broker, request, message, asked=asked, codes=codes)

@@ -91,12 +91,13 @@ class ClientLimits:
         return throttle_ms
 
     def answered(self, connection: Connection) -> int:
-        """Return the throttle time of any other request as `produced` does."""
-        return self._throttle(connection, None, 0.0, now=self._quotas.clock())
+        """Return the throttle time of any other request as `produced` does; what it is muted for already counts."""
+        now = self._quotas.clock()
+        return max(self._throttle(connection, None, 0.0, now=now), self._quotas.muted_ms(connection))
 
-    def mutated(self, connection: Connection, throttle_ms: int) -> int:
-        """Mute for as long as the controller said after it had counted (see `mutation_quota`); return that."""
-        return self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
+    def mutated(self, connection: Connection, throttle_ms: int) -> None:
+        """Mute for as long as the controller said after it had counted (see `mutation_quota`)."""
+        self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
     def took(self, seconds: float) -> None:
         """Count the time that a request of this client took of the event loop; its next answer tells."""
@@ -186,6 +187,11 @@ class ClientQuotas:
             self._muted[connection] = self._loop.call_at(end_at, connection.guarded(self._unmute, connection))
             connection.inbox.mute()
         return throttle_ms
+
+    def muted_ms(self, connection: Connection) -> int:
+        """Return for how many more ms a connection is muted."""
+        timer = self._muted.get(connection)
+        return 0 if timer is None else max(1, round((timer.when() - self.clock()) * 1000))
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
