@@ -33,6 +33,7 @@ from raftlog.broker.network.admission import Admission
 from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
+from raftlog.broker.network.connection_rates import ConnectionRates
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
@@ -120,8 +121,19 @@ class BrokerServer:
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
+        self.counters = ConnectionCounters()
+        span = Windows(self.config.quota_window_num, self.config.quota_window_size_seconds)
+        self.quotas = ClientQuotas(self.counters, self.loop, span)
         self.admission = Admission(
-            self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
+            self._config_in_force,
+            sockets=broker.env.sockets,
+            memory=self.memory.connections,
+            rates=ConnectionRates(
+                self._config_in_force,
+                quotas=lambda: self.quotas.in_force,
+                clock=self.quotas.clock,
+                span=span,
+            ),
         )
         self.watch = IdleConnectionWatch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
@@ -129,12 +141,6 @@ class BrokerServer:
             self.config.max_incremental_fetch_session_cache_slots,
             broker.env.unguessable,
             self.memory.sessions,
-        )
-        self.counters = ConnectionCounters()
-        self.quotas = ClientQuotas(
-            self.counters,
-            self.loop,
-            Windows(self.config.quota_window_num, self.config.quota_window_size_seconds),
         )
         self.arrivals = Arrivals(self.loop, self.stopwatch)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
@@ -391,12 +397,13 @@ class BrokerServer:
     def _tls(self) -> dict[str, ServerTls]:
         if not self.config.tls:
             return {}
-        from raftlog.broker.network.tls import ServerTls
+        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 
         def count(event: str) -> None:
             self.counters.closed_by_broker[event] += 1
 
-        return {name: ServerTls(tls, self.log, count) for name, tls in self.config.tls.items()}
+        pending = PendingHandshakes(self.config.raftlog_tls_handshakes_max, self.loop.time)
+        return {name: ServerTls(tls, self.log, count, pending) for name, tls in self.config.tls.items()}
 
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())
