@@ -269,7 +269,7 @@ def test_handshakes_that_do_not_end_take_no_more_than_their_places(run: Any, aut
 
     async def main() -> None:
         settings = authority.settings(authority.issue("server"))
-        async with serving(settings | {"raftlog.tls.handshakes.max": "2"}) as broker:
+        async with serving(settings, raftlog_tls_handshakes_max=2) as broker:
             for _ in range(3):
                 await broker.connect(authority.client())  # those that are through take no place
             silent = [await broker.connect(None) for _ in range(2)]
