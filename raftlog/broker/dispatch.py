@@ -118,8 +118,10 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     except Exception:
         connection.crash("request")
     took_s = server.stopwatch() - began_at
-    if took_s > LONG_TURN_S or connection.limits is not None:
-        connection.took(connection.api_key, took_s)
+    if took_s > LONG_TURN_S:
+        server.long_turns.note(connection.api_key, took_s)
+    if connection.limits is not None:
+        connection.limits.took(took_s)
 
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:

@@ -75,6 +75,11 @@ class Windows(NamedTuple):
     most: int = 11
     seconds: float = 1.0
 
+    @property
+    def least_s(self) -> float:
+        """Return the least time by which a rate's use is divided: what a limit allows in it passes at once."""
+        return max(1, self.most - 1) * self.seconds
+
 
 class WindowedRate:
     """Recent use, and how long a client that used too much waits, as Kafka's Rate and ClientQuotaManager.
@@ -82,50 +87,52 @@ class WindowedRate:
     All windows but the newest count as full, so a burst of ten seconds' worth passes where there are eleven.
     """
 
-    __slots__ = ("_amounts", "_numbers", "_span", "used")
+    __slots__ = ("_amounts", "_ends_at", "_most", "_numbers", "_seconds", "used")
 
     def __init__(self, span: Windows) -> None:
-        self._span = span
+        self._most, self._seconds = span
         self._numbers: deque[int] = deque()
         """Of the windows in which something was used, the oldest first."""
         self._amounts: deque[float] = deque()
+        self._ends_at = 0.0
+        """When the newest of them is over."""
         self.used = 0.0
-        """In all windows, as of the last call."""
+        """In all windows, as of the last call; no more than that is in them now."""
 
     def use(self, amount: float, now: float) -> None:
         """Count something that was used now."""
-        number = int(now / self._span.seconds)
-        if not self._numbers or number != self._numbers[-1]:
+        if now >= self._ends_at:
+            number = int(now / self._seconds)
             self._forget(number)
             self._numbers.append(number)
             self._amounts.append(0.0)
+            self._ends_at = (number + 1) * self._seconds
         self._amounts[-1] += amount
         self.used += amount
 
     def throttle_s(self, limit: float, now: float, *, more: float = 0.0) -> float:
         """Return how long to wait as the rate is above its limit, or would be with `more`; 0 if it is not."""
-        number = int(now / self._span.seconds)
-        if self._numbers and self._numbers[0] <= number - self._span.most:
-            self._forget(number)
+        self._forget(int(now / self._seconds))
         return max(0.0, (self.used + more) / limit - self._elapsed(now)) if self._numbers else 0.0
 
     def forgotten_in_s(self, now: float) -> float:
         """Return how long it takes until all windows are over, if nothing more is used."""
-        return (self._numbers[-1] + self._span.most) * self._span.seconds - now if self._numbers else 0.0
+        return (self._numbers[-1] + self._most) * self._seconds - now if self._numbers else 0.0
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing was used of late, so that a new one would do."""
-        self._forget(int(now / self._span.seconds))
+        self._forget(int(now / self._seconds))
         return not self._numbers
 
     def _elapsed(self, now: float) -> float:
-        windows, seconds = self._span
-        elapsed = now - self._numbers[0] * seconds
-        missing = windows - 1 - int(elapsed / seconds)
-        return max(elapsed + max(0, missing) * seconds, seconds)
+        elapsed = now - self._numbers[0] * self._seconds
+        missing = self._most - 1 - int(elapsed / self._seconds)
+        return max(elapsed + max(0, missing) * self._seconds, self._seconds)
 
     def _forget(self, number: int) -> None:
-        while self._numbers and self._numbers[0] <= number - self._span.most:
+        if self._numbers and self._numbers[0] > number - self._most:
+            return
+        while self._numbers and self._numbers[0] <= number - self._most:
             self._numbers.popleft()
             self._amounts.popleft()
         self.used = sum(self._amounts)

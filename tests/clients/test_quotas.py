@@ -96,7 +96,9 @@ def test_a_consumer_is_told_that_it_is_throttled_and_reads_all(one: AdminCluster
     limit(one, "reader", f"consumer_byte_rate={2 * len(RECORD)}")
     events: list[Any] = []
     settings = client_settings(one, "reader", events)
-    consumer = Consumer(settings | {"group.id": "g", "fetch.max.bytes": 200_000, "message.max.bytes": 100_000})
+    consumer = Consumer(
+        settings | {"group.id": "g", "fetch.max.bytes": 200_000, "message.max.bytes": 100_000}
+    )
     consumer.assign([TopicPartition("read", 0, 0)])
     keys: list[bytes] = []
 

@@ -26,7 +26,6 @@ from raftlog.broker.handlers.fetch_response import (
     count_traffic,
     encode_error,
     encode_session,
-    read_bytes,
     refuse_all,
     throttled_answer,
 )
@@ -429,7 +428,7 @@ class PendingFetch(Slot):
             return None
         session, limits = self.session, self.connection.limits
         if limits is not None:
-            throttle_ms = limits.fetched(self.connection, read_bytes(session))
+            throttle_ms = limits.fetched(self.connection, self._gathered_bytes)
             if throttle_ms:
                 return throttled_answer(self.connection.server.sessions, session, throttle_ms, full=self.full)
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
@@ -589,4 +588,6 @@ class PendingFetch(Slot):
         for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = cold.finish(read)
         self._cold.clear()
+        reads = [each.read for each in self.session.ready if each.read is not None]
+        self._gathered_bytes = sum(len(read.records) for read in reads if read.records)
         self._answer()

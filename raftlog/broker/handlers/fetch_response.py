@@ -126,11 +126,6 @@ def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) ->
     return encode_fetch_response(header.api_version, header.correlation_id, topics)
 
 
-def read_bytes(session: FetchSession) -> int:
-    """Return how many bytes of records were read for a response."""
-    return sum(len(each.read.records) for each in session.ready if each.read and each.read.records)
-
-
 def throttled_answer(
     sessions: FetchSessions, session: FetchSession, throttle_ms: int, *, full: bool
 ) -> FetchAnswer:

@@ -39,21 +39,28 @@ _PERCENT: Final = 100.0
 class Limit:
     """A quota of one kind, and the rate of all that share it."""
 
-    __slots__ = ("key", "limit", "rate")
+    __slots__ = ("burst", "key", "limit", "rate")
 
-    def __init__(self, key: str, limit: float, rate: WindowedRate) -> None:
+    def __init__(self, key: str, limit: float, rate: WindowedRate, *, span: Windows) -> None:
         self.key = key
         self.limit = limit
         self.rate = rate
+        self.burst = limit * span.least_s
+        """Nobody waits who has used no more than that of late."""
+
+    def throttle_s(self, now: float) -> float:
+        """Return how long who used it is to wait."""
+        return self.rate.throttle_s(self.limit, now) if self.rate.used > self.burst else 0.0
 
 
 class ClientLimits:
-    """What holds for one user with one client id."""
+    """What holds for one user with one client id. The calls that each request costs are in the call budget."""
 
-    __slots__ = ("_fetch", "_produce", "_quotas", "_request", "fetch_max_bytes", "mutations")
+    __slots__ = ("_clock", "_fetch", "_produce", "_quotas", "_request", "fetch_max_bytes", "mutations")
 
     def __init__(self, quotas: ClientQuotas, limits: dict[str, Limit], *, mutations: bool) -> None:
         self._quotas = quotas
+        self._clock = quotas.clock
         self._produce = limits.get(PRODUCE)
         self._fetch = limits.get(FETCH)
         self._request = limits.get(REQUEST)
@@ -62,29 +69,30 @@ class ClientLimits:
         self.fetch_max_bytes = INT_MAX
         """The most that one answer may have: that many bytes pass when nothing was fetched of late."""
         if self._fetch is not None:
-            full_s = max(1, quotas.span.most - 1) * quotas.span.seconds
-            self.fetch_max_bytes = min(INT_MAX, int(self._fetch.limit * full_s))
+            self.fetch_max_bytes = int(min(INT_MAX, self._fetch.burst))
 
     def produced(self, connection: Connection, size: int) -> int:
         """Count a produce request; return its throttle time in ms, for which the connection is muted from now on."""
-        limit, now = self._produce, self._quotas.clock()
-        if limit is None:
-            return self._throttle(connection, None, 0.0, now=now)
-        limit.rate.use(size, now)
-        return self._throttle(connection, limit, limit.rate.throttle_s(limit.limit, now), now=now)
+        limit, now = self._produce, self._clock()
+        if limit is not None:
+            limit.rate.use(size, now)
+            if limit.rate.used > limit.burst:
+                return self._throttle(connection, limit, limit.throttle_s(now), now=now)
+        return self._throttle_for_time(connection, now)
 
     def fetched(self, connection: Connection, size: int) -> int:
         """Count an answer to a fetch as `produced` does, but not one that is throttled: that has no records.
 
         An answer passes that is too large for any window when nothing was fetched of late, lest it never pass.
         """
-        limit, now = self._fetch, self._quotas.clock()
+        limit, now = self._fetch, self._clock()
         if limit is None:
-            return self._throttle(connection, None, 0.0, now=now)
-        rate = limit.rate
-        wait_s = rate.throttle_s(limit.limit, now)
-        if not wait_s and not rate.is_idle(now):
-            wait_s = min(rate.throttle_s(limit.limit, now, more=size), rate.forgotten_in_s(now))
+            return self._throttle_for_time(connection, now)
+        rate, wait_s = limit.rate, 0.0
+        if rate.used + size > limit.burst:
+            wait_s = rate.throttle_s(limit.limit, now)
+            if not wait_s and not rate.is_idle(now):
+                wait_s = min(rate.throttle_s(limit.limit, now, more=size), rate.forgotten_in_s(now))
         throttle_ms = self._throttle(connection, limit, wait_s, now=now)
         if not throttle_ms:
             rate.use(size, now)
@@ -92,8 +100,7 @@ class ClientLimits:
 
     def answered(self, connection: Connection) -> int:
         """Return the throttle time of any other request as `produced` does; what it is muted for already counts."""
-        now = self._quotas.clock()
-        return max(self._throttle(connection, None, 0.0, now=now), self._quotas.muted_ms(connection))
+        return max(self._throttle_for_time(connection, self._clock()), self._quotas.muted_ms(connection))
 
     def mutated(self, connection: Connection, throttle_ms: int) -> None:
         """Mute for as long as the controller said after it had counted (see `mutation_quota`)."""
@@ -102,19 +109,23 @@ class ClientLimits:
     def took(self, seconds: float) -> None:
         """Count the time that a request of this client took of the event loop; its next answer tells."""
         if self._request is not None:
-            self._request.rate.use(seconds * _PERCENT, self._quotas.clock())
+            self._request.rate.use(seconds * _PERCENT, self._clock())
 
-    def _throttle(self, connection: Connection, limit: Limit | None, wait_s: float, *, now: float) -> int:
+    def _throttle_for_time(self, connection: Connection, now: float) -> int:
+        request = self._request
+        if request is None or request.rate.used <= request.burst:
+            return 0
+        return self._throttle(connection, request, 0.0, now=now)
+
+    def _throttle(self, connection: Connection, limit: Limit, wait_s: float, *, now: float) -> int:
         """Mute for the longer of `wait_s`, which is for `limit`, and the wait for the time that requests took."""
         request = self._request
-        if request is not None:
+        if request is not None and request.rate.used > request.burst:
             # at most a window, as in Kafka: a wait for time that went by says little of what the next request takes
-            for_time_s = min(request.rate.throttle_s(request.limit, now), self._quotas.span.seconds)
+            for_time_s = min(request.throttle_s(now), self._quotas.span.seconds)
             if for_time_s > wait_s:
                 limit, wait_s = request, for_time_s
-        if limit is None or wait_s <= 0:
-            return 0
-        return self._quotas.mute(connection, limit.key, wait_s)
+        return self._quotas.mute(connection, limit.key, wait_s) if wait_s > 0 else 0
 
 
 class ClientQuotas:
@@ -163,10 +174,8 @@ class ClientQuotas:
         if connection.peer is not None:
             return None
         key = connection.principal, client_id
-        try:
+        if key in self._limits:
             return self._limits[key]
-        except KeyError:
-            pass
         if connection.login is not None and connection.principal == ANONYMOUS:
             return None  # it is about to log in
         if len(self._limits) >= MAX_KEPT:
@@ -214,7 +223,7 @@ class ClientQuotas:
             if key == MUTATION:
                 mutations = True  # the controller counts them
             else:
-                found[key] = Limit(key, quota.limit, self._rate(key, quota.counted_as))
+                found[key] = Limit(key, quota.limit, self._rate(key, quota.counted_as), span=self.span)
         return ClientLimits(self, found, mutations=mutations) if found or mutations else None
 
     def _rate(self, key: str, counted_as: CountedAs) -> WindowedRate:
