@@ -158,7 +158,7 @@ async def test_a_fetched_partition_costs_at_most_its_budget(pipe: FakeClient, ho
     assert request <= REQUEST
 
 
-QUOTAS_OF_A_REQUEST = 5
+QUOTAS_OF_A_REQUEST = 6
 """Calls for a client that has quotas, 1 to 2 µs together."""
 
 WITH_QUOTAS = {
@@ -173,6 +173,7 @@ async def test_quotas_cost_nothing_where_none_is_set_and_little_where_some_are(
     """Produce and Fetch, all three quotas of a client together; windows are entered once a second."""
     records = bytes(batch("a" * 100))
     quotas = pipe.connection.server.quotas
+    quotas.clock = lambda: 100.0  # no window begins
     calls = {}
     for name, given in (("none", {}), ("some", WITH_QUOTAS)):
         quotas.follow(given)
