@@ -15,7 +15,6 @@ QUICK = (
     "stale-answer-counts",
     "no-pre-vote",
     "own-pause-blamed",
-    "snapshot-without-quotas",
     "stale-quotas",
 )
 """Plants that one of the first seeds shows within a second or two; which one, every change of a scenario changes."""
