@@ -1,6 +1,6 @@
 """How many connections and requests clients may make: settings of connections, and of how quotas count. Only the table.
 
-What one listener has for itself (`listener.name.NAME.max.connections`) is a `ListenerLimits`.
+`ListenerLimits` are those of one listener (`listener.name.NAME.max.connections`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The quota for partitions that clients have created and deleted: `controller_mutation_rate` (KIP-599).
 
 The active controller counts, for the whole cluster, and is asked before a change is, if the sender has such a quota.
-What the quota has no room for is refused with THROTTLING_QUOTA_EXCEEDED, in versions of requests whose senders know
-that code; older ones are only made to wait.
+Parts of a request beyond the quota are refused with THROTTLING_QUOTA_EXCEEDED, in versions whose senders know that
+code; older ones are only made to wait.
 """
 
 from __future__ import annotations

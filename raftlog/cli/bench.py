@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raftlog.cli import bench_groups, exits
+from raftlog.cli import bench_groups, bench_quotas, exits
 from raftlog.cli.bench_figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
@@ -50,7 +50,8 @@ class BenchOptions:
     only: Annotated[
         str,
         typer.Option(
-            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits (default: all)"
+            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits, quotas "
+            "(default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -271,6 +272,10 @@ def _commits(options: BenchOptions) -> Iterator[Figure]:
     return bench_groups.commits(Figure, _create_topic, options.rounds)
 
 
+def _quotas(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_quotas.beside_a_greedy_client(Figure, _create_topic)
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
@@ -280,6 +285,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "groups": _groups,
     "rebalance": _rebalance,
     "commits": _commits,
+    "quotas": _quotas,
 }
 
 

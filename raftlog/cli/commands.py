@@ -72,6 +72,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "quota": Entry(
         _LOOK, "raftlog.cli.quota:quota", "List, set and remove what clients may use: bytes, time, topics."
     ),
+    "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and remove quotas: what clients may use."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",

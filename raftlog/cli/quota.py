@@ -88,7 +88,7 @@ def set_(
         ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
     )
     values = {key: _number(key, value) for key, value in client_settings(quotas).items()}
-    _alter(target, entity, dict(values))
+    alter_quotas(target, entity, dict(values))
 
 
 @verb(quota, "remove")
@@ -112,7 +112,7 @@ def remove(
         raise Failure(f"there is no {', '.join(missing)} of {_words(entity)}", exits.NOT_FOUND)
     if not there:
         raise Failure(f"there is no quota of {_words(entity)}", exits.NOT_FOUND)
-    _alter(target, entity, dict.fromkeys(quotas or there))
+    alter_quotas(target, entity, dict.fromkeys(quotas or there))
 
 
 def _entity(*given: tuple[str, str | None, bool]) -> list[Part]:
@@ -167,7 +167,8 @@ def _found(
     ]
 
 
-def _alter(target: Target, entity: list[Part], values: dict[str, float | None]) -> None:
+def alter_quotas(target: Target, entity: list[Part], values: dict[str, float | None]) -> None:
+    """Set quotas, and remove those whose value is None. Raises Failure."""
     if not entity:
         raise Failure(_WHO, exits.USAGE)
 

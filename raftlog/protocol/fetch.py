@@ -300,18 +300,17 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     endpoints: Sequence[Endpoint] = (),
-    throttle_ms: int = 0,
 ) -> list[Buffer]:
-    """Return the whole frame as buffers to be written in order.
+    """Return the whole frame as buffers to be written in order. Throttle time is always 0.
 
     Records of MERGE_BELOW_BYTES and more are listed as given; they must not change until written.
     """
     out = response_head(API_KEY, version, correlation_id)
     buffers: list[Buffer] = []
     if version >= 7:
-        out += _RESPONSE_HEAD.pack(throttle_ms, error_code, session_id)
+        out += _RESPONSE_HEAD.pack(0, error_code, session_id)
     else:
-        out += _i32.pack(throttle_ms)
+        out += _i32.pack(0)
     if version >= FIRST_FLEXIBLE_VERSION:
         out = _write_flexible(out, buffers, version, topics)
         if endpoints and version >= FIRST_ENDPOINTS_VERSION:
@@ -325,6 +324,14 @@ def encode_fetch_response(
     assert isinstance(first, bytearray)
     _i32.pack_into(first, 0, sum(map(len, buffers)) - _LENGTH_BYTES)
     return buffers
+
+
+def encode_throttled(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> list[Buffer]:
+    """Return the frame of a response that tells of no partition, only how long its client is throttled (KIP-219)."""
+    (frame,) = encode_fetch_response(version, correlation_id, (), session_id=session_id)
+    assert isinstance(frame, bytearray)
+    _i32.pack_into(frame, len(response_head(API_KEY, version, correlation_id)), throttle_ms)
+    return [frame]
 
 
 def _write_flexible(

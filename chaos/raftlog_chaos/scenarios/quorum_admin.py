@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidReplicationFactor, TopicAlreadyExists
 from raftlog.metadata.image import MetadataImage
-from raftlog.security.quotas import PRODUCE, USER
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.workloads.raw_client import (
     ALTER_CLIENT_QUOTAS,
@@ -36,6 +35,9 @@ TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 SETTING: Final = "retention.ms"
 TOPIC_RESOURCE: Final = 2
 SET: Final = 0
+
+USER: Final = "user"
+QUOTA: Final = "producer_byte_rate"
 
 MOST_TOPICS: Final = 6
 """The topics that a client has at a time, so that an image stays small."""
@@ -64,7 +66,7 @@ class Promises:
             if found not in possible:
                 faults.append(f"topic {name} should be {_shown(possible)} and is {_shown([found])}")
         for user, rates in self.quotas.items():
-            rate = image.quotas.get(((USER, user),), {}).get(PRODUCE)
+            rate = image.quotas.get(((USER, user),), {}).get(QUOTA)
             if rate not in rates:
                 faults.append(f"the quota of {user} should be one of {set(rates)} and is {rate}")
         faults += [f"nobody asked for topic {name}" for name in image.topics if name not in self.topics]
@@ -91,7 +93,7 @@ class Admin:
         self._mine: list[str] = []
         """Topics that are certainly there."""
         self._user = name
-        """Whose quota nobody else changes."""
+        """Nobody else changes the quota of this user."""
         self._number = 0
         self.pause_s = chance.choice((0.05, 0.1, 0.2))
 
@@ -186,7 +188,7 @@ class Admin:
         quotas, user = self.promises.quotas, self._user
         quotas[user] = quotas.get(user, frozenset({None})) | {rate}
         make = shapes(ALTER_CLIENT_QUOTAS)
-        change = make.OpData(key=PRODUCE, value=rate or 0.0, remove=rate is None)
+        change = make.OpData(key=QUOTA, value=rate or 0.0, remove=rate is None)
         entity = (make.EntityData(entity_type=USER, entity_name=user),)
         request = make.AlterClientQuotasRequest(
             entries=(make.EntryData(entity=entity, ops=(change,)),), validate_only=False

@@ -1,5 +1,6 @@
-"""The response of a fetch: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951), and
-the counts of what leaves with it.
+"""The response of a fetch: the reads of a session as a frame, and the counts of what leaves with it.
+
+It has a hint at a leader that is elsewhere (KIP-951).
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, Fetc
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.protocol.codec import RequestHeader
-from raftlog.protocol.fetch import FetchedPartition, FetchRequest, TopicKey, encode_fetch_response
+from raftlog.protocol.fetch import (
+    FetchedPartition,
+    FetchRequest,
+    TopicKey,
+    encode_fetch_response,
+    encode_throttled,
+)
 from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
@@ -35,13 +42,16 @@ class FetchAnswer(NamedTuple):
 
     def encode(self, header: RequestHeader) -> list[Buffer]:
         """Return the frame."""
+        if self.throttle_ms:
+            return encode_throttled(
+                header.api_version, header.correlation_id, self.session_id, self.throttle_ms
+            )
         return encode_fetch_response(
             header.api_version,
             header.correlation_id,
             tuple(self.topics.items()),
             session_id=self.session_id,
             endpoints=self.endpoints,
-            throttle_ms=self.throttle_ms,
         )
 
 

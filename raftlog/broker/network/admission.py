@@ -2,9 +2,9 @@
 be one.
 
 Every new connection is a stranger. Strangers have at most max.connections places, fewer where the process may open
-fewer files or has less memory, max.connections.per.ip of them from one address (with overrides), and a listener may
-have fewer. A broker that proves the cluster secret leaves the strangers and counts nowhere, so clients never take a
-broker's place. How fast strangers come is the business of `connection_rates`.
+fewer files or has less memory. An address and a listener may have fewer places. A broker that proves the cluster secret
+leaves the strangers and counts nowhere, so clients never take a broker's place. `connection_rates` says how fast
+strangers may come.
 
 A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
 short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or as the oldest of HALL_PLACES.
@@ -115,7 +115,7 @@ class Admission:
         self._of_strangers += _cost(connection)
         self._per_host[connection.peer_host] += 1
         self._per_listener[connection.listener] += 1
-        delay = self._rates.delay_of_listener(connection)
+        delay = self._rates.delay_of_listener(connection.listener)
         if delay is not None:
             connection.server.quotas.mute(connection, delay.limit, delay.seconds)
 

@@ -8,7 +8,8 @@ answer to a fetch has no records then, and what it would have had does not count
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from raftlog.base.config_setting import INT_MAX
 from raftlog.security.acls import ANONYMOUS
@@ -26,14 +27,33 @@ from raftlog.security.quotas import (
 )
 
 if TYPE_CHECKING:
-    from raftlog.broker.network.connection import Connection
     from raftlog.broker.network.counters import ConnectionCounters
+    from raftlog.broker.network.inbox import Inbox
 
 MAX_KEPT: Final = 10_000
 """Clients whose limits are remembered, and rates that are counted. Clients choose their ids, so there is a bound."""
 
 NOTHING_SET: Final[Quotas] = {}
 _PERCENT: Final = 100.0
+
+
+class LimitedConnection(Protocol):
+    """A client's connection, as far as quotas look at it."""
+
+    inbox: Inbox
+    principal: str
+
+    @property
+    def peer(self) -> object | None:
+        """The broker at the other end, if it is one."""
+
+    @property
+    def login(self) -> object | None:
+        """None where clients need none."""
+
+    def guarded(self, call: Callable[..., object], /, *arguments: object) -> Callable[..., None]: ...
+
+    def unmute(self) -> None: ...
 
 
 class Limit:
@@ -54,7 +74,7 @@ class Limit:
 
 
 class ClientLimits:
-    """What holds for one user with one client id. The calls that each request costs are in the call budget."""
+    """The limits of one user with one client id. The calls that each request costs are in the call budget."""
 
     __slots__ = ("_clock", "_fetch", "_produce", "_quotas", "_request", "fetch_max_bytes", "mutations")
 
@@ -71,7 +91,7 @@ class ClientLimits:
         if self._fetch is not None:
             self.fetch_max_bytes = int(min(INT_MAX, self._fetch.burst))
 
-    def produced(self, connection: Connection, size: int) -> int:
+    def produced(self, connection: LimitedConnection, size: int) -> int:
         """Count a produce request; return its throttle time in ms, for which the connection is muted from now on."""
         limit, now = self._produce, self._clock()
         if limit is not None:
@@ -80,7 +100,7 @@ class ClientLimits:
                 return self._throttle(connection, limit, limit.throttle_s(now), now=now)
         return self._throttle_for_time(connection, now)
 
-    def fetched(self, connection: Connection, size: int) -> int:
+    def fetched(self, connection: LimitedConnection, size: int) -> int:
         """Count an answer to a fetch as `produced` does, but not one that is throttled: that has no records.
 
         An answer passes that is too large for any window when nothing was fetched of late, lest it never pass.
@@ -98,11 +118,11 @@ class ClientLimits:
             rate.use(size, now)
         return throttle_ms
 
-    def answered(self, connection: Connection) -> int:
+    def answered(self, connection: LimitedConnection) -> int:
         """Return the throttle time of any other request as `produced` does; what it is muted for already counts."""
         return max(self._throttle_for_time(connection, self._clock()), self._quotas.muted_ms(connection))
 
-    def mutated(self, connection: Connection, throttle_ms: int) -> None:
+    def mutated(self, connection: LimitedConnection, throttle_ms: int) -> None:
         """Mute for as long as the controller said after it had counted (see `mutation_quota`)."""
         self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
@@ -111,13 +131,13 @@ class ClientLimits:
         if self._request is not None:
             self._request.rate.use(seconds * _PERCENT, self._clock())
 
-    def _throttle_for_time(self, connection: Connection, now: float) -> int:
+    def _throttle_for_time(self, connection: LimitedConnection, now: float) -> int:
         request = self._request
         if request is None or request.rate.used <= request.burst:
             return 0
         return self._throttle(connection, request, 0.0, now=now)
 
-    def _throttle(self, connection: Connection, limit: Limit, wait_s: float, *, now: float) -> int:
+    def _throttle(self, connection: LimitedConnection, limit: Limit, wait_s: float, *, now: float) -> int:
         """Mute for the longer of `wait_s`, which is for `limit`, and the wait for the time that requests took."""
         request = self._request
         if request is not None and request.rate.used > request.burst:
@@ -146,7 +166,7 @@ class ClientQuotas:
     def __init__(self, counters: ConnectionCounters, loop: asyncio.AbstractEventLoop, span: Windows) -> None:
         self._counters = counters
         self._loop = loop
-        self._muted: dict[Connection, asyncio.TimerHandle] = {}
+        self._muted: dict[LimitedConnection, asyncio.TimerHandle] = {}
         """With the end of it."""
         self._quotas = NOTHING_SET
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
@@ -158,7 +178,7 @@ class ClientQuotas:
         """Whether any quota is set for users or client ids."""
 
     def follow(self, quotas: Quotas) -> None:
-        """Go by these quotas from now on. What was used before counts."""
+        """Go by these quotas from now on. Earlier use counts."""
         if quotas is self._quotas:
             return
         self._quotas = quotas
@@ -169,7 +189,7 @@ class ClientQuotas:
     def in_force(self) -> Quotas:
         return self._quotas
 
-    def limits_of(self, connection: Connection, client_id: str | None) -> ClientLimits | None:
+    def limits_of(self, connection: LimitedConnection, client_id: str | None) -> ClientLimits | None:
         """Return what holds for the client at the other end of a connection; None: there is no limit."""
         if connection.peer is not None:
             return None
@@ -183,7 +203,7 @@ class ClientQuotas:
         limits = self._limits[key] = self._resolve(connection.principal, client_id or "")
         return limits
 
-    def mute(self, connection: Connection, key: str, seconds: float) -> int:
+    def mute(self, connection: LimitedConnection, key: str, seconds: float) -> int:
         """Mute a connection for a quota of some kind; return for how many ms."""
         throttle_ms = max(1, round(seconds * 1000))
         self._counters.throttled[key] += 1
@@ -197,18 +217,18 @@ class ClientQuotas:
             connection.inbox.mute()
         return throttle_ms
 
-    def muted_ms(self, connection: Connection) -> int:
+    def muted_ms(self, connection: LimitedConnection) -> int:
         """Return for how many more ms a connection is muted."""
         timer = self._muted.get(connection)
         return 0 if timer is None else max(1, round((timer.when() - self.clock()) * 1000))
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: LimitedConnection) -> None:
         """A connection is gone."""
         timer = self._muted.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
-    def _unmute(self, connection: Connection) -> None:
+    def _unmute(self, connection: LimitedConnection) -> None:
         del self._muted[connection]
         connection.unmute()
 

@@ -14,7 +14,6 @@ from raftlog.security.quotas import CONNECTION, Quotas, WindowedRate, Windows, q
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
-    from raftlog.broker.network.connection import Connection
 
 MAX_KEPT: Final = 10_000
 """Addresses whose rates are counted."""
@@ -68,9 +67,9 @@ class ConnectionRates:
         rate.use(1, now)
         return None
 
-    def delay_of_listener(self, connection: Connection) -> Delay | None:
+    def delay_of_listener(self, listener: str) -> Delay | None:
         """Count a connection that is let in, and return for how long it waits."""
-        config, listener = self._config_in_force(), connection.listener
+        config = self._config_in_force()
         limits = {listener: _limit_of_listener(config, listener)}
         if not _is_brokers_own(config, listener):
             limits[""] = config.max_connection_creation_rate

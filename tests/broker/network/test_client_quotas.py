@@ -139,7 +139,7 @@ async def test_a_fetch_beyond_the_quota_is_answered_empty(epoch: int) -> None:
 
 
 async def test_a_throttled_session_loses_nothing() -> None:
-    """What was read for the empty answer is told with the next one, in the same session."""
+    """The next answer in the same session tells what was read for the empty one."""
     world = QuotaWorld({ANYONE: {FETCH: 1_000}})
     client = world.connect()
     client.send(produce(1, (0, batch(size=2 * SIZE))))

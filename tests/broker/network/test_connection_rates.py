@@ -27,7 +27,7 @@ def world(rate: float | None = None, **config: Any) -> QuotaWorld:
 
 
 async def test_an_address_beyond_its_quota_is_refused_a_moment_later() -> None:
-    """Not at once: a client that is refused comes again. What is refused does not count."""
+    """Not at once: a client that is refused comes again. Refused ones do not count."""
     fake = world(0.5)
     for _ in range(5):
         client = fake.connect()
@@ -82,7 +82,7 @@ async def test_beyond_a_rate_clients_wait_for_their_turn(limits: dict[str, Any])
 
 
 async def test_the_brokers_own_listener_has_no_rate_of_the_broker() -> None:
-    """Where clients have others; a flood of them must not keep brokers apart."""
+    """A flood of clients on other listeners must not keep brokers apart."""
     own = Listener(LISTENER, "", 1), Listener("CLIENTS", "", 2)
     fake = world(max_connection_creation_rate=1, listeners=own, inter_broker_listener_name=LISTENER)
     assert all(fake.connect().transport.reading for _ in range(30))

@@ -286,7 +286,7 @@ def test_handshakes_that_do_not_end_take_no_more_than_their_places(run: Any, aut
 
 
 def test_a_handshake_counts_no_longer_than_it_may_take() -> None:
-    """Whatever still refers to its object."""
+    """Its object may be referred to for longer."""
     now = [100.0]
     pending = PendingHandshakes(1, lambda: now[0])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
