@@ -290,3 +290,14 @@ async def test_strangers_have_no_quotas_until_they_log_in() -> None:
     client.connection.login = object()  # type: ignore[assignment]
     client.send(api_versions(1))
     assert client.connection.limits is None
+
+
+async def test_a_frame_in_pieces_mutes_as_well() -> None:
+    """It is dropped from the memory of frames under way, which reads on as a rule."""
+    world = QuotaWorld({ANYONE: {PRODUCE: 1_000}})
+    client = world.connect()
+    client.feed(produce(1, (0, batch(size=3 * SIZE))), sizes=[1_000])
+    assert throttle_ms(client) > 0
+    assert not client.transport.reading
+    world.loop.advance(30)
+    assert client.transport.reading
