@@ -69,9 +69,6 @@ COMMANDS: Final[dict[str, Entry]] = {
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
-    "quota": Entry(
-        _LOOK, "raftlog.cli.quota:quota", "List, set and remove what clients may use: bytes, time, topics."
-    ),
     "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and remove quotas: what clients may use."),
     "transactions": Entry(
         _LOOK,
