@@ -235,6 +235,7 @@ class Node:
                 self.fail(str(error))
         follow_rules(self._server.broker.authorizer, old, new)
         self._server.end_logins(old, new)
+        self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
 
 

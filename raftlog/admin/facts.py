@@ -70,6 +70,14 @@ class ConnectionFacts(Protocol):
     def long_turns(self) -> Mapping[int, int]:
         """By API key: turns of the event loop that one request held for too long."""
 
+    @property
+    def throttled(self) -> Mapping[str, int]:
+        """By quota: answers that said it was used up, and connections that it held up."""
+
+    @property
+    def throttle_ms(self) -> Mapping[str, int]:
+        """By quota: for how long clients were throttled."""
+
 
 class AccountFacts(NamedTuple):
     """One part of the budget for memory, in bytes; see `raftlog.base.memory`."""

@@ -187,6 +187,12 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
         "Turns of the event loop that one request held for over 0.05 s, by API: each is a fault of this node."
     )
     yield labelled("raftlog_long_turns_total", "counter", text, long)
+    throttled = by_name("quota", counted.throttled)
+    text = "Answers that told clients that a quota was used up, and connections that one held up."
+    yield labelled("raftlog_throttled_total", "counter", text, throttled)
+    seconds_of = ((labels(quota=key), ms / 1000) for key, ms in counted.throttle_ms.items())
+    text = "The throttle times that clients were told, or that connections waited."
+    yield labelled("raftlog_throttle_seconds_total", "counter", text, seconds_of)
     yield single("raftlog_connections", "gauge", "Open connections.", counted.open_connections)
     name = "raftlog_connections_accepted_total"
     yield single(name, "counter", "Connections that came.", counted.connections)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from raftlog.base import config_kafka, config_resolve
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
+from raftlog.base.config_connections import split_limit_override
 from raftlog.base.config_files import environment_name, parse_environment, parse_file, parse_override
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_kafka import KAFKA_SETTINGS
@@ -53,7 +54,7 @@ ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
-_SPLIT_OVERRIDES = (split_override, split_oauth_override, split_tls_override)
+_SPLIT_OVERRIDES = (split_override, split_oauth_override, split_tls_override, split_limit_override)
 """Each knows the settings of one listener that are carried out in its part."""
 
 ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})

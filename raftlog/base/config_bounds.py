@@ -58,7 +58,7 @@ class MetadataBounds:
     raftlog_security_max: int = _bound(
         "raftlog.security.max",
         10_000,
-        "Most rules and credentials together; further ones are refused: POLICY_VIOLATION",
+        "Most rules, credentials and client quotas together; further ones are refused: POLICY_VIOLATION",
     )
     raftlog_metadata_max_bytes: int = _bound(
         "raftlog.metadata.max.bytes",

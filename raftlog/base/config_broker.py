@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from raftlog.base import config_network as network
 from raftlog.base.config_bounds import MetadataBounds
+from raftlog.base.config_connections import ConnectionSettings, ListenerLimits
 from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_oauth import ListenerOauth, OauthSettings
@@ -60,7 +61,9 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings, TlsSettings):
+class NodeConfig(
+    MemorySettings, MetadataBounds, ConnectionSettings, SecuritySettings, OauthSettings, TlsSettings
+):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -172,22 +175,6 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
-    )
-    max_connections: int = setting(
-        "max.connections",
-        "int",
-        INT_MAX,
-        "Most client connections at once; never more than files and memory allow. Brokers come on top",
-        at_least=0,
-        update="cluster-wide",
-    )
-    max_connections_per_ip: int = setting(
-        "max.connections.per.ip",
-        "int",
-        INT_MAX,
-        "Most client connections from one address; brokers come on top",
-        at_least=0,
-        update="cluster-wide",
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms",
@@ -594,4 +581,6 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings
     """The keys and tokens of each listener with OAUTHBEARER, by its name."""
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     """The certificates of each listener that speaks TLS, by its name; that of controllers elsewhere, too."""
+    listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    """Of those listeners that have limits of their own, by name."""
     warnings: tuple[ConfigWarning, ...] = ()

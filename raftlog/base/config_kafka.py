@@ -104,16 +104,6 @@ _FAMILIES: Final = (
     ),
     _Family(
         "refused",
-        "new connections are not limited to a rate",
-        "max.connection.creation.rate:int*",
-    ),
-    _Family(
-        "refused",
-        "max.connections.per.ip is the same for all addresses",
-        "max.connections.per.ip.overrides:string*",
-    ),
-    _Family(
-        "refused",
         "a log directory cannot be closed to new replicas",
         "cordoned.log.dirs:list+",
     ),
@@ -127,12 +117,13 @@ _FAMILIES: Final = (
     ),
     _Family(
         "without effect",
-        "a replication throttle is a token bucket of one second, and clients have no quotas",
-        """
-        client.quota.callback.class:class controller.quota.window.num:int controller.quota.window.size.seconds:int
-        quota.window.num:int quota.window.size.seconds:int replication.quota.window.num:int
-        replication.quota.window.size.seconds:int quota.consumer.default:long quota.producer.default:long
-        """,
+        "a replication throttle is a token bucket of one second",
+        "replication.quota.window.num:int replication.quota.window.size.seconds:int",
+    ),
+    _Family(
+        "without effect",
+        "quotas of clients are metadata: `raftlog quota` or kafka-configs sets them, for all clients too",
+        "client.quota.callback.class:class quota.consumer.default:long quota.producer.default:long",
     ),
     _Family(
         "without effect",

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
+from raftlog.base.config_connections import limits_of_listeners, split_limit_override
 from raftlog.base.config_network import (
     EVERY_INTERFACE,
     SECURITY_PROTOCOLS,
@@ -92,6 +93,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
         _resolve_logins(draft)
         _resolve_oauth(draft)
         _resolve_tls(draft)
+        _resolve_limits(draft)
         _resolve_advertised(draft, hostname)
         _resolve_inter_broker_listener(draft)
         if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
@@ -252,6 +254,16 @@ def _resolve_tls(draft: Draft) -> None:
             for name in speaking
         }
     )
+
+
+def _resolve_limits(draft: Draft) -> None:
+    """Note the limits that single listeners have for their connections."""
+    names = {each.name for each in draft.get("listeners")}
+    for name in draft.overrides:
+        override = split_limit_override(name)
+        if override is not None and override[0] not in names:
+            draft.fault(name, f"there is no listener {override[0]}")
+    draft.values["listener_limits"] = limits_of_listeners(draft.overrides, draft.fault)
 
 
 def _broker_listeners(draft: Draft) -> tuple[Listener, ...]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
+    from raftlog.broker.network.client_quotas import ClientLimits
     from raftlog.broker.network.login import Login, LoginFailure
     from raftlog.security.authorizer import Authorizer
 
@@ -57,6 +58,10 @@ class ClientConnection(Protocol):
 
     @property
     def is_open(self) -> bool: ...
+
+    @property
+    def limits(self) -> ClientLimits | None:
+        """The quotas of whoever sent the request."""
 
     def logged_in(self, principal: str) -> int: ...
 

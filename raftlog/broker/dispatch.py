@@ -45,6 +45,7 @@ from raftlog.protocol.codec import (
     error_response,
 )
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
+from raftlog.protocol.throttle_time import with_throttle_time
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -97,9 +98,11 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     began_at = server.stopwatch()
     try:
         header, position = decode_header(frame)
-        api_key, version, _, _ = header
+        api_key, version, _, client_id = header
         connection.api_key = api_key
         server.counters.requests[api_key] += 1
+        quotas = server.quotas
+        connection.limits = quotas.limits_of(connection, client_id) if quotas.limit_clients else None
         if connection.to_controller:
             _dispatch_rare(connection, header, frame, position)
         elif api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
@@ -117,6 +120,8 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     took_s = server.stopwatch() - began_at
     if took_s > LONG_TURN_S:
         server.long_turns.note(connection.api_key, took_s)
+    if connection.limits is not None:
+        connection.limits.took(took_s)
 
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -286,7 +291,7 @@ def _respond(
         held = _Held(connection, 0 if request.api_key in _WAITS_FOR_MEMBERS else size)
         _answer_later(connection, request, result, held)
     elif result is not None:
-        connection.respond((_encode(request, result),))
+        connection.respond((_throttled(connection, request, _encode(request, result)),))
 
 
 def _begin(
@@ -337,7 +342,9 @@ async def _conclude(
     held.count()  # a turn after they arrived: the connection has counted them until then
     try:
         async with room:
-            await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
+            await connection.server.long_turns.timed(
+                request.api_key, _answer(slot, request, work), connection.took
+            )
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     finally:
@@ -356,7 +363,7 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
     header = RequestHeader(request.api_key, request.api_version, request.correlation_id, request.client_id)
     frame = await encoded(server.broker.env, header, response, account=server.memory.answers)
     if slot.connection.is_open:  # encoding may have taken several turns
-        slot.answer((frame,))
+        slot.answer((_throttled(slot.connection, request, frame),))
     login = slot.connection.login
     if login is not None and login.failed and request.api_key in _LOGIN_APIS:
         slot.connection.finish()  # the handler has told why
@@ -364,6 +371,17 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
 
 def _encode(request: RequestContext, response: Any) -> bytes:
     return encode_response(request.api_key, request.api_version, request.correlation_id, response)
+
+
+def _throttled(
+    connection: Connection, request: RequestContext, frame: bytes | bytearray
+) -> bytes | bytearray:
+    """Mute who has used more than their quotas allow, and return the answer that says so."""
+    limits = connection.limits
+    throttle_ms = 0 if limits is None else limits.answered(connection)
+    if not throttle_ms:
+        return frame
+    return with_throttle_time(frame, request.api_key, request.api_version, throttle_ms)
 
 
 def _failure(handler: ModuleType, request: RequestContext, message: Any, error: KafkaError) -> Any:

@@ -105,6 +105,7 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (_DESCRIBE,),
     ApiKey.OFFSET_DELETE: (Right(Operation.DELETE, GROUP, "group_id"),),  # and READ of each topic
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (Right(Operation.ALTER_CONFIGS, CLUSTER),),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (_DESCRIBE,),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_ALTER,),
     ApiKey.DESCRIBE_QUORUM: (_DESCRIBE,),

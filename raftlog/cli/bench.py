@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raftlog.cli import bench_groups, exits
+from raftlog.cli import bench_groups, bench_quotas, exits
 from raftlog.cli.bench_figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
@@ -55,7 +55,7 @@ class BenchOptions:
         str,
         typer.Option(
             help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits, "
-            "logins (default: all)"
+            "logins, quotas (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -286,6 +286,10 @@ def _logins(_options: BenchOptions) -> Iterator[Figure]:
         yield Figure("logins", each.mechanism, each.per_cpu_s, "/s", aim, "at least", note=note)
 
 
+def _quotas(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_quotas.beside_a_greedy_client(Figure, _create_topic)
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
@@ -296,6 +300,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "rebalance": _rebalance,
     "commits": _commits,
     "logins": _logins,
+    "quotas": _quotas,
 }
 
 

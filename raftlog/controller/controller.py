@@ -22,6 +22,7 @@ from raftlog.controller import (
     acls,
     alter_partition,
     brokers,
+    client_quotas,
     configs,
     elections,
     feature_updates,
@@ -36,16 +37,19 @@ from raftlog.controller.broker_availability import BrokerAvailability, availabil
 from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
+from raftlog.controller.mutation_quotas import MutationQuotas
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
     AlterScramCredentials,
     BrokerHeartbeat,
+    ChargeMutations,
     CreateAcls,
     CreatePartitions,
     CreateToken,
@@ -68,6 +72,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import Batch, ClusterNamed, ControllerElected, Record
 from raftlog.metadata.record_replay import apply_records
+from raftlog.security.quotas import Windows
 
 TICK_S: Final = 0.25
 """Longest time between two ticks of an active controller."""
@@ -126,6 +131,7 @@ class Controller:
         )
         self._runner.stand_down()
         self._soft = BrokerLiveness(0.0, self.lateness)
+        self._mutations = self._unused_mutations()
         self._index = PartitionIndex()
         self._registered: Mapping[int, BrokerState] = {}
         self._doubted: frozenset[int] = frozenset()
@@ -198,12 +204,19 @@ class Controller:
         self._runner.reset(image, image.offset)
         self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
+        self._mutations = self._unused_mutations()
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
+
+    def _unused_mutations(self) -> MutationQuotas:
+        config = self._config
+        return MutationQuotas(
+            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
+        )
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
@@ -321,6 +334,8 @@ class Controller:
                 self._heartbeat(request, answer_on_the_wire, now)
             case RegisterBroker():
                 self._register(request, answer_on_the_wire, now)
+            case ChargeMutations():
+                answer(self._mutations.charge(self._runner.tail.quotas, request, now))
             case _:
                 self._decide(
                     lambda image: self._decision(image, request),
@@ -350,7 +365,7 @@ class Controller:
                 return feature_updates.decide_update_features(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, **self._rules(image))
-            case CreateAcls() | DeleteAcls() | AlterScramCredentials():
+            case CreateAcls() | DeleteAcls() | AlterScramCredentials() | AlterClientQuotas():
                 return self._secure(image, request)
             case CreateToken() | RenewToken() | ExpireToken():
                 return self._delegate(image, request)
@@ -360,9 +375,9 @@ class Controller:
     def _secure(
         self,
         image: MetadataImage,
-        request: CreateAcls | DeleteAcls | AlterScramCredentials,
+        request: CreateAcls | DeleteAcls | AlterScramCredentials | AlterClientQuotas,
     ) -> Decision:
-        """Decide about users and their rights."""
+        """Decide about users, their rights and their quotas."""
         match request:
             case CreateAcls():
                 return acls.decide_create_acls(image, request, self._config)
@@ -370,6 +385,8 @@ class Controller:
                 return acls.decide_delete_acls(image, request)
             case AlterScramCredentials():
                 return scram_users.decide_alter_scram_credentials(image, request, self._config)
+            case AlterClientQuotas():
+                return client_quotas.decide_alter_client_quotas(image, request, self._config)
 
     def _delegate(self, image: MetadataImage, request: CreateToken | RenewToken | ExpireToken) -> Decision:
         """Decide about delegation tokens."""

@@ -30,12 +30,14 @@ from raftlog.metadata.usage import (
     acl_bytes,
     broker_bytes,
     partition_bytes,
+    quota_bytes,
     resource_bytes,
     scram_bytes,
     text_bytes,
     token_bytes,
 )
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.tokens import DelegationToken
 
 MAX_BROKERS: Final = 1_000
@@ -75,7 +77,7 @@ def _limits(config: NodeConfig) -> tuple[_Limit, ...]:
         _Limit("dynamic configs", "raftlog.configs.max", config.raftlog_configs_max),
         _Limit("groups with configs", "raftlog.group.configs.max", config.raftlog_group_configs_max),
         _Limit("client metrics subscriptions", "their limit", MOST_SUBSCRIPTIONS),
-        _Limit("rules and credentials", "raftlog.security.max", config.raftlog_security_max),
+        _Limit("rules, credentials and quotas", "raftlog.security.max", config.raftlog_security_max),
         _Limit("delegation tokens", "raftlog.delegation.tokens.max", config.raftlog_delegation_tokens_max),
         _Limit("bytes of metadata", "raftlog.metadata.max.bytes", config.raftlog_metadata_max_bytes),
     )
@@ -156,6 +158,10 @@ class MetadataLimits:
     def add_token(self, token: DelegationToken) -> None:
         """Take room for one more delegation token. Raises PolicyViolation."""
         self._take(Growth(tokens=1, size_bytes=token_bytes(token)))
+
+    def add_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
+        """Take room for further quotas of an entity, as if it had none before. Raises PolicyViolation."""
+        self._take(Growth(security=len(values), size_bytes=quota_bytes(entity, values)))
 
     def _take(self, growth: Growth, *, exempt: bool = False) -> None:
         for used, added, limit in zip(self._used, growth, _limits(self._config), strict=True):

@@ -7,6 +7,7 @@ from typing import Final
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     UNCLEAN,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
@@ -50,6 +51,7 @@ _OF_CLIENTS: Final[dict[type, str]] = {
     CreateToken: "tokens_asked",
     RenewToken: "tokens_asked",
     ExpireToken: "tokens_asked",
+    AlterClientQuotas: "quotas_altered",
 }
 
 

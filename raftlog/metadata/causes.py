@@ -44,6 +44,7 @@ CAUSE_SENTENCES: Final[dict[str, str]] = {
     "topics_deleted": "somebody deleted topics",
     "partitions_added": "somebody asked for more partitions",
     "configs_asked": "somebody changed configs",
+    "quotas_altered": "somebody changed quotas of clients",
     "features_updated": "somebody changed the levels of features",
     "tokens_asked": "somebody made, renewed or ended a delegation token",
     "tokens_expired": "delegation tokens were past their time",

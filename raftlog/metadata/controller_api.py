@@ -15,6 +15,7 @@ import msgspec
 
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 
@@ -422,6 +423,34 @@ class TokenTimes(msgspec.Struct, frozen=True, tag="token_times"):
     max_ms: int
 
 
+class QuotaAlteration(msgspec.Struct, frozen=True):
+    """Changes of some quotas of one entity; None removes one."""
+
+    entity: Entity
+    values: tuple[tuple[str, float | None], ...]
+
+
+class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
+
+
+class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
+    """Count partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
+
+    user: str
+    client_id: str
+    sizes: tuple[int, ...]
+    strict: bool
+
+
+class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
+    """Which parts may go on, and for how long the client is to wait."""
+
+    allowed: tuple[bool, ...]
+    throttle_ms: int = 0
+
+
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -476,6 +505,8 @@ Request = (
     | CreateToken
     | RenewToken
     | ExpireToken
+    | AlterClientQuotas
+    | ChargeMutations
     | DescribeQuorum
 )
 Reply = (
@@ -492,6 +523,7 @@ Reply = (
     | ProducerIdBlock
     | FeatureResults
     | PartResults
+    | MutationsCharged
     | AclDeletions
     | TokenTimes
     | QuorumDescription

@@ -18,6 +18,7 @@ import msgspec
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 from raftlog.security.tokens import DelegationToken
 
@@ -140,7 +141,7 @@ class Usage(msgspec.Struct, frozen=True):
     subscriptions: int = 0
     """Client metrics subscriptions."""
     security: int = 0
-    """Rules and credentials."""
+    """Rules, credentials and client quotas."""
     tokens: int = 0
     """Delegation tokens."""
     size_bytes: int = 0
@@ -181,6 +182,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """By user and mechanism."""
     tokens: Mapping[str, DelegationToken] = {}
     """Delegation tokens by their ids, expired ones too until the controller removes them."""
+    quotas: Mapping[Entity, Mapping[str, float]] = {}
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -14,6 +14,7 @@ import msgspec
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 from raftlog.security.tokens import DelegationToken
 
@@ -144,6 +145,14 @@ class TokenRemoved(msgspec.Struct, frozen=True, tag=21, array_like=True):
     token_id: str
 
 
+class ClientQuotaChanged(msgspec.Struct, frozen=True, tag=16, array_like=True):
+    """One quota of one entity; None removes it."""
+
+    entity: Entity
+    key: str
+    value: float | None
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -162,6 +171,7 @@ Record = (
     | ScramCredentialChanged
     | TokenChanged
     | TokenRemoved
+    | ClientQuotaChanged
 )
 
 

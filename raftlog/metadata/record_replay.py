@@ -28,6 +28,7 @@ from raftlog.metadata.metadata_records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
@@ -48,6 +49,7 @@ from raftlog.metadata.usage import (
     acl_bytes,
     broker_bytes,
     partition_bytes,
+    quota_bytes,
     resource_bytes,
     scram_bytes,
     token_bytes,
@@ -154,6 +156,7 @@ class _Builder:
         self.acls = _Part(persistent(image.acls))
         self.scram = _Part(persistent(image.scram))
         self.tokens = _Part(persistent(image.tokens))
+        self.quotas = _Part(persistent(image.quotas))
         self.security_count = image.usage.security
         self.token_count = image.usage.tokens
         self.size_bytes = image.usage.size_bytes
@@ -181,6 +184,7 @@ class _Builder:
             acls=self.acls.build(),
             scram=self.scram.build(),
             tokens=self.tokens.build(),
+            quotas=self.quotas.build(),
         )
 
     def usage(self) -> Usage:
@@ -351,8 +355,21 @@ class _Builder:
         self.size_bytes -= token_bytes(self.tokens.pop(record.token_id))
         self.token_count -= 1
 
+    def client_quota_changed(self, record: ClientQuotaChanged) -> None:
+        entity, before = record.entity, self.quotas.get(record.entity) or {}
+        values = {key: value for key, value in before.items() if key != record.key}
+        if record.value is not None:
+            values[record.key] = record.value
+        self.security_changed(
+            len(values) - len(before), quota_bytes(entity, values) - quota_bytes(entity, before)
+        )
+        if values:
+            self.quotas[entity] = values
+        elif before:
+            self.quotas.pop(entity)
+
     def security_changed(self, count: int, size_bytes: int) -> None:
-        """Count rules and credentials that came or went."""
+        """Count rules, credentials and quotas that came or went."""
         self.security_count += count
         self.size_bytes += size_bytes
 
@@ -406,4 +423,5 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     ScramCredentialChanged: _Builder.scram_credential_changed,
     TokenChanged: _Builder.token_changed,
     TokenRemoved: _Builder.token_removed,
+    ClientQuotaChanged: _Builder.client_quota_changed,
 }

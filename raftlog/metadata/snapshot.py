@@ -16,6 +16,7 @@ from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.usage import usage_of
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 from raftlog.security.tokens import DelegationToken
 
@@ -41,6 +42,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     acls: list[Acl] = []
     scram: list[tuple[str, str, ScramCredential]] = []
     tokens: list[DelegationToken] = []
+    quotas: list[tuple[Entity, dict[str, float]]] = []
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -65,6 +67,7 @@ def encode_image(image: MetadataImage) -> bytes:
         acls=list(image.acls),
         scram=[(*key, credential) for key, credential in image.scram.items()],
         tokens=list(image.tokens.values()),
+        quotas=[(entity, dict(values)) for entity, values in image.quotas.items()],
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -94,5 +97,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         acls=PersistentMap(dict.fromkeys(snapshot.acls, True)),
         scram=PersistentMap({(user, mechanism): found for user, mechanism, found in snapshot.scram}),
         tokens=PersistentMap({token.token_id: token for token in snapshot.tokens}),
+        quotas=PersistentMap(dict(snapshot.quotas)),
     )
     return replace(image, usage=usage_of(image))

@@ -12,6 +12,7 @@ from typing import Final
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, Usage
 from raftlog.security.acls import Acl
+from raftlog.security.quotas import Entity
 from raftlog.security.tokens import DelegationToken
 
 BASE_BYTES: Final = 256
@@ -31,6 +32,8 @@ _TOKEN_BYTES: Final = 48
 _PRINCIPAL_BYTES: Final = 5
 SCRAM_BYTES: Final = 256
 """Of a credential, without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
+_ENTITY_BYTES: Final = 16
+_QUOTA_BYTES: Final = 16
 
 
 def partition_bytes(replicas: int) -> int:
@@ -82,6 +85,14 @@ def token_bytes(token: DelegationToken) -> int:
     return _TOKEN_BYTES + sum(_PRINCIPAL_BYTES + text_bytes(each) for each in names)
 
 
+def quota_bytes(entity: Entity, values: Mapping[str, float]) -> int:
+    """Return the bytes of the quotas of one entity; 0 without any."""
+    if not values:
+        return 0
+    names = sum(_ENTITY_BYTES + text_bytes(kind) + text_bytes(name or "") for kind, name in entity)
+    return names + sum(_QUOTA_BYTES + text_bytes(key) for key in values)
+
+
 def text_bytes(text: str) -> int:
     """Return the bytes of a text in UTF-8, without its length."""
     return len(text) if text.isascii() else len(text.encode())
@@ -95,12 +106,13 @@ def usage_of(image: MetadataImage) -> Usage:
         configs=sum(map(len, image.configs.values())),
         groups=kinds.count("group"),
         subscriptions=kinds.count("client-metrics"),
-        security=len(image.acls) + len(image.scram),
+        security=len(image.acls) + len(image.scram) + sum(map(len, image.quotas.values())),
         tokens=len(image.tokens),
         size_bytes=sum(map(topic_bytes, image.topics.values()))
         + sum(map(broker_bytes, image.brokers.values()))
         + sum(resource_bytes(name, values) for (_, name), values in image.configs.items())
         + sum(map(acl_bytes, image.acls))
         + sum(scram_bytes(user) for user, _ in image.scram)
-        + sum(map(token_bytes, image.tokens.values())),
+        + sum(map(token_bytes, image.tokens.values()))
+        + sum(quota_bytes(entity, values) for entity, values in image.quotas.items()),
     )

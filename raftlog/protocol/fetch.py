@@ -369,6 +369,14 @@ def _encode_single(
     )
 
 
+def encode_throttled(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> list[Buffer]:
+    """Return the frame of a response that tells of no partition, only how long its client is throttled (KIP-219)."""
+    (frame,) = encode_fetch_response(version, correlation_id, (), session_id=session_id)
+    assert isinstance(frame, bytearray)
+    _i32.pack_into(frame, len(response_head(API_KEY, version, correlation_id)), throttle_ms)
+    return [frame]
+
+
 def _write_flexible(
     out: bytearray,
     buffers: list[Buffer],

@@ -1,1 +1,1 @@
-"""Users and their rights: rules and logins as values and pure functions. Knows no connection and no file."""
+"""Users and their rights: rules, logins and quotas as values and pure functions. Knows no connection and no file."""

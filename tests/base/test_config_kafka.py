@@ -137,7 +137,7 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("max.connection.creation.rate", "new connections are not limited to a rate"),
+        ("log.cleaner.io.max.bytes.per.second", "compaction is not limited to a rate"),
         ("sasl.kerberos.min.time.before.relogin", "raftlog does not carry out this setting of SASL"),
         (
             "num.replica.alter.log.dirs.threads",

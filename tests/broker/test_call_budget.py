@@ -23,6 +23,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.handlers import find_handler
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.partition import Partition
+from raftlog.security import quotas as kinds
 from raftlog.security.acls import (
     ANONYMOUS,
     EVERY_USER,
@@ -216,6 +217,38 @@ async def test_an_authorized_request_costs_at_most_its_budget(
     assert kept - without == still_kept - without <= KEPT_RIGHT
     assert cost() - without <= COLD_RIGHT
     assert all(len(answer) > 40 for answer in pipe.frames())
+
+
+QUOTAS_OF_A_REQUEST = 6
+"""Calls for a client that has quotas, 1 to 2 µs together."""
+
+WITH_QUOTAS = {
+    ((kinds.CLIENT_ID, None),): {kinds.PRODUCE: 1e12, kinds.FETCH: 1e12, kinds.REQUEST: 1e6},
+    ((kinds.USER, "somebody else"),): {kinds.PRODUCE: 1.0},
+}
+
+
+async def test_quotas_cost_nothing_where_none_is_set_and_little_where_some_are(
+    pipe: FakeClient, host: FakeHost
+) -> None:
+    """Produce and Fetch, all three quotas of a client together; windows are entered once a second."""
+    records = bytes(batch("a" * 100))
+    quotas = pipe.connection.server.quotas
+    quotas.clock = lambda: 100.0  # no window begins
+    calls = {}
+    for name, given in (("none", {}), ("some", WITH_QUOTAS)):
+        quotas.follow(given)
+        for _ in range(2):  # the first one resolves quotas and begins windows
+            produced = count_calls(feeding(pipe, produce(1, (0, records))))
+        commit(host)
+        for _ in range(2):
+            fetched = count_calls(feeding(pipe, fetch(2, (0, 1))))
+        calls[name] = produced, fetched
+    for number in range(2):
+        without, with_quotas = calls["none"][number], calls["some"][number]
+        assert not [each for each in without if "Quota" in each or "Limits" in each or "Rate" in each]
+        print(with_quotas - without)
+        assert 0 < with_quotas.total() - without.total() <= QUOTAS_OF_A_REQUEST
 
 
 def test_hot_apis_have_handlers() -> None:

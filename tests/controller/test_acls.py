@@ -95,7 +95,7 @@ def test_a_filter_removes_what_it_matches_and_says_so(cluster: ControllerCluster
 
 
 def test_rules_are_bounded_and_can_always_be_removed() -> None:
-    """`raftlog.security.max` counts rules and credentials together."""
+    """`raftlog.security.max` counts rules, credentials and quotas together."""
     cluster = ControllerCluster(raftlog_security_max=1)
     cluster.start(1)
     write = replace(RULE, operation=Operation.WRITE)

@@ -23,6 +23,7 @@ from raftlog.metadata.controller_api import (
     UNCLEAN,
     UPGRADE,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
     AlterReassignments,
@@ -45,6 +46,7 @@ from raftlog.metadata.controller_api import (
     LeadershipTransfer,
     NewPartitions,
     NewTopic,
+    QuotaAlteration,
     Reassignment,
     RenewToken,
     ScramAlteration,
@@ -362,6 +364,15 @@ class ControllerMachine(RuleBasedStateMachine):
     def change_token(self, token_id: str, principal: str, period_ms: int) -> None:
         self._ask(RenewToken(token_id, principal, period_ms))
         self._ask(ExpireToken(token_id, principal, period_ms))
+
+    @rule(
+        entity=st.sampled_from([(("user", "al"),), (("client-id", None), ("user", "al"))]),
+        value=st.sampled_from([None, 1.0, 2.0]),
+        dry=st.booleans(),
+    )
+    def alter_quotas(self, entity: Any, value: float | None, dry: bool) -> None:
+        asked = QuotaAlteration(entity, (("producer_byte_rate", value),))
+        self._ask(AlterClientQuotas((asked,), dry))
 
     # --- what must hold
 

@@ -103,3 +103,33 @@ def test_the_stock_tool_makes_renews_and_ends_tokens(
     assert token_id not in say(bob, *listed)
     assert "DelegationTokenNotFoundException" in say(bob, *renew)
     assert REFUSED in say(str(client), "--list", tool=TOPICS)
+
+
+def test_kafka_configs_sets_shows_and_removes_quotas(
+    scripts: KafkaScripts, closed: ClosedCluster, tmp_path: Path
+) -> None:
+    """Of users, of client ids, of both together, of addresses, and their defaults; a bad one is refused by name."""
+    admin = login(tmp_path, "admin", "PLAIN", "plain.PlainLoginModule")
+
+    def say(*words: str) -> str:
+        return scripts.run(
+            CONFIGS, "--bootstrap-server", closed.bootstrap_servers, "--command-config", admin, *words
+        )
+
+    bob = ("--entity-type", "users", "--entity-name", "bob")
+    his_client = (*bob, "--entity-type", "clients", "--entity-name", "app")
+    every_client = ("--entity-type", "clients", "--entity-default")
+    address = ("--entity-type", "ips", "--entity-name", "10.0.0.7")
+    rates = "producer_byte_rate=1048576,consumer_byte_rate=2097152"
+    assert "Completed updating" in say("--alter", *bob, "--add-config", rates)
+    assert "Completed updating" in say("--alter", *his_client, "--add-config", "request_percentage=50")
+    assert "Completed updating" in say("--alter", *every_client, "--add-config", "controller_mutation_rate=2")
+    assert "Completed updating" in say("--alter", *address, "--add-config", "connection_creation_rate=10")
+    shown = say("--describe", *bob)
+    assert "producer_byte_rate=1048576.0" in shown and "consumer_byte_rate=2097152.0" in shown
+    assert "request_percentage=50.0" in say("--describe", *his_client)
+    assert "controller_mutation_rate=2.0" in say("--describe", *every_client)
+    assert "connection_creation_rate=10" in say("--describe", *address)
+    assert "Completed updating" in say("--alter", *bob, "--delete-config", "producer_byte_rate")
+    assert "producer_byte_rate" not in say("--describe", *bob)
+    assert "must be more than 0" in say("--alter", *bob, "--add-config", "producer_byte_rate=0")

@@ -16,6 +16,7 @@ from raftlog.metadata.metadata_records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ClientQuotaChanged,
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
@@ -195,6 +196,24 @@ def test_tokens_are_replaced_by_their_ids() -> None:
         replay(TokenRemoved("other"), image=image)
 
 
+def test_quotas_are_replaced_by_entity_and_key() -> None:
+    """An entity whose last quota goes is gone."""
+    entity = (("user", "al"),)
+    image = replay(
+        ClientQuotaChanged(entity, "producer_byte_rate", 1.0),
+        ClientQuotaChanged(entity, "consumer_byte_rate", 2.0),
+        ClientQuotaChanged(entity, "producer_byte_rate", 3.0),
+    )
+    assert image.quotas == {entity: {"producer_byte_rate": 3.0, "consumer_byte_rate": 2.0}}
+    assert (image.usage.security, image.usage) == (2, usage_of(image))
+    image = replay(
+        ClientQuotaChanged(entity, "producer_byte_rate", None),
+        ClientQuotaChanged(entity, "consumer_byte_rate", None),
+        image=image,
+    )
+    assert (dict(image.quotas), image.usage) == ({}, usage_of(image))
+
+
 def test_producer_ids_only_grow() -> None:
     """The next free producer id is the image's."""
     assert replay(ProducerIdsAllocated(1, 1000)).next_producer_id == 1000
@@ -264,6 +283,7 @@ def test_batch_bytes_round_trip_every_record() -> None:
         ScramCredentialChanged("al", "SCRAM-SHA-256", None),
         TokenChanged(TOKEN),
         TokenRemoved("id"),
+        ClientQuotaChanged((("client-id", None), ("user", "al")), "producer_byte_rate", 1.5),
     )
     batch = Batch(3, 4, records)
     assert decode_batch(encode_batch(batch)) == batch

@@ -67,6 +67,12 @@ tokens = st.builds(
     DelegationToken, names, names, names, st.lists(names, max_size=2).map(tuple), longs, longs, longs
 )
 users = st.tuples(names, st.sampled_from(["SCRAM-SHA-256", "SCRAM-SHA-512"]))
+entities = st.sampled_from(
+    [(("user", None),), (("client-id", "c"), ("user", "u")), (("ip", "10.0.0.1"),), (("client-id", ""),)]
+)
+limits = st.dictionaries(
+    st.sampled_from(["producer_byte_rate", "request_percentage"]), st.floats(0.5, 1e300), min_size=1
+)
 
 
 @st.composite
@@ -92,6 +98,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
         tokens={
             each.token_id: each for each in draw(st.lists(tokens, max_size=2, unique_by=lambda t: t.token_id))
         },
+        quotas=draw(st.dictionaries(entities, limits, max_size=2)),
     )
     return replace(image, usage=usage_of(image))
 
@@ -146,15 +153,16 @@ def test_snapshot_of_before_tokens_is_read() -> None:
     """There were no delegation tokens, and nothing else is lost."""
     image = MetadataImage(features={"group.version": 0}, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts.pop(14) == []
+    assert parts[14:] == [[], []]
+    parts = parts[:14]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)) == image
 
 
 def test_snapshot_of_before_rules_is_read() -> None:
-    """There were no rules and no credentials, and nothing else is lost."""
+    """There were no rules, credentials and quotas, and nothing else is lost."""
     image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[12:14] == [[], []]
+    assert parts[12:] == [[], [], [], []]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:12])) == image
 
 

@@ -11,6 +11,7 @@ import pytest
 from raftlog import control
 from raftlog.base.errors import KafkaError, NotController
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.controller import producer_ids
 from raftlog.controller.controller import Controller
 from raftlog.metadata import loader, record_replay
@@ -22,6 +23,7 @@ from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
+from raftlog.security.quotas import Quotas
 from raftlog_chaos.scenarios.quorum_controller import controller as controller_scenario
 from tests.planted.plant import Plant
 
@@ -129,6 +131,22 @@ def forget_the_usage_in_snapshots(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def leave_quotas_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """A node that comes back by a snapshot knows of no client quota."""
+    patch.setattr(loader, "decode_image", lambda data: msgspec.structs.replace(decode_image(data), quotas={}))
+
+
+def go_by_the_first_quotas(patch: pytest.MonkeyPatch) -> None:
+    """A broker keeps the quotas that it found first, and hears of no later ones."""
+    follow = ClientQuotas.follow
+
+    def follow_once(subject: ClientQuotas, quotas: Quotas) -> None:
+        if not subject.in_force:
+            follow(subject, quotas)
+
+    patch.setattr(ClientQuotas, "follow", follow_once)
+
+
 scenario = partial(Plant, scenario=controller_scenario, seconds=6.0)
 
 PLANTS = [
@@ -176,6 +194,12 @@ PLANTS = [
     ),
     scenario(
         "snapshot-without-configs", "images", plant=leave_configs_out_of_snapshots, note="nodes disagree"
+    ),
+    scenario(
+        "snapshot-without-quotas", "images", plant=leave_quotas_out_of_snapshots, note="nobody is limited"
+    ),
+    scenario(
+        "stale-quotas", "KIP-546", plant=go_by_the_first_quotas, note="limits that were taken back hold"
     ),
     scenario("snapshot-without-usage", "bounds", plant=forget_the_usage_in_snapshots, note="no limit holds"),
 ]

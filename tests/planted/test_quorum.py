@@ -15,6 +15,7 @@ QUICK = (
     "stale-answer-counts",
     "no-pre-vote",
     "own-pause-blamed",
+    "stale-quotas",
 )
 """Plants that one of the first seeds shows within a second or two; which one, every change of a scenario changes."""
 

@@ -18,7 +18,7 @@ from raftlog.base.config import load_config
 from raftlog.base.env import ThreadOffload
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.broker.links.tls import PeerTls
-from raftlog.broker.network.tls import ServerTls
+from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 from raftlog.quorum.channel import HandshakeRefused, Identity, OutboundChannel, dial
 from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.listener import Listener
@@ -60,7 +60,8 @@ class Node:
             protocols = {MAP: "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
             tls = load_config(listeners | protocols | settings).tls["CONTROLLER"]
             limited = LimitedLog(get_logger("test"), asyncio.get_running_loop().time)
-            self.tls = ServerTls(tls, limited, lambda _event: None, is_for_nodes=True)
+            pending = PendingHandshakes(10, asyncio.get_running_loop().time)
+            self.tls = ServerTls(tls, limited, lambda _event: None, pending, is_for_nodes=True)
             dial_options = partial(PeerTls(tls).options, self.offload)
             self.identity = replace(self.identity, tls=ChannelTls(dial_options, ServerTls.shown_certificate))
         self.kafka: list[bytes] = []

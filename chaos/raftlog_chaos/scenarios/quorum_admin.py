@@ -1,7 +1,7 @@
-"""Admin clients of a simulated cluster: they change topics that are theirs alone, and remember what they were promised.
+"""Admin clients of a simulated cluster: they change what is theirs alone, and remember what they were promised.
 
-After every answer a client knows what must be there; after a lost answer, what may be. Then it leaves that topic
-alone, since a request that is still under way may change it at any later time.
+After every answer a client knows what must be there; after a lost answer, what may be. Then it leaves that topic (or
+that user's quota) alone, since a request that is still under way may change it at any later time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from raftlog.base.errors import InvalidReplicationFactor, TopicAlreadyExists
 from raftlog.metadata.image import MetadataImage
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.workloads.raw_client import (
+    ALTER_CLIENT_QUOTAS,
     AWAY,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -35,6 +36,9 @@ SETTING: Final = "retention.ms"
 TOPIC_RESOURCE: Final = 2
 SET: Final = 0
 
+USER: Final = "user"
+QUOTA: Final = "producer_byte_rate"
+
 MOST_TOPICS: Final = 6
 """The topics that a client has at a time, so that an image stays small."""
 
@@ -48,6 +52,8 @@ class Promises:
     def __init__(self) -> None:
         self.topics: dict[str, frozenset[str | None]] = {}
         """The possible values of a topic's setting; ABSENT is one possibility."""
+        self.quotas: dict[str, frozenset[float | None]] = {}
+        """The possible quotas of users; None: there is none."""
         self.producer_ids: set[int] = set()
         self.broken: list[str] = []
         self.answers = 0
@@ -59,6 +65,10 @@ class Promises:
             found = image.config("topic", name).get(SETTING, "") if name in image.topics else ABSENT
             if found not in possible:
                 faults.append(f"topic {name} should be {_shown(possible)} and is {_shown([found])}")
+        for user, rates in self.quotas.items():
+            rate = image.quotas.get(((USER, user),), {}).get(QUOTA)
+            if rate not in rates:
+                faults.append(f"the quota of {user} should be one of {set(rates)} and is {rate}")
         faults += [f"nobody asked for topic {name}" for name in image.topics if name not in self.topics]
         return faults
 
@@ -82,6 +92,8 @@ class Admin:
         }
         self._mine: list[str] = []
         """Topics that are certainly there."""
+        self._user = name
+        """Nobody else changes the quota of this user."""
         self._number = 0
         self.pause_s = chance.choice((0.05, 0.1, 0.2))
 
@@ -89,7 +101,7 @@ class Admin:
         """Change things until told to stop."""
         while not self.stopping:
             node_id = self._chance.choice(sorted(self._clients))
-            deeds: list[Callable[[int], Any]] = [self.take_producer_id]
+            deeds: list[Callable[[int], Any]] = [self.take_producer_id, self.limit]
             if len(self._mine) < MOST_TOPICS:
                 deeds += [self.create, self.create]
             if self._mine:
@@ -168,6 +180,24 @@ class Admin:
             topics[name] = frozenset({value})
         else:
             self._mine.remove(name)
+
+    async def limit(self, node_id: int) -> None:
+        """Set a user's quota to what it never was, or remove it."""
+        self._number += 1
+        rate = float(1_000_000 + self._number) if self._chance.random() < 0.8 else None
+        quotas, user = self.promises.quotas, self._user
+        quotas[user] = quotas.get(user, frozenset({None})) | {rate}
+        make = shapes(ALTER_CLIENT_QUOTAS)
+        change = make.OpData(key=QUOTA, value=rate or 0.0, remove=rate is None)
+        entity = (make.EntityData(entity_type=USER, entity_name=user),)
+        request = make.AlterClientQuotasRequest(
+            entries=(make.EntryData(entity=entity, ops=(change,)),), validate_only=False
+        )
+        response = await self._ask(node_id, ALTER_CLIENT_QUOTAS, request)
+        if response is not None and int(response.entries[0].error_code) == NONE:
+            quotas[user] = frozenset({rate})
+        else:
+            self._user = f"{self.name}-{self._number}"
 
     async def take_producer_id(self, node_id: int) -> None:
         """Become an idempotent producer: no other may have the same id."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.metadata.image import MetadataImage
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum import Report
 from raftlog_chaos.scenarios.quorum_admin import Admin, Promises
@@ -222,7 +223,17 @@ class Controllers:
         image = self.cluster.newest_image()
         assert image is not None
         faults = self.promises.judge(image)
+        faults += self._stale_quotas(image)
         assert not faults, "; ".join(faults[:10])
+
+    def _stale_quotas(self, image: MetadataImage) -> list[str]:
+        """Return which brokers go by other quotas than those of the metadata."""
+        running = [each.node for each in self.cluster.running() if each.node is not None]
+        return [
+            f"broker {each.config.node_id} goes by quotas of the past"
+            for each in running
+            if each.broker is not None and each.broker.server.quotas.in_force != image.quotas
+        ]
 
     async def _serves(self, node_id: int) -> None:
         """Demand that a topic can be created through a broker, by a client that asks again as clients do."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, TopicResult, TopicResults
@@ -38,7 +39,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         async for topic in in_turns(broker.env, message.topics)
         if topic.name in allowed
     ]
-    results += await _grown(broker, message, wanted)
+    may_grow, throttled = await within_mutation_quota(
+        broker, request, wanted, lambda each: _size(broker.image(), each)
+    )
+    results += [TopicResult(each.name, None, error.code, error.message) for each, error in throttled]
+    results += await _grown(broker, message, may_grow)
     make = response_builders(API_KEY, request.api_version)
     told = [
         make.CreatePartitionsTopicResult(

@@ -13,6 +13,7 @@ from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.handlers.config_resources import check_config_names
+from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, demand, may, refusal
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
@@ -30,7 +31,9 @@ CONFIGS_SIZE: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Create topics and wait until this broker knows them."""
     results, wanted = await _checked(broker, request, message)
-    results |= await _created(broker, message, wanted)
+    allowed, throttled = await within_mutation_quota(broker, request, wanted, partial(_partitions, broker))
+    results |= {each.name: TopicCreation(each.name, error.code, error.message) for each, error in throttled}
+    results |= await _created(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
     pace, told = TurnCounter(broker.env), []
@@ -95,6 +98,15 @@ async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) 
         if not message.validate_only:
             await wait_for_image(broker, partial(_shows, reply.results))
     return results
+
+
+def _partitions(broker: BrokerContext, topic: NewTopic) -> int:
+    """Return how many partitions are created; none for a topic that there is."""
+    if topic.name in broker.image().topics:
+        return 0
+    if topic.assignments:
+        return len(topic.assignments)
+    return broker.config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
 
 
 def _shows(created: tuple[TopicCreation, ...], image: MetadataImage) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import TOPIC, may, refusal
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
@@ -35,7 +36,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted
         ]
     else:
-        results += await _deleted(broker, message, wanted)
+        allowed, throttled = await within_mutation_quota(
+            broker, request, wanted, lambda each: _size(broker.image(), each)
+        )
+        results += [
+            TopicResult(each.name, each.topic_id, error.code, error.message) for each, error in throttled
+        ]
+        results += await _deleted(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
     told = [
         make.DeletableTopicResult(

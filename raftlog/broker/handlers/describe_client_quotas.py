@@ -1,21 +1,75 @@
-"""DescribeClientQuotas 0-1: there are no quotas of clients, and none can be set (KIP-546).
-
-`kafka-configs` asks for the quotas of users whenever it describes users.
-"""
+"""DescribeClientQuotas 0-1: the quotas whose entities match what is asked for (KIP-546)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from raftlog.base.errors import NONE
+from raftlog.base.errors import NONE, InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.quotas import CLIENT_ID, IP, USER, Entity
 
 API_KEY: Final = ApiKey.DESCRIBE_CLIENT_QUOTAS
 
+EXACT: Final = 0
+DEFAULT: Final = 1
+SPECIFIED: Final = 2
+"""Every name, and the default one."""
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer that nothing matches."""
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer from the newest image."""
+    _check(message.components)
     make = response_builders(API_KEY, request.api_version)
-    return make.DescribeClientQuotasResponse(throttle_time=0, error_code=NONE, error_message=None, entries=())
+    entries = []
+    async for entity, values in in_turns(broker.env, tuple(broker.image().quotas.items())):
+        if _matches(entity, message.components, strict=message.strict):
+            entries.append(
+                make.EntryData(
+                    entity=tuple(
+                        make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
+                    ),
+                    values=tuple(
+                        make.ValueData(key=key, value=value) for key, value in sorted(values.items())
+                    ),
+                )
+            )
+    return make.DescribeClientQuotasResponse(
+        throttle_time=0, error_code=NONE, error_message=None, entries=tuple(entries)
+    )
+
+
+def _check(components: Sequence[Any]) -> None:
+    kinds = [each.entity_type for each in components]
+    for each in components:
+        if each.entity_type not in (USER, CLIENT_ID, IP):
+            raise InvalidRequest(
+                f"entity_type: must be user, client-id or ip, not {each.entity_type[:100]!r}"
+            )
+        if each.match_type not in (EXACT, DEFAULT, SPECIFIED):
+            raise InvalidRequest(f"match_type: must be 0, 1 or 2, not {each.match_type}")
+        if (each.match is not None) != (each.match_type == EXACT):
+            raise InvalidRequest("match: an exact match has a name, and no other one has")
+    if len(set(kinds)) != len(kinds):
+        raise InvalidRequest("entity_type: one is named more than once")
+    if IP in kinds and len(kinds) > 1:
+        raise InvalidRequest("entity_type: ip goes with no other one")
+
+
+def _matches(entity: Entity, components: Sequence[Any], *, strict: bool) -> bool:
+    """Whether an entity has all that is asked for, and nothing else if that is `strict`."""
+    names = dict(entity)
+    if strict and len(names) != len(components):
+        return False
+    for each in components:
+        if each.entity_type not in names:
+            return False
+        name = names[each.entity_type]
+        if each.match_type == EXACT and name != each.match:
+            return False
+        if each.match_type == DEFAULT and name is not None:
+            return False
+    return True

@@ -27,6 +27,7 @@ from raftlog.broker.handlers.fetch_response import (
     encode_error,
     encode_session,
     refuse_all,
+    throttled_answer,
 )
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
@@ -141,6 +142,8 @@ class PendingFetch(Slot):
         self.full = True
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
+        if connection.limits is not None:
+            self.max_bytes = min(self.max_bytes, connection.limits.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
         self._has_enough = False
@@ -247,7 +250,7 @@ class PendingFetch(Slot):
 
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         try:
-            await self.connection.server.long_turns.timed(API_KEY, work)
+            await self.connection.server.long_turns.timed(API_KEY, work, self.connection.took)
         finally:
             if self.buffers is not None or not self.connection.is_open:
                 self._stop_waiting()
@@ -312,7 +315,7 @@ class PendingFetch(Slot):
         try:
             step()
         finally:
-            server.long_turns.note(API_KEY, server.stopwatch() - began_at)
+            self.connection.took(API_KEY, server.stopwatch() - began_at)
 
     def _finish_waiting(self) -> None:
         if self._is_taking_turns:
@@ -426,7 +429,11 @@ class PendingFetch(Slot):
         if self._cold:
             self._read_cold()
             return None
-        session = self.session
+        session, limits = self.session, self.connection.limits
+        if limits is not None:
+            throttle_ms = limits.fetched(self.connection, self._gathered_bytes)
+            if throttle_ms:
+                return throttled_answer(self.connection.server.sessions, session, throttle_ms, full=self.full)
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
             count_throttled(session, self.connection.server.broker.replicas)
         count_reads(session, is_replica=self.replica is not None)
@@ -599,4 +606,6 @@ class PendingFetch(Slot):
         for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = cold.finish(read)
         self._cold.clear()
+        reads = [each.read for each in self.session.ready if each.read is not None]
+        self._gathered_bytes = sum(len(read.records) for read in reads if read.records)
         self._answer()

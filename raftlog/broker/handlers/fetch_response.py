@@ -1,4 +1,7 @@
-"""The response of a fetch: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
+"""The response of a fetch: the reads of a session as a frame, and the counts of what leaves with it.
+
+It has a hint at a leader that is elsewhere (KIP-951).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
-from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, FetchSessions, SessionPartition
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.protocol.codec import RequestHeader
-from raftlog.protocol.fetch import FetchedPartition, FetchRequest, TopicKey, encode_fetch_response
+from raftlog.protocol.fetch import (
+    FetchedPartition,
+    FetchRequest,
+    TopicKey,
+    encode_fetch_response,
+    encode_throttled,
+)
 from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
@@ -29,9 +38,14 @@ class FetchAnswer(NamedTuple):
     topics: dict[TopicKey, list[FetchedPartition]]
     session_id: int
     endpoints: Sequence[Endpoint]
+    throttle_ms: int = 0
 
     def encode(self, header: RequestHeader) -> list[Buffer]:
         """Return the frame."""
+        if self.throttle_ms:
+            return encode_throttled(
+                header.api_version, header.correlation_id, self.session_id, self.throttle_ms
+            )
         return encode_fetch_response(
             header.api_version,
             header.correlation_id,
@@ -72,7 +86,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
         topics.setdefault(entry.topic, []).append(_as_fetched(FetchedPartition, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-    return _as_answer(FetchAnswer, (topics, session.session_id, endpoints))
+    return _as_answer(FetchAnswer, (topics, session.session_id, endpoints, 0))
 
 
 def _tell_all(session: FetchSession) -> Iterable[SessionPartition]:
@@ -146,3 +160,21 @@ def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) ->
         for topic, partitions in request.topics
     ]
     return encode_fetch_response(header.api_version, header.correlation_id, topics)
+
+
+def throttled_answer(
+    sessions: FetchSessions, session: FetchSession, throttle_ms: int, *, full: bool
+) -> FetchAnswer:
+    """Return a response that tells of no partition (KIP-219); what was read is read again with the next fetch.
+
+    A client that named all its partitions names them again, so its session ends.
+    """
+    for entry in session.ready:
+        entry.read = None
+    if not full:
+        return FetchAnswer({}, session.session_id, (), throttle_ms)
+    if session.session_id == NO_SESSION:
+        session.close()
+    else:
+        sessions.end(session.session_id)
+    return FetchAnswer({}, NO_SESSION, (), throttle_ms)

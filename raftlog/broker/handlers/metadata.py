@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     NONE,
     InvalidRequest,
     InvalidTopic,
+    LeaderNotAvailable,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -25,6 +26,7 @@ from raftlog.broker.metadata_view import (
     MetadataView,
     MetadataViews,
 )
+from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, among, may, operations
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
@@ -57,7 +59,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     asked = await _asked(broker, request.api_version, message)
     missing, codes = await _to_create(broker, request, message, asked)
     if missing:
-        codes |= await create_missing(broker, missing)
+        allowed, throttled = await within_mutation_quota(
+            broker, request, missing, lambda _: broker.config.num_partitions
+        )
+        codes |= {name: LeaderNotAvailable.code for name, _ in throttled}
+        codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
         await _news_of(broker, asked)
     return await _answer(broker, request, message, asked=asked, codes=codes)

@@ -88,6 +88,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     """Append, and answer or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
+    if connection.limits is not None:
+        pending.throttle_ms = connection.limits.produced(connection, len(frame))
     if connection.server.broker.authorizer is not None:
         pending.refuse_denied()
     refused = _refusal(connection, header, request)
@@ -221,6 +223,7 @@ class PendingProduce(Slot):
         "_unverified",
         "_wanted",
         "header",
+        "throttle_ms",
         "topics",
         "unlooked",
     )
@@ -230,6 +233,7 @@ class PendingProduce(Slot):
         self.buffers = None
         self.overlaps = True
         self.header = header
+        self.throttle_ms = 0
         self.topics: list[tuple[TopicKey, list[ProducedPartition]]] = []
         self._wanted = request
         self._open: dict[Partition, BatchPosition] = {}
@@ -390,7 +394,7 @@ class PendingProduce(Slot):
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         connection = self.connection
         try:
-            await connection.server.long_turns.timed(API_KEY, work)
+            await connection.server.long_turns.timed(API_KEY, work, connection.took)
         finally:
             self._let_go()
         if not connection.is_open:
@@ -523,4 +527,7 @@ class PendingProduce(Slot):
         _, version, correlation_id, _ = self.header
         connection, leaders = self.connection, self._leaders
         endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-        return (encode_produce_response(version, correlation_id, self.topics, endpoints=endpoints),)
+        frame = encode_produce_response(
+            version, correlation_id, self.topics, throttle_ms=self.throttle_ms, endpoints=endpoints
+        )
+        return (frame,)

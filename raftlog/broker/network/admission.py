@@ -2,8 +2,9 @@
 be one.
 
 Every new connection is a stranger. Strangers have at most max.connections places, fewer where the process may open
-fewer files or has less memory, and max.connections.per.ip of them from one address. A broker that proves the cluster
-secret leaves the strangers and counts nowhere, so clients never take a broker's place.
+fewer files or has less memory. An address and a listener may have fewer places. A broker that proves the cluster secret
+leaves the strangers and counts nowhere, so clients never take a broker's place. `connection_rates` says how fast
+strangers may come.
 
 A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
 short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or as the oldest of HALL_PLACES.
@@ -17,10 +18,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.memory import Account
+from raftlog.security.quotas import CONNECTION
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.broker.network.connection import Connection
+    from raftlog.broker.network.connection_rates import ConnectionRates
 
 CONNECTION_BYTES: Final = 4 * 1024
 """The cost of an idle connection at most, in our memory and the transport's; half of it was measured."""
@@ -51,17 +54,28 @@ class Admission:
         "_memory",
         "_of_strangers",
         "_per_host",
+        "_per_listener",
         "_possible",
+        "_rates",
         "brokers",
         "strangers",
     )
 
-    def __init__(self, config_in_force: Callable[[], NodeConfig], *, sockets: int, memory: Account) -> None:
+    def __init__(
+        self,
+        config_in_force: Callable[[], NodeConfig],
+        *,
+        sockets: int,
+        memory: Account,
+        rates: ConnectionRates,
+    ) -> None:
         """`sockets`: how many clients the process has file descriptors for."""
         self._config_in_force = config_in_force
         self._possible = min(sockets, memory.limit // CONNECTION_BYTES)
         self._memory = memory
+        self._rates = rates
         self._per_host: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
         self._hall: dict[Connection, int] = {}
         """With the looks since they came, the oldest first."""
         self._of_strangers = 0
@@ -81,17 +95,29 @@ class Admission:
     def enter(self, connection: Connection) -> None:
         """Give a new connection its place."""
         self._memory.take(_cost(connection))
+        delay = None
         if self._limit_for(connection) is None:
-            connection.standing = ConnectionStanding.STRANGER
-            self.strangers += 1
-            self._of_strangers += _cost(connection)
-            self._per_host[connection.peer_host] += 1
-            return
+            delay = self._rates.delay_of_address(connection.peer_host)
+            if delay is None:
+                self._let_in(connection)
+                return
         if len(self._hall) >= HALL_PLACES:
             self.refuse(next(iter(self._hall)))
         self._hall[connection] = 0
         connection.standing = ConnectionStanding.IN_HALL
         connection.enter_hall()
+        if delay is not None:
+            connection.server.quotas.mute(connection, delay.limit, delay.seconds)
+
+    def _let_in(self, connection: Connection) -> None:
+        connection.standing = ConnectionStanding.STRANGER
+        self.strangers += 1
+        self._of_strangers += _cost(connection)
+        self._per_host[connection.peer_host] += 1
+        self._per_listener[connection.listener] += 1
+        delay = self._rates.delay_of_listener(connection.listener)
+        if delay is not None:
+            connection.server.quotas.mute(connection, delay.limit, delay.seconds)
 
     def prove(self, connection: Connection) -> None:
         """A connection turned out to be a broker's."""
@@ -120,13 +146,19 @@ class Admission:
         """Close a connection that is in the hall and is no broker's."""
         self._hall.pop(connection, None)
         connection.server.counters.refused += 1
-        connection.close("connection_refused", limit=self._limit_for(connection) or "max.connections")
+        connection.close("connection_refused", limit=self._limit_for(connection) or CONNECTION)
 
     def _limit_for(self, connection: Connection) -> str | None:
         """Return the setting that leaves no place for one more stranger."""
         if self.strangers >= self.most_strangers or self._has_no_memory(connection):
             return "max.connections"
-        if self._per_host[connection.peer_host] >= self._config_in_force().max_connections_per_ip:
+        config, host = self._config_in_force(), connection.peer_host
+        of_listener = config.listener_limits.get(connection.listener)
+        if of_listener is not None and self._per_listener[connection.listener] >= of_listener.max_connections:
+            return f"listener.name.{connection.listener.lower()}.max.connections"
+        if self._per_host[host] >= config.max_connections_per_ip_overrides.get(
+            host, config.max_connections_per_ip
+        ):
             return "max.connections.per.ip"
         return None
 
@@ -138,6 +170,7 @@ class Admission:
             self.strangers -= 1
             self._of_strangers -= _cost(connection)
             host = connection.peer_host
+            self._per_listener[connection.listener] -= 1
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import ssl
 
     from raftlog.broker.links.peer_auth import ServerHandshake
+    from raftlog.broker.network.client_quotas import ClientLimits
     from raftlog.broker.network.login import LoginFailure
     from raftlog.broker.network.server import BrokerServer
     from raftlog.replication.replica_host import ReplicaId
@@ -95,6 +96,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "inbox",
         "is_follower",
         "lane",
+        "limits",
         "listener",
         "login",
         "number",
@@ -132,6 +134,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.standing = ConnectionStanding.STRANGER
         self.principal = ANONYMOUS
         self.tls_session: ssl.SSLObject | None = None
+        self.limits: ClientLimits | None = None
+        """The quotas for the request being handled."""
         self.login = server.login_for(listener)
         self.inbox = Inbox(server.requests)
         self.outbox = Outbox(server.memory.answers)
@@ -295,6 +299,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
         server.tasks.add(task)
         task.add_done_callback(server.tasks.discard)
 
+    def took(self, api_key: int, seconds: float) -> None:
+        """Note how long a turn of the loop took that dealt with a request of this connection."""
+        self.server.long_turns.note(api_key, seconds)
+        if self.limits is not None:
+            self.limits.took(seconds)
+
     def close(self, event: str, **facts: object) -> None:
         """Say why in one log line and close; what was written leaves, if the client takes it soon."""
         if not self._closing:
@@ -386,6 +396,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """There is room for answers again."""
         self._go_on()
 
+    def unmute(self) -> None:
+        """Read and handle requests again (see `client_quotas`)."""
+        self.inbox.is_muted = False
+        self._read_or_stop()
+        self._go_on()
+
     @property
     def is_watched(self) -> bool:
         """Whether there is something to look at once a second (see `watch`)."""
@@ -427,6 +443,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Free all memory."""
         if self._login_timer is not None:
             self._login_timer.cancel()
+        self.server.quotas.forget(self)
         self._out, self._out_bytes = [], 0
         self.outbox.clear()
         self.inbox.close()
@@ -445,6 +462,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._waiting_for is not None
             or self.outbox.waiting_bytes >= ANSWERS_HIGH_BYTES
             or len(self._slots) >= MAX_OPEN_SLOTS
+            or self.inbox.is_muted
             or self._closing
             or self._finishing
         ):
@@ -493,6 +511,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                         self._slots
                         or self._closing
                         or self._finishing
+                        or inbox.is_muted
                         or self.outbox.waiting_bytes
                         or answers.used >= answers.limit
                     )

@@ -22,6 +22,8 @@ class ConnectionCounters:
         "open_connections",
         "refused",
         "requests",
+        "throttle_ms",
+        "throttled",
     )
 
     def __init__(self) -> None:
@@ -41,3 +43,7 @@ class ConnectionCounters:
         """By API key: seconds from a request's last byte to its response, waiting for records or replicas included."""
         self.long_turns: defaultdict[int, int] = defaultdict(int)
         """By API key: turns of the event loop that requests held for longer than `LONG_TURN_S`."""
+        self.throttled: defaultdict[str, int] = defaultdict(int)
+        """By the key of a quota: answers that said that it was used up, or connections that were refused for it."""
+        self.throttle_ms: defaultdict[str, int] = defaultdict(int)
+        """By the key of a quota: the throttle times of those."""

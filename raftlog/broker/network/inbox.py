@@ -24,6 +24,7 @@ class Inbox:
         "_transport",
         "granted",
         "is_blocked",
+        "is_muted",
         "needed_bytes",
         "rest",
     )
@@ -37,6 +38,8 @@ class Inbox:
         """The bytes held; None without any."""
         self.needed_bytes = PREFIX_BYTES
         """The length of the first frame, or of its length field while that is cut off."""
+        self.is_muted = False
+        """Whether nothing is to be read for now, though there is room (KIP-219)."""
         self.is_blocked = False
         """Whether what is held begins with a complete frame."""
         self.granted = 0
@@ -53,6 +56,11 @@ class Inbox:
     @property
     def held_bytes(self) -> int:
         return 0 if self.rest is None else self.rest.size
+
+    def mute(self) -> None:
+        """Read nothing until `is_muted` is taken back."""
+        self.is_muted = True
+        self._pause()
 
     def room(self) -> memoryview:
         """Return where to receive the next bytes, behind those held."""
@@ -83,7 +91,7 @@ class Inbox:
 
     def read_or_stop(self, *, needs_grant: bool) -> None:
         """Read on, unless a frame is blocked, or `needs_grant` and memory is short: then wait for a grant."""
-        if self.is_blocked:
+        if self.is_blocked or self.is_muted:
             self._pause()
         elif self.rest is not None and needs_grant and self._requests.is_short and not self.granted:
             self._pause()
@@ -98,7 +106,7 @@ class Inbox:
 
     def look(self) -> bool:
         """Say whether an incomplete frame arrives too slowly; called once a second while one is held (see `watch`)."""
-        if self.rest is None or self.is_blocked or self._requests.is_waiting(self):
+        if self.rest is None or self.is_blocked or self.is_muted or self._requests.is_waiting(self):
             self._progress = None
             return False
         self.rest.trim()  # it counts as what has arrived
@@ -122,6 +130,6 @@ class Inbox:
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._is_paused and self._transport is not None:
+        if self._is_paused and self._transport is not None and not self.is_muted:
             self._is_paused = False
             self._transport.resume_reading()

@@ -46,11 +46,15 @@ class LongTurns:
                 "request_held_the_loop", api=api.name if api else api_key, milliseconds=round(seconds * 1000)
             )
 
-    def timed(self, api_key: int, work: Awaitable[Result]) -> Awaitable[Result]:
-        """Return work for a request, to be awaited: each of its steps is a turn of its own."""
-        return _Timed(self, api_key, work)
+    def timed(
+        self, api_key: int, work: Awaitable[Result], note: Callable[[int, float], None] | None = None
+    ) -> Awaitable[Result]:
+        """Return work for a request, to be awaited: each of its steps is a turn of its own, which `note` is told of."""
+        return _Timed(self, api_key, work, note or self.note)
 
-    def steps_of(self, api_key: int, work: Awaitable[Result]) -> Generator[Any, Any, Result]:
+    def steps_of(
+        self, api_key: int, work: Awaitable[Result], note: Callable[[int, float], None]
+    ) -> Generator[Any, Any, Result]:
         """Drive work from one wait to the next, and note how long each step took."""
         steps, clock = work.__await__(), self._clock
         step: Callable[[Any], Any] = steps.send
@@ -62,7 +66,7 @@ class LongTurns:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # what the work returns
             finally:
-                self.note(api_key, clock() - began_at)
+                note(api_key, clock() - began_at)
             try:
                 given = yield waits_for
                 step = steps.send
@@ -73,12 +77,15 @@ class LongTurns:
 class _Timed:
     """Work whose steps are timed."""
 
-    __slots__ = ("_api_key", "_turns", "_work")
+    __slots__ = ("_api_key", "_note", "_turns", "_work")
 
-    def __init__(self, turns: LongTurns, api_key: int, work: Awaitable[Any]) -> None:
+    def __init__(
+        self, turns: LongTurns, api_key: int, work: Awaitable[Any], note: Callable[[int, float], None]
+    ) -> None:
         self._turns = turns
         self._api_key = api_key
         self._work = work
+        self._note = note
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._turns.steps_of(self._api_key, self._work)
+        return self._turns.steps_of(self._api_key, self._work, self._note)

@@ -32,7 +32,9 @@ from raftlog.broker.controller_requests import ask
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.network.admission import Admission
 from raftlog.broker.network.arrivals import Arrivals
+from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
+from raftlog.broker.network.connection_rates import ConnectionRates
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
@@ -45,6 +47,7 @@ from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint, MetadataImage
+from raftlog.security.quotas import Windows
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -121,8 +124,19 @@ class BrokerServer:
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
+        self.counters = ConnectionCounters()
+        span = Windows(self.config.quota_window_num, self.config.quota_window_size_seconds)
+        self.quotas = ClientQuotas(self.counters, self.loop, span)
         self.admission = Admission(
-            self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
+            self._config_in_force,
+            sockets=broker.env.sockets,
+            memory=self.memory.connections,
+            rates=ConnectionRates(
+                self._config_in_force,
+                quotas=lambda: self.quotas.in_force,
+                clock=self.quotas.clock,
+                span=span,
+            ),
         )
         self.watch = IdleConnectionWatch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
@@ -131,7 +145,6 @@ class BrokerServer:
             broker.env.unguessable,
             self.memory.sessions,
         )
-        self.counters = ConnectionCounters()
         self.arrivals = Arrivals(self.loop, self.stopwatch)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -400,13 +413,14 @@ class BrokerServer:
         served = config.tls.keys() - (set() if has_own else controllers)
         if not served:
             return {}
-        from raftlog.broker.network.tls import ServerTls
+        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 
         def count(event: str) -> None:
             self.counters.closed_by_broker[event] += 1
 
+        pending = PendingHandshakes(config.raftlog_tls_handshakes_max, self.loop.time)
         return {
-            name: ServerTls(config.tls[name], self.log, count, is_for_nodes=name in controllers)
+            name: ServerTls(config.tls[name], self.log, count, pending, is_for_nodes=name in controllers)
             for name in sorted(served)
         }
 

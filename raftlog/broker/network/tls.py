@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -54,6 +55,37 @@ _REASONS: Final = {
 log = get_logger(__name__)
 
 
+class PendingHandshakes:
+    """The handshakes that are under way at all listeners, which cost memory before `admission` hears of a client.
+
+    A client that hangs up is no object any more; one whose object stays for whatever reason counts no longer than a
+    handshake may take.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self.most = most
+        self._clock = clock
+        self._begun: dict[weakref.ref[ssl.SSLObject], float] = {}
+        """When each began, the oldest first."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more would be too many."""
+        if len(self._begun) >= self.most:
+            over = self._clock() - HANDSHAKE_S
+            for each in [each for each, began_at in self._begun.items() if began_at < over]:
+                self.end(each)
+        return len(self._begun) >= self.most
+
+    def begin(self, session: ssl.SSLObject) -> None:
+        """Count a handshake."""
+        self._begun[weakref.ref(session, self.end)] = self._clock()
+
+    def end(self, session: weakref.ref[ssl.SSLObject]) -> None:
+        """Count it no more; fine if that was said before."""
+        self._begun.pop(session, None)
+
+
 class ServerContext(ssl.SSLContext):
     """The context that a listener is opened with: each new connection is made under the newest one.
 
@@ -63,12 +95,20 @@ class ServerContext(ssl.SSLContext):
 
     newest: ServerContext
     failed: Callable[[ssl.SSLError], None]
+    refused: Callable[[], None]
+    handshakes: PendingHandshakes
     certificate: bytes
     """The one that it shows, in DER."""
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        """Begin a connection under the newest context."""
-        return ssl.SSLContext.wrap_bio(self.newest, *args, **options)
+        """Begin a connection under the newest context. Raises SSLError if too many others do."""
+        newest = self.newest
+        if newest.handshakes.is_full:
+            newest.refused()
+            raise ssl.SSLError("too many handshakes are under way")
+        session = ssl.SSLContext.wrap_bio(newest, *args, **options)
+        newest.handshakes.begin(session)
+        return session
 
 
 class _ToldHandshake(ssl.SSLObject):
@@ -82,8 +122,12 @@ class _ToldHandshake(ssl.SSLObject):
         except ssl.SSLError as error:
             context = self.context
             if isinstance(context, ServerContext):
+                context.handshakes.end(weakref.ref(self))
                 context.failed(error)
             raise
+        context = self.context
+        if isinstance(context, ServerContext):
+            context.handshakes.end(weakref.ref(self))
 
 
 class ServerTls:
@@ -94,11 +138,13 @@ class ServerTls:
         tls: ListenerTls,
         limited: LimitedLog,
         count: Callable[[str], None],
+        handshakes: PendingHandshakes,
         *,
         is_for_nodes: bool = False,
     ) -> None:
         """`is_for_nodes`: it is the controllers' listener, to which nodes connect rather than clients."""
         self._tls = tls
+        self._handshakes = handshakes
         self._is_for_nodes = is_for_nodes
         self._log = limited
         self._count = count
@@ -158,7 +204,18 @@ class ServerTls:
     def _take(self, context: ssl.SSLContext) -> None:
         assert isinstance(context, ServerContext)
         context.failed = self._handshake_failed
+        context.refused = self._handshake_refused
+        context.handshakes = self._handshakes
         self._door.newest = context
+
+    def _handshake_refused(self) -> None:
+        self._count("tls_handshake_refused")
+        self._log.warning(
+            "tls_handshake_refused",
+            listener=self._tls.listener,
+            limit="raftlog.tls.handshakes.max",
+            under_way=self._handshakes.most,
+        )
 
     def _handshake_failed(self, error: ssl.SSLError) -> None:
         reason, listener = reason_of(error), self._tls.listener

@@ -22,7 +22,6 @@ from raftlog.controller.acls import decide_create_acls, decide_delete_acls
 from raftlog.controller.scram_users import decide_alter_scram_credentials
 from raftlog.metadata.controller_api import AlterScramCredentials, CreateAcls, DeleteAcls
 from raftlog.metadata.record_replay import apply_records
-from raftlog.protocol.apis import SERVED_KEYS
 from raftlog.protocol.message_builders import request_builders
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.authorizer import Authorizer
@@ -31,7 +30,6 @@ from tests.broker.handlers.one_broker import HandlerSetup, versions
 
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS = 29, 30, 31
 DESCRIBE_SCRAM, ALTER_SCRAM = 50, 51
-DESCRIBE_QUOTAS = 48
 SHA_256, SHA_512 = 1, 2
 ANY = 1
 
@@ -226,14 +224,6 @@ async def test_each_user_is_altered_or_refused() -> None:
         "eve": UnacceptableCredential.code,
     }
     assert set(setup.image.scram) == {("bob", "SCRAM-SHA-256")}
-
-
-@pytest.mark.parametrize("version", versions(DESCRIBE_QUOTAS))
-async def test_there_are_no_quotas_to_describe(version: int) -> None:
-    """And none can be set, so that nobody believes in one. Source: KIP-546."""
-    answer = await SecureSetup().call(DESCRIBE_QUOTAS, version, components=(), strict=False)
-    assert (answer.error_code, answer.entries) == (0, ())
-    assert 49 not in SERVED_KEYS
 
 
 async def test_users_are_described_without_anything_secret() -> None:

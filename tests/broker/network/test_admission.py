@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.base.config_connections import ListenerLimits
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_logger
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, FRAME_BYTES, HELLO, prove_membership
@@ -238,3 +239,27 @@ async def test_a_sweep_looks_for_garbage_and_gives_memory_back() -> None:
     fake.offload.run()
     assert calls == ["garbage", "memory"]
     await fake.server.stop(grace_s=0)
+
+
+async def test_an_address_may_have_other_limits_than_the_rest() -> None:
+    """max.connections.per.ip.overrides; the fakes' address is 10.0.0.9."""
+    fake = FakePartitionServer(max_connections_per_ip=0, max_connections_per_ip_overrides={"10.0.0.9": 1})
+    first, second = fake.connect(), fake.connect()
+    first.send(api_versions(1))
+    assert first.correlation_ids() == [1]
+    with capture_logs() as logs:
+        second.send(api_versions(1))
+    assert [line["limit"] for line in logs] == ["max.connections.per.ip"]
+
+
+async def test_a_listener_may_have_fewer_places_than_the_broker() -> None:
+    """listener.name.NAME.max.connections; a place is free again when its client goes."""
+    fake = FakePartitionServer(listener_limits={LISTENER: ListenerLimits(max_connections=1)})
+    first, second = fake.connect(), fake.connect()
+    with capture_logs() as logs:
+        second.send(api_versions(1))
+    assert [line["limit"] for line in logs] == ["listener.name.plaintext.max.connections"]
+    first.connection.connection_lost(None)
+    third = fake.connect()
+    third.send(api_versions(1))
+    assert third.correlation_ids() == [1]

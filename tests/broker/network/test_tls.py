@@ -28,11 +28,11 @@ from raftlog.base.log import LimitedLog, get_logger
 from raftlog.broker.links.peer_auth import prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.links.probe import probe
-from raftlog.broker.links.tls import MAX_STORE_BYTES, PeerTls, TlsUnusable
+from raftlog.broker.links.tls import HANDSHAKE_S, MAX_STORE_BYTES, PeerTls, TlsUnusable
 from raftlog.broker.network.admission import TLS_CONNECTION_BYTES
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import ListenerUnavailable
-from raftlog.broker.network.tls import ServerTls
+from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 from raftlog.broker.replicas.fetchers import shown_certificate
 from raftlog.protocol.codec import decode_response
 from raftlog.replication.replica_host import ReplicaId
@@ -264,6 +264,42 @@ def test_a_client_that_never_ends_its_handshake_leaves_nothing_behind(run: Any, 
     run(main())
 
 
+def test_handshakes_that_do_not_end_take_no_more_than_their_places(run: Any, authority: Authority) -> None:
+    """Further ones are refused at once, and a place is free again when a client hangs up or is through."""
+
+    async def main() -> None:
+        settings = authority.settings(authority.issue("server"))
+        async with serving(settings, raftlog_tls_handshakes_max=2) as broker:
+            for _ in range(3):
+                await broker.connect(authority.client())  # those that are through take no place
+            silent = [await broker.connect(None) for _ in range(2)]
+            async with asyncio.timeout(PATIENCE_S):
+                while not broker.fake.server.counters.closed_by_broker["tls_handshake_refused"]:
+                    await broker.is_refused(authority.client(), api_versions(1))
+            for each in silent:
+                each.writer.close()
+            async with asyncio.timeout(PATIENCE_S):
+                while await broker.is_refused(authority.client(), api_versions(1)):
+                    pass
+
+    run(main())
+
+
+def test_a_handshake_counts_no_longer_than_it_may_take() -> None:
+    """Its object may be referred to for longer."""
+    now = [100.0]
+    pending = PendingHandshakes(1, lambda: now[0])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    session = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    pending.begin(session)
+    assert pending.is_full
+    now[0] += HANDSHAKE_S + 0.1
+    assert not pending.is_full
+    pending.begin(session)
+    del session
+    assert not pending.is_full, "it is gone"
+
+
 def connections_in_memory(broker: Serving) -> int:
     """Return how many connections anything refers to."""
     gc.collect()
@@ -386,7 +422,8 @@ def open_tls(settings: dict[str, str]) -> None:
 
     async def main() -> None:
         limited = LimitedLog(get_logger("test"), time.monotonic)
-        await ServerTls(tls, limited, lambda _: None).open(ThreadOffload())
+        pending = PendingHandshakes(1, asyncio.get_running_loop().time)
+        await ServerTls(tls, limited, lambda _: None, pending).open(ThreadOffload())
         assert await PeerTls(tls).options(ThreadOffload())
 
     asyncio.run(main())

@@ -1,0 +1,72 @@
+"""The quota for partitions that clients have created and deleted: `controller_mutation_rate` (KIP-599).
+
+The active controller counts, for the whole cluster, and is asked before a change is, if the sender has such a quota.
+Parts of a request beyond the quota are refused with THROTTLING_QUOTA_EXCEEDED, in versions whose senders know that
+code; older ones are only made to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts
+from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
+from raftlog.protocol.apis import ApiKey
+
+if TYPE_CHECKING:
+    from raftlog.broker.network.connection import Connection
+
+Part = TypeVar("Part")
+
+STRICT_FROM: Final[dict[int, int]] = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.METADATA: 0,  # a topic that cannot be made is LEADER_NOT_AVAILABLE there
+}
+"""The first version of each request whose sender knows THROTTLING_QUOTA_EXCEEDED."""
+
+
+async def within_mutation_quota(
+    broker: BrokerContext,
+    request: RequestContext,
+    parts: Sequence[Part],
+    size_of: Callable[[Part], int],
+) -> tuple[list[Part], list[tuple[Part, KafkaError]]]:
+    """Return the parts that may be changed, and those that may not; mute the sender for the throttle time.
+
+    `size_of`: how many partitions a part creates or deletes.
+    """
+    connection = cast("Connection | None", request.connection)
+    limits = None if connection is None else connection.limits
+    if limits is None or not limits.mutations or not parts:
+        return list(parts), []
+    assert connection is not None
+    user, strict = request.principal.partition(":")[2], request.api_version >= STRICT_FROM[request.api_key]
+
+    def charge(some: tuple[Part, ...]) -> ChargeMutations:
+        sizes = tuple(max(0, size_of(each)) for each in some)
+        return ChargeMutations(user, request.client_id or "", sizes, strict)
+
+    may_go_on: list[Part] = []
+    refused: list[tuple[Part, KafkaError]] = []
+    throttle_ms = 0
+    async for some, reply in ask_in_parts(broker, parts, charge, MutationsCharged):
+        if isinstance(reply, KafkaError):
+            refused += [(each, reply) for each in some]
+            continue
+        throttle_ms = max(throttle_ms, reply.throttle_ms)
+        exceeded = ThrottlingQuotaExceeded(
+            f"controller_mutation_rate is used up; try again in {reply.throttle_ms} ms"
+        )
+        for each, allowed in zip(some, reply.allowed, strict=True):
+            if allowed:
+                may_go_on.append(each)
+            else:
+                refused.append((each, exceeded))
+    if throttle_ms:
+        limits.mutated(connection, throttle_ms)
+    return may_go_on, refused

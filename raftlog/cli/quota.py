@@ -1,0 +1,211 @@
+"""`raftlog quota …`: what clients may use, by user, client id and address, as kafka-configs has it (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from raftlog.cli import exits
+from raftlog.cli.cluster_command import noun, verb
+from raftlog.cli.exits import Failure
+from raftlog.cli.librdkafka import client_settings
+from raftlog.cli.rows import Form, print_rows
+from raftlog.cli.target import CODES, Target
+
+quota = noun("List, set and remove quotas of users, client ids and addresses.")
+
+DEFAULT: Final = "<default>"
+"""As Kafka's tools show the entity that stands for all those without a quota of their own."""
+EXACT, OF_DEFAULT = 0, 1
+
+Name = str | None
+User = Annotated[Name, typer.Option("--user", metavar="NAME", help="a user")]
+UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="all users without a quota of their own")]
+ClientId = Annotated[Name, typer.Option("--client-id", metavar="ID", help="a client id")]
+ClientDefaults = Annotated[
+    bool, typer.Option("--client-defaults", help="all client ids without a quota of their own")
+]
+Ip = Annotated[Name, typer.Option("--ip", metavar="ADDRESS", help="an address")]
+IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="all addresses without a quota of their own")]
+
+
+class Part(NamedTuple):
+    """A part of the name of who a quota is for; name None: the default."""
+
+    entity_type: str
+    name: str | None
+
+
+@verb(quota, "list", prints_rows=True)
+def list_quotas(
+    target: Target,
+    *,
+    user: User = None,
+    user_defaults: UserDefaults = False,
+    client_id: ClientId = None,
+    client_defaults: ClientDefaults = False,
+    ip: Ip = None,
+    ip_defaults: IpDefaults = False,
+    form: Form,
+) -> None:
+    """List quotas, with a row for each; only those for who is named, alone or with others."""
+    entity = _entity(
+        ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
+    )
+    rows = [
+        {
+            **{kind: _shown(names, kind) for kind in ("user", "client-id", "ip")},
+            "quota": key,
+            "value": value,
+        }
+        for names, values in _found(target, entity)
+        for key, value in sorted(values.items())
+    ]
+    rows.sort(key=lambda row: [str(row[each] or "") for each in ("ip", "user", "client-id", "quota")])
+    print_rows(rows, form, ("user", "client-id", "ip", "quota", "value"))
+
+
+@verb(quota, "set")
+def set_(
+    target: Target,
+    quotas: Annotated[list[str], typer.Argument(metavar="QUOTA=NUMBER")],
+    *,
+    user: User = None,
+    user_defaults: UserDefaults = False,
+    client_id: ClientId = None,
+    client_defaults: ClientDefaults = False,
+    ip: Ip = None,
+    ip_defaults: IpDefaults = False,
+) -> None:
+    """Set quotas of a user, a client id, both together, or an address, all or none.
+
+    The quotas are producer_byte_rate and consumer_byte_rate (bytes a second), request_percentage (of one processor's
+    time), controller_mutation_rate (partitions a second) and, of addresses, connection_creation_rate (a second).
+    """
+    entity = _entity(
+        ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
+    )
+    values = {key: _number(key, value) for key, value in client_settings(quotas).items()}
+    alter_quotas(target, entity, dict(values))
+
+
+@verb(quota, "remove")
+def remove(
+    target: Target,
+    quotas: Annotated[list[str] | None, typer.Argument(metavar="QUOTA", help="default: all")] = None,
+    *,
+    user: User = None,
+    user_defaults: UserDefaults = False,
+    client_id: ClientId = None,
+    client_defaults: ClientDefaults = False,
+    ip: Ip = None,
+    ip_defaults: IpDefaults = False,
+) -> None:
+    """Remove quotas of a user, a client id, both together, or an address."""
+    entity = _entity(
+        ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
+    )
+    there = next((values for _, values in _found(target, entity, strict=True)), {})
+    if missing := [each for each in quotas or [] if each not in there]:
+        raise Failure(f"there is no {', '.join(missing)} of {_words(entity)}", exits.NOT_FOUND)
+    if not there:
+        raise Failure(f"there is no quota of {_words(entity)}", exits.NOT_FOUND)
+    alter_quotas(target, entity, dict.fromkeys(quotas or there))
+
+
+def _entity(*given: tuple[str, str | None, bool]) -> list[Part]:
+    """Return who was named by the options. Raises Failure if one was named in two ways."""
+    parts = []
+    for kind, name, is_default in given:
+        if name is not None and is_default:
+            raise Failure(f"say a name of {kind}, or its defaults, not both", exits.USAGE)
+        if name is not None or is_default:
+            parts.append(Part(kind, name))
+    return parts
+
+
+def _words(entity: list[Part]) -> str:
+    return " ".join(f"{kind}={DEFAULT if name is None else name}" for kind, name in entity)
+
+
+def _shown(names: dict[str, str | None], kind: str) -> str | None:
+    return (names[kind] or DEFAULT) if kind in names else None
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Failure(f"{key} must be a number, not {text!r}", exits.USAGE) from None
+
+
+def _found(
+    target: Target, entity: list[Part], *, strict: bool = False
+) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    """Return the quotas for whom is named, by their whole names."""
+    if strict and not entity:
+        raise Failure(_WHO, exits.USAGE)
+    match = [(kind, OF_DEFAULT if name is None else EXACT, name) for kind, name in entity]
+
+    def request(messages: Any) -> Any:
+        make = messages.DescribeClientQuotasRequest
+        components = [
+            make.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in match
+        ]
+        return make(components=components, strict=strict)
+
+    answer = _ask(target, request)
+    _check(answer)
+    return [
+        (
+            {part.entity_type: part.entity_name for part in each.entity},
+            {value.key: value.value for value in each.values},
+        )
+        for each in answer.entries or ()
+    ]
+
+
+def alter_quotas(target: Target, entity: list[Part], values: dict[str, float | None]) -> None:
+    """Set quotas, and remove those whose value is None. Raises Failure."""
+    if not entity:
+        raise Failure(_WHO, exits.USAGE)
+
+    def request(messages: Any) -> Any:
+        make = messages.AlterClientQuotasRequest.EntryData
+        names = [make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+        changes = [
+            make.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()
+        ]
+        entry = make(entity=names, ops=changes)
+        return messages.AlterClientQuotasRequest(entries=[entry], validate_only=False)
+
+    answer = _ask(target, request)
+    for each in answer.entries:
+        _check(each)
+
+
+def _ask(target: Target, request: Callable[[Any], Any]) -> Any:
+    """Return the answer to a request; kafka-python has its messages, but no method that sends them."""
+
+    def send(client: Any) -> Any:
+        from kafka.protocol import admin
+
+        if not hasattr(admin, "AlterClientQuotasRequest"):
+            raise Failure("this needs a newer Kafka client: pip install --upgrade kafka-python")
+        return client._manager.run(client._manager.send, request(admin))
+
+    return target.ask_kafka_python(send)
+
+
+_WHO: Final = "say for whom: --user, --client-id, both, or --ip, or their defaults"
+
+
+def _check(answer: Any) -> None:
+    """Raise Failure for the error that a part of an answer tells."""
+    if answer.error_code:
+        from kafka.errors import for_code
+
+        error = for_code(answer.error_code)
+        raise Failure(answer.error_message or error.description, CODES.get(error.__name__, exits.FAILED))

@@ -1,0 +1,45 @@
+"""How much of `controller_mutation_rate` clients have used: soft, as in Kafka, so a new controller begins without."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
+from raftlog.security.quotas import MUTATION, CountedAs, Quotas, TokenBucket, Windows, quota_for
+
+MAX_KEPT: Final = 10_000
+"""Buckets that are kept. Clients choose their ids, so there is a bound; whoever came first begins anew."""
+
+
+class MutationQuotas:
+    """The token buckets of all users and clients that have a quota."""
+
+    def __init__(self, span: Windows) -> None:
+        self._span = span
+        self._buckets: dict[CountedAs, TokenBucket] = {}
+
+    def charge(self, quotas: Quotas, request: ChargeMutations, now: float) -> MutationsCharged:
+        """Count what a request changes; a strict one gets no part of it for which nothing is left (KIP-599)."""
+        quota = quota_for(quotas, MUTATION, request.user, request.client_id)
+        if quota is None:
+            return MutationsCharged((True,) * len(request.sizes))
+        bucket = self._bucket(quota.counted_as, quota.limit, now)
+        bucket.wait_s(quota.limit, now)  # which fills it
+        allowed = []
+        for size in request.sizes:
+            may = not size or not request.strict or bucket.tokens >= 0
+            allowed.append(may)
+            if may:
+                bucket.use(size)
+        if request.strict and all(allowed):
+            return MutationsCharged(tuple(allowed))
+        return MutationsCharged(tuple(allowed), math.ceil(bucket.wait_s(quota.limit, now) * 1000))
+
+    def _bucket(self, counted_as: CountedAs, limit: float, now: float) -> TokenBucket:
+        bucket = self._buckets.get(counted_as)
+        if bucket is None:
+            if len(self._buckets) >= MAX_KEPT:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[counted_as] = TokenBucket(self._span, limit, now)
+        return bucket

@@ -1,0 +1,163 @@
+"""Client quotas: which one holds for a client, and how long one that used too much waits (KIP-13, 124, 546, 599, 612).
+
+An entity is who a quota is for: pairs of a type (`user`, `client-id`, `ip`) and a name, None for the default, sorted by
+type. Values are bytes a second, percent of one processor's time, or partitions or connections a second. Times are
+seconds of any clock that does not go back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+Entity = tuple[tuple[str, str | None], ...]
+Quotas = Mapping[Entity, Mapping[str, float]]
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+
+PRODUCE: Final = "producer_byte_rate"
+FETCH: Final = "consumer_byte_rate"
+REQUEST: Final = "request_percentage"
+MUTATION: Final = "controller_mutation_rate"
+CONNECTION: Final = "connection_creation_rate"
+
+KEYS_OF_CLIENTS: Final = frozenset({PRODUCE, FETCH, REQUEST, MUTATION})
+KEYS_OF_ADDRESSES: Final = frozenset({CONNECTION})
+WHOLE_NUMBERS: Final = frozenset({PRODUCE, FETCH, CONNECTION})
+
+CountedAs = tuple[str | None, str | None]
+"""A user and a client id that are counted together with all that have the same; None: any."""
+
+
+class Quota(NamedTuple):
+    """A limit, and the name under which all that share it are counted together."""
+
+    limit: float
+    counted_as: CountedAs
+
+
+def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | None:
+    """Return the quota of a user's client, the most special of eight levels; None: there is no limit.
+
+    One that is set for users counts all clients of a user together, one for client ids all users of it.
+    """
+    for entity, counted_as in _levels(user, client_id):
+        values = quotas.get(entity)
+        if values is not None and key in values:
+            return Quota(values[key], counted_as)
+    return None
+
+
+def quota_for_address(quotas: Quotas, host: str) -> float | None:
+    """Return how many connections a second an address may make; None: there is no limit."""
+    for name in (host, None):
+        limit = quotas.get(((IP, name),), {}).get(CONNECTION)
+        if limit is not None:
+            return limit
+    return None
+
+
+def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, CountedAs]]:
+    for of_user in (user, None):
+        for of_client in (client_id, None):
+            yield ((CLIENT_ID, of_client), (USER, of_user)), (user, client_id)
+        yield ((USER, of_user),), (user, None)
+    for of_client in (client_id, None):
+        yield ((CLIENT_ID, of_client),), (None, client_id)
+
+
+class Windows(NamedTuple):
+    """The time over which use is counted: `quota.window.num` windows of `quota.window.size.seconds`."""
+
+    most: int = 11
+    seconds: float = 1.0
+
+    @property
+    def least_s(self) -> float:
+        """Return the least time by which a rate's use is divided: what a limit allows in it passes at once."""
+        return max(1, self.most - 1) * self.seconds
+
+
+class WindowedRate:
+    """Recent use, and how long a client that used too much waits, as Kafka's Rate and ClientQuotaManager.
+
+    All windows but the newest count as full, so a burst of ten seconds' worth passes where there are eleven.
+    """
+
+    __slots__ = ("_amounts", "_ends_at", "_most", "_numbers", "_seconds", "used")
+
+    def __init__(self, span: Windows) -> None:
+        self._most, self._seconds = span
+        self._numbers: deque[int] = deque()
+        """Of the windows in which something was used, the oldest first."""
+        self._amounts: deque[float] = deque()
+        self._ends_at = 0.0
+        """When the newest of them is over."""
+        self.used = 0.0
+        """In all windows, as of the last call; no more than that is in them now."""
+
+    def use(self, amount: float, now: float) -> None:
+        """Count something that was used now."""
+        if now >= self._ends_at:
+            number = int(now / self._seconds)
+            self._forget(number)
+            self._numbers.append(number)
+            self._amounts.append(0.0)
+            self._ends_at = (number + 1) * self._seconds
+        self._amounts[-1] += amount
+        self.used += amount
+
+    def throttle_s(self, limit: float, now: float, *, more: float = 0.0) -> float:
+        """Return how long to wait as the rate is above its limit, or would be with `more`; 0 if it is not."""
+        self._forget(int(now / self._seconds))
+        return max(0.0, (self.used + more) / limit - self._elapsed(now)) if self._numbers else 0.0
+
+    def forgotten_in_s(self, now: float) -> float:
+        """Return how long it takes until all windows are over, if nothing more is used."""
+        return (self._numbers[-1] + self._most) * self._seconds - now if self._numbers else 0.0
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nothing was used of late, so that a new one would do."""
+        self._forget(int(now / self._seconds))
+        return not self._numbers
+
+    def _elapsed(self, now: float) -> float:
+        elapsed = now - self._numbers[0] * self._seconds
+        missing = self._most - 1 - int(elapsed / self._seconds)
+        return max(elapsed + max(0, missing) * self._seconds, self._seconds)
+
+    def _forget(self, number: int) -> None:
+        if self._numbers and self._numbers[0] > number - self._most:
+            return
+        while self._numbers and self._numbers[0] <= number - self._most:
+            self._numbers.popleft()
+            self._amounts.popleft()
+        self.used = sum(self._amounts)
+
+
+class TokenBucket:
+    """Use that saves up while nothing happens, for as long as all windows together (KIP-599's TokenBucket).
+
+    It may be overdrawn by one request; then nothing more goes until that is made good.
+    """
+
+    __slots__ = ("_seen_at", "_span", "tokens")
+
+    def __init__(self, span: Windows, limit: float, now: float) -> None:
+        self._span = span
+        self._seen_at = now
+        self.tokens = limit * span.most * span.seconds
+
+    def wait_s(self, limit: float, now: float) -> float:
+        """Return how long to wait until something may be used again; 0: now."""
+        full = limit * self._span.most * self._span.seconds
+        self.tokens = min(full, self.tokens + limit * max(0.0, now - self._seen_at))
+        self._seen_at = now
+        return max(0.0, -self.tokens / limit)
+
+    def use(self, amount: float) -> None:
+        """Count something that was used, as of the last `wait_s`."""
+        self.tokens -= amount
