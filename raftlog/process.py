@@ -135,6 +135,10 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         submit=node.control.submit,
         introduce=node.introduce,
         tls_options=node.tls_options,
+        tls=node.admin_tls(),
+        offload=node.env.offload,
+        authorizer=node.authorizer,
+        knows_rules=node.knows_rules,
         facts=NodeFacts(node),
         turns=node.env.turns,
         lateness=node.env.lateness,
@@ -147,7 +151,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
     try:
         await listener.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:
-        if "raftlog.admin.listener" in config.given or config.admin_tokens_file:
+        if "raftlog.admin.listener" in config.given or config.admin_tokens_file or config.admin_tls:
             raise NodeFailed(str(error)) from error
         log.warning("admin_listener_unavailable", reason=str(error), advice="set raftlog.admin.listener")
         return None

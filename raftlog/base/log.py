@@ -126,7 +126,8 @@ class LimitedLog:
     """A log for events that a client or peer can cause at will.
 
     LIMITED_LINES of each event are written in LIMITED_EVERY_S. The others are counted, and the next line that is
-    written says in `left_out` how many there were. `flush` now and then, so that a flood's end is told as well.
+    written says in `left_out` how many there were. `flush` now and then, so that a flood's end is told as well. `per`
+    says whom an event is about: each of them has so many lines.
     """
 
     __slots__ = ("_clock", "_counts", "_log")
@@ -137,15 +138,15 @@ class LimitedLog:
         self._clock = clock
         self._counts: dict[str, _Lines] = {}
 
-    def info(self, event: str, **facts: object) -> None:
+    def info(self, event: str, *, per: object = "", **facts: object) -> None:
         """Write an event, or count it."""
-        left_out = self._left_out(event)
+        left_out = self._left_out(f"{event} {per}" if per else event)
         if left_out is not None:
             self._log.info(event, **facts, **left_out)
 
-    def warning(self, event: str, **facts: object) -> None:
+    def warning(self, event: str, *, per: object = "", **facts: object) -> None:
         """Write an event that somebody should look at, or count it."""
-        left_out = self._left_out(event)
+        left_out = self._left_out(f"{event} {per}" if per else event)
         if left_out is not None:
             self._log.warning(event, **facts, **left_out)
 

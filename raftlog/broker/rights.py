@@ -8,7 +8,7 @@ each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
@@ -21,7 +21,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType, Right
 from raftlog.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
@@ -40,14 +40,6 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
     CLUSTER: ClusterAuthorizationFailed,
     TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
 }
-
-
-class Right(NamedTuple):
-    """A right that a request needs as a whole: `field` of the request names the resource, "" is the cluster."""
-
-    operation: Operation
-    resource_type: ResourceType
-    field: str = ""
 
 
 _READ_GROUP: Final = Right(Operation.READ, GROUP, "group_id")

@@ -137,6 +137,14 @@ class AclFilter(NamedTuple):
         return self.pattern_type is PatternType.MATCH and acl.concerns(self.resource_name)
 
 
+class Right(NamedTuple):
+    """A right that a request needs: `field` of the request names the resource, "" is the cluster."""
+
+    operation: Operation
+    resource_type: ResourceType
+    field: str = ""
+
+
 IMPLIED_BY: Final = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}

@@ -24,8 +24,8 @@ ARROWS: dict[str, frozenset[str]] = {
         {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
     ),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
-    "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
-    "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
+    "node": frozenset({"base", "broker", "control", "metadata", "security", "storage"}),
+    "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),

@@ -15,7 +15,7 @@ import msgspec
 from raftlog.admin.cluster_summary import Kind, Survey, survey
 from raftlog.admin.kafka_client import Asker, BrokerUnreachable, shapes
 from raftlog.admin.native.quorum import Quorum, quorum_of
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.faults import name_of
@@ -294,4 +294,13 @@ def _list(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
 
 
-ROUTES: Final = (Route("GET", "/v1/health", get_health, "Green, yellow or red, and why, in words", Health),)
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/health",
+        get_health,
+        "Green, yellow or red, and why, in words",
+        Health,
+        rights=DESCRIBE_CLUSTER,
+    ),
+)

@@ -8,7 +8,7 @@ import msgspec
 
 from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
 from raftlog.metadata.controller_api import BrokerDrain
 
@@ -77,7 +77,12 @@ async def move_leadership(call: Call) -> Leader:
 
 ROUTES: Final = (
     Route(
-        "GET", "/v1/brokers/{broker_id:int}/drain", get_drain, "Is a broker drained of leaderships?", Drain
+        "GET",
+        "/v1/brokers/{broker_id:int}/drain",
+        get_drain,
+        "Is a broker drained of leaderships?",
+        Drain,
+        rights=DESCRIBE_CLUSTER,
     ),
     Route(
         "POST",
@@ -85,6 +90,7 @@ ROUTES: Final = (
         drain_broker,
         "Have a broker lead nothing that another can lead",
         Drain,
+        rights=ALTER_CLUSTER,
     ),
     Route(
         "DELETE",
@@ -92,6 +98,7 @@ ROUTES: Final = (
         undrain_broker,
         "Let a broker lead again",
         Drain,
+        rights=ALTER_CLUSTER,
     ),
     Route(
         "POST",
@@ -100,5 +107,6 @@ ROUTES: Final = (
         "Have an in-sync replica lead a partition",
         Leader,
         body=NewLeader,
+        rights=ALTER_CLUSTER,
     ),
 )

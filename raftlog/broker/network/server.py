@@ -386,10 +386,11 @@ class BrokerServer:
             return {}
         from raftlog.broker.network.tls import ServerTls
 
-        def count(event: str) -> None:
-            self.counters.closed_by_broker[event] += 1
+        return {name: ServerTls(tls, self.log, self.count_closed) for name, tls in self.config.tls.items()}
 
-        return {name: ServerTls(tls, self.log, count) for name, tls in self.config.tls.items()}
+    def count_closed(self, event: str) -> None:
+        """Count a connection that was closed, by the log event that says why."""
+        self.counters.closed_by_broker[event] += 1
 
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())

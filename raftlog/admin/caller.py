@@ -1,0 +1,23 @@
+"""Who calls the admin API, and by which of two laws it may: a token's role, or a user's rights."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Role = Literal["anyone", "reader", "operator"]
+"""The roles that may call it: anyone, without a token; readers; those who change things."""
+
+
+class Caller(NamedTuple):
+    """The caller. A user has a `principal`, whose rights the authorizer knows; a token has its role."""
+
+    name: str
+    role: Role
+    principal: str = ""
+    """As `User:name`, the same as on Kafka's listeners; "" of a token."""
+    host: str = ""
+    """The address from which the user calls."""
+
+
+NOBODY: Final = Caller("anonymous", "operator")
+"""The caller on this machine, where neither tokens nor rules are configured."""
