@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from raftlog.security.acls import ANONYMOUS
+
 Role = Literal["anyone", "reader", "operator"]
 """The roles that may call it: anyone, without a token; readers; those who change things."""
 
@@ -17,6 +19,13 @@ class Caller(NamedTuple):
     """As `User:name`, the same as on Kafka's listeners; "" of a token."""
     host: str = ""
     """The address from which the user calls."""
+
+    @property
+    def asked_by(self) -> str:
+        """The name under which the history of the metadata remembers changes; "" of who is nobody in particular."""
+        if self.principal:
+            return "" if self.principal == ANONYMOUS else self.principal
+        return "" if self.name == NOBODY.name else f"token {self.name}"
 
 
 NOBODY: Final = Caller("anonymous", "operator")

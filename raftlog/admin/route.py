@@ -21,7 +21,7 @@ from raftlog.security.acls import CLUSTER_NAME, Operation, ResourceType, Right
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from raftlog.admin.kafka_client import Asker
+    from raftlog.admin.kafka_client import Asks
     from raftlog.admin.limits import Limits
     from raftlog.admin.view import NodeView
 
@@ -58,7 +58,7 @@ class Call:
     """One request, understood."""
 
     node: NodeView
-    asker: Asker
+    asker: Asks
     base_url: str
     """scheme://host:port as the client wrote it, for the links in answers."""
     path: Mapping[str, Any]

@@ -26,7 +26,7 @@ from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
 from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
-from raftlog.admin.kafka_client import Asker, BrokerUnreachable
+from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
 from raftlog.admin.limits import Limits
 from raftlog.admin.listener import AdminUnavailable, limited, listen
 from raftlog.admin.loop_lag import LoopLag
@@ -234,6 +234,7 @@ class AdminServer:
                 check_browser(request.method, request.headers, open_to_all=self._auth.open_to_all)
                 call = self._call(route, request, authorize(caller, route.needs))
                 self._demand(route, call)
+                call.query = _query(route, request, most=self._limits.parameters)
                 call.body = None if route.body is None or route.streams else await self._body(route, request)
                 answer = await (route.handler(call) if changes else _patiently(route, call))
                 outcome = call.outcome
@@ -293,10 +294,10 @@ class AdminServer:
     def _call(self, route: Route, request: web.Request, caller: Caller) -> Call:
         return Call(
             node=self._node,
-            asker=self._asker,
+            asker=AskerFor(self._asker, caller.asked_by),
             base_url=f"{request.scheme}://{request.host}",
             path=_path(route, request),
-            query=_query(route, request, most=self._limits.parameters),
+            query=None,
             body=None,
             raw=request,
             request_id=request[ID],

@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from raftlog.broker.audit import who_sent
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.persistent_map import changed_keys
@@ -142,12 +143,30 @@ def may(
     operation: Operation,
     resource_type: ResourceType,
     name: str = CLUSTER_NAME,
+    *,
+    log_if_denied: bool = False,
 ) -> bool:
-    """Whether a request's sender may do something with a resource."""
+    """Whether a request's sender may do something with a resource.
+
+    `log_if_denied`: the sender named the resource and is refused then, which the audit log tells.
+    """
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
         return True
-    return authorizer.allows(request.principal, request.peer_host, operation, resource_type, name)
+    allowed = authorizer.allows(request.principal, request.peer_host, operation, resource_type, name)
+    if log_if_denied and not allowed:
+        _note_denial(broker, request, operation, resource_type, (name,))
+    return allowed
+
+
+def _note_denial(
+    broker: BrokerContext,
+    request: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    names: Iterable[str],
+) -> None:
+    broker.audit.denied(request.api_key, operation, resource_type, names, **who_sent(request))
 
 
 def refusal(resource_type: ResourceType) -> KafkaError:
@@ -163,7 +182,7 @@ def demand(
     name: str = CLUSTER_NAME,
 ) -> None:
     """Raise the error of the resource's type if the sender may not do that."""
-    if not may(broker, request, operation, resource_type, name):
+    if not may(broker, request, operation, resource_type, name, log_if_denied=True):
         raise refusal(resource_type)
 
 
@@ -177,9 +196,30 @@ def connection_may(connection: Connection, operation: Operation, topic: TopicKey
     if authorizer is None or connection.broker_id is not None:
         return True
     name = topic if isinstance(topic, str) else broker.image().topic_names.get(topic)
-    return name is None or authorizer.allows(
-        connection.principal, connection.peer_host, operation, TOPIC, name
-    )
+    return name is None or _allows(connection, authorizer, operation, TOPIC, name)
+
+
+def _allows(
+    connection: Connection,
+    authorizer: Authorizer,
+    operation: Operation,
+    resource_type: ResourceType,
+    name: str,
+) -> bool:
+    """Ask for a connection that is refused if it may not; the audit log is told then."""
+    principal, host = connection.principal, connection.peer_host
+    allowed = authorizer.allows(principal, host, operation, resource_type, name)
+    if not allowed:
+        connection.server.broker.audit.denied(
+            connection.api_key,
+            operation,
+            resource_type,
+            (name,),
+            principal=principal,
+            address=host,
+            listener=connection.listener,
+        )
+    return allowed
 
 
 def demand_transactional_id(connection: Connection, transactional_id: str) -> None:
@@ -187,8 +227,7 @@ def demand_transactional_id(connection: Connection, transactional_id: str) -> No
     authorizer = connection.server.broker.authorizer
     if authorizer is None or connection.broker_id is not None:
         return
-    principal, host = connection.principal, connection.peer_host
-    if not authorizer.allows(principal, host, Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
+    if not _allows(connection, authorizer, Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
         raise refusal(TRANSACTIONAL_ID)
 
 
@@ -198,16 +237,21 @@ def among(
     operation: Operation,
     resource_type: ResourceType,
     names: Iterable[str],
+    *,
+    log_if_denied: bool = False,
 ) -> frozenset[str]:
-    """Return those of some resources with which the sender may do something."""
+    """Return those of some resources with which the sender may do something; `log_if_denied` as in `may`."""
     wanted = frozenset(names)
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
         return wanted
     principal, host = request.principal, request.peer_host
-    return frozenset(
+    allowed = frozenset(
         name for name in wanted if authorizer.allows(principal, host, operation, resource_type, name)
     )
+    if log_if_denied and len(allowed) < len(wanted):
+        _note_denial(broker, request, operation, resource_type, wanted - allowed)
+    return allowed
 
 
 def may_any(

@@ -20,6 +20,9 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 ADMIN_API: Final = "Node:admin-api"
 """The principal of a node's HTTP API, which has rights of its own kind. No login gives a type other than User."""
 
+ADMIN_CLIENT: Final = "raftlog-admin"
+"""The client id of a node's HTTP API. Behind a blank follows on whose behalf it asks."""
+
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from raftlog.admin.cluster_summary import Kind, Survey, survey
-from raftlog.admin.kafka_client import Asker, BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import Asks, BrokerUnreachable, shapes
 from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
@@ -120,7 +120,7 @@ def _controller(quorum: Quorum, named: int) -> int | None:
     return quorum.leader_id if named == NO_BROKER else named
 
 
-async def _broker(asker: Asker, broker: BrokerState) -> BrokerHealth:
+async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
     offline: list[str] = []
     answers = True
     make = shapes(ApiKey.DESCRIBE_LOG_DIRS)

@@ -50,7 +50,7 @@ async def get_drain(call: Call) -> Drain:
 async def drain_broker(call: Call) -> Drain:
     """It holds until it is taken back, through restarts too; asked again it tells how far it is."""
     try:
-        return _told(await drain(call.node.submit, call.path["broker_id"]))
+        return _told(await drain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
         raise not_found(f"broker {call.path['broker_id']}") from None
 
@@ -58,7 +58,7 @@ async def drain_broker(call: Call) -> Drain:
 async def undrain_broker(call: Call) -> Drain:
     """Its leaderships come back with the next rebalance or election of preferred leaders."""
     try:
-        return _told(await undrain(call.node.submit, call.path["broker_id"]))
+        return _told(await undrain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
         raise not_found(f"broker {call.path['broker_id']}") from None
 
@@ -71,7 +71,7 @@ async def move_leadership(call: Call) -> Leader:
     """It may lead already."""
     topic, partition, leader = call.path["topic_name"], call.path["partition_id"], call.body.leader
     call.audit.update(topic=topic, partition=partition, leader=leader)
-    await transfer_leadership(call.node.submit, topic, partition, leader)
+    await transfer_leadership(call.node.submit, topic, partition, leader, by=call.caller.asked_by)
     return Leader(topic, partition, leader)
 
 

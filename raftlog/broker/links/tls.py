@@ -75,7 +75,6 @@ class ListenerContexts:
                 self._tls.key_file,
                 self._tls.ssl_truststore_location,
             )
-            if each
         )
 
 

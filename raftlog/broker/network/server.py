@@ -44,6 +44,7 @@ from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint
+from raftlog.security.acls import ANONYMOUS
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -69,6 +70,9 @@ MIN_SWEEP_S: Final = 0.05
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an empty host
 """With port 0, IPv4 and IPv6 would get a port each."""
+
+CERTIFICATE: Final = "certificate"
+"""The mechanism of a login by a client's certificate, in the audit log."""
 
 BUFFER_OPTIONS: Final = {
     "socket.send.buffer.bytes": SO_SNDBUF,
@@ -310,7 +314,17 @@ class BrokerServer:
             return
         try:
             connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
+            if connection.principal != ANONYMOUS:
+                self.broker.audit.login_succeeded(
+                    CERTIFICATE,
+                    principal=connection.principal,
+                    address=connection.peer_host,
+                    listener=connection.listener,
+                )
         except NoPrincipal as error:
+            self.broker.audit.login_failed(
+                CERTIFICATE, "no_principal", address=connection.peer_host, listener=connection.listener
+            )
             connection.cut("certificate_refused", reason=str(error))
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
@@ -416,6 +430,7 @@ class BrokerServer:
         for connection in tuple(self.connections):
             connection.run_guarded(partial(connection.sweep, max_quiet_sweeps=max_quiet_sweeps))
         self.log.flush()
+        self.broker.audit.flush()
         env = self.broker.env
         if env.threads:
             env.collect_garbage()  # here, since what it frees may belong to the loop

@@ -184,7 +184,10 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
         )
         assert pipe.transport.closed
         assert pipe.connection.principal == ANONYMOUS
-        assert [line["event"] for line in logs] == ["login_failed"]
+        told, closed = logs
+        assert (told["event"], closed["event"]) == ("authentication_failed", "login_failed")
+        assert told["reason"] == {"alice": "wrong_password", "nobody": "unknown_user"}[user]
+        assert fake.broker.audit.failed_logins == {(mechanism, told["reason"]): 1}
         assert "a guess" not in repr(logs)
         assert fake.server.counters.failed_logins == {(mechanism, "wrong_credentials"): 1}
 
