@@ -545,6 +545,12 @@ class NodeConfig(MemorySettings, MetadataBounds, SecuritySettings, OauthSettings
         "How log events are written; auto: readable on a terminal, JSON elsewhere",
         choices=("auto", "console", "json"),
     )
+    audit_file: str = _node(
+        "raftlog.audit.file",
+        "string",
+        "",
+        "File for the audit log, opened anew when it was moved away; unset, its lines are in the node's log",
+    )
     event_loop: str = _node(
         "raftlog.event.loop",
         "string",

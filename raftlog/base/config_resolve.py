@@ -455,6 +455,8 @@ def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
 
 
 def _resolve_folders(draft: Draft, working_dir: PurePosixPath) -> None:
+    if draft.get("audit_file"):
+        draft.values["audit_file"] = str(working_dir / draft.get("audit_file"))
     dirs = draft.get("log_dirs")
     if not dirs:
         draft.fault("log.dirs", "must name at least one folder")

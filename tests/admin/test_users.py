@@ -15,8 +15,10 @@ import pytest
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Route
 from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.cli import exits
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Answer
+from tests.cli.live import invoke
 from tests.kit.certificates import Authority
 from tests.kit.waits import PATIENCE_S, until
 
@@ -310,3 +312,18 @@ def test_certificate_is_renewed_while_the_node_runs(doors: Doors, tmp_path: Path
     before = serial()
     doors.authority.renew(keystore)
     until(lambda: serial() != before, "the new certificate is shown")
+
+
+def test_command_line_asks_over_https_as_a_user_or_with_a_certificate(doors: Doors) -> None:
+    """`--cacert`, `--user` and `--cert`; a certificate that nobody believes is refused with what to do."""
+    each = doors.cluster.addresses[1]
+    at = ("transactions", "list", "--http", f"https://{each.host}:{each.admin_port}", "--json")
+    cacert = ("--cacert", str(doors.authority.path))
+    code, out, err = invoke(*at, *cacert, "--cert", str(doors.authority.path.parent / "root.pem"))
+    assert (code, json.loads(out)) == (0, []), err
+    assert invoke(*at, *cacert, "--user", ":".join(ALICE))[0] == 0
+    code, _, err = invoke(*at, *cacert, "--user", "alice:a guess")
+    assert code == exits.DENIED
+    assert "a guess" not in err
+    code, _, err = invoke(*at, "--user", ":".join(ALICE))
+    assert code == exits.DENIED and "--cacert" in err
