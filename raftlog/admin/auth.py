@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hmac
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -23,44 +22,16 @@ from raftlog.admin.caller import NOBODY, Caller, Role
 from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
 from raftlog.admin.listener import limited
 from raftlog.admin.passwords import MOST_CHARS, Passwords
+from raftlog.admin.tokens import by_token
 from raftlog.admin.view import NodeView
 from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.config_network import is_loopback
 from raftlog.base.principals import USER
 from raftlog.security.acls import ANONYMOUS
 
-ROLES: Final = ("reader", "operator")
-SHORTEST_TOKEN: Final = 16
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_PAGES: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of a page from here, or of no page at all."""
-
-
-class TokensUnusable(ValueError):
-    """A tokens file that cannot be used; the message names the file, the line and the rule."""
-
-
-def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:
-    """Read lines of `role name token`; blank ones and those that begin with # are skipped. Raises TokensUnusable."""
-    tokens: dict[bytes, Caller] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        where = f"{name}, line {number}"
-        if len(words) != len(("role", "name", "token")):
-            raise TokensUnusable(f"{where}: must be `role name token`, but has {len(words)} words")
-        role, caller, token = words
-        if role not in ROLES:
-            raise TokensUnusable(f"{where}: the role must be {' or '.join(ROLES)}, but is {role!r}")
-        if len(token) < SHORTEST_TOKEN:
-            raise TokensUnusable(f"{where}: the token must have at least {SHORTEST_TOKEN} characters")
-        if token.encode() in tokens:
-            raise TokensUnusable(f"{where}: the token was given before")
-        tokens[token.encode()] = Caller(caller, "operator" if role == "operator" else "reader")
-    if not tokens:
-        raise TokensUnusable(f"{name} has no token")
-    return tokens
 
 
 class Authenticator:
@@ -135,7 +106,7 @@ class Authenticator:
         return found
 
     async def _by_password(self, secret: str, address: str) -> Caller | None:
-        """Return the user of HTTP's Basic scheme (RFC 7617). What it says of failures does not tell who exists."""
+        """Return the user of HTTP's Basic scheme (RFC 7617). A failure does not tell who exists."""
         try:
             user, colon, password = base64.b64decode(secret, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
@@ -156,15 +127,6 @@ class Authenticator:
         audit.limited.warning(
             "admin_login_failed", mechanism=mechanism, reason=reason, address=address, principal=user
         )
-
-
-def by_token(token: str, tokens: Mapping[bytes, Caller]) -> Caller | None:
-    """Return who has a token."""
-    given, found = token.encode(errors="replace"), None
-    for known, caller in tokens.items():  # all of them, so that the time tells nothing
-        if hmac.compare_digest(known, given):
-            found = caller
-    return found
 
 
 def authorize(caller: Caller | None, needs: Role) -> Caller:

@@ -1,4 +1,4 @@
-"""Who calls the admin API, and by which of two laws it may: a token's role, or a user's rights."""
+"""A caller of the admin API, and the law by which it may call: a token's role, or a user's rights."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
-from raftlog.admin.auth import Authenticator, authorize, check_browser, parse_tokens
+from raftlog.admin.auth import Authenticator, authorize, check_browser
 from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
 from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
@@ -33,6 +33,7 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, Denied, NoQuery, Route
+from raftlog.admin.tokens import parse_tokens
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.principals import NoPrincipal

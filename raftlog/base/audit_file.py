@@ -1,7 +1,7 @@
 """The audit log in a file of its own. A thread writes it, so that a slow disk holds up nobody.
 
-The file is opened anew where somebody has moved it away, as programs that rotate logs do. What cannot be written goes
-to the node's log instead, with a line that says why; after a while the file is tried again. A port to the world.
+The file is opened anew where somebody has moved it away, as programs that rotate logs do. Lines that cannot be written
+go to the node's log instead, with one that says why; after a while the file is tried again. A port to the world.
 """
 
 from __future__ import annotations

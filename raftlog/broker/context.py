@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from raftlog.security.authorizer import Authorizer
 
 
+MOST_CLIENT_ID_CHARS: Final = 100
+"""Of a client id in a line of the log."""
+
 MOST_ASKED_BY_CHARS: Final = 200
 """Of a principal in the history: names in certificates may be long."""
 
@@ -89,6 +92,16 @@ class RequestContext:
     def has_all_rights(self) -> bool:
         """Whether a broker sent it, or this broker itself."""
         return self.peer_broker_id is not None or self.connection is None
+
+    @property
+    def sender(self) -> dict[str, object]:
+        """Who sent it and from where, for a line of the audit log."""
+        return {
+            "principal": self.principal,
+            "client_id": (self.client_id or "")[:MOST_CLIENT_ID_CHARS],
+            "address": self.peer_host,
+            "listener": self.listener,
+        }
 
     @property
     def asked_by(self) -> str:

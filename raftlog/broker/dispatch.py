@@ -24,7 +24,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.log import get_logger
-from raftlog.broker.audit import audited
+from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ASKED_BY
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce

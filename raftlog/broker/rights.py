@@ -17,7 +17,6 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
-from raftlog.broker.audit import who_sent
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.persistent_map import changed_keys
@@ -166,7 +165,7 @@ def _note_denial(
     resource_type: ResourceType,
     names: Iterable[str],
 ) -> None:
-    broker.audit.denied(request.api_key, operation, resource_type, names, **who_sent(request))
+    broker.audit.denied(request.api_key, operation, resource_type, names, **request.sender)
 
 
 def refusal(resource_type: ResourceType) -> KafkaError:

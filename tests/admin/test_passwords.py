@@ -38,7 +38,7 @@ async def test_password_that_was_changed_or_taken_away_counts_no_more() -> None:
 
 
 async def test_password_of_one_user_is_not_that_of_another() -> None:
-    """What is remembered belongs to a user."""
+    """A remembered password belongs to a user."""
     passwords = Passwords(lambda: {("alice", SHA256): kept("a"), ("bob", SHA256): kept("b")}, ())
     assert await passwords.check("alice", "a") == "right"
     assert await passwords.check("bob", "a") == "wrong_password"

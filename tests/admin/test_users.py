@@ -213,7 +213,7 @@ BODIES: dict[str, Any] = {"create_topic": {"topic_name": "new"}}
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_user_without_rights_gets_nothing_from_any_route(doors: Doors, route: Route) -> None:
-    """Each route names the right that it needs, or shows what may be seen. What it names need not exist."""
+    """Each route names the right that it needs, or shows what may be seen. Nothing that it names need exist."""
     cluster_id = doors.at.rpartition("/")[2]
     known = {"cluster_id": cluster_id, "topic_name": "orders", "broker_id": "1"}
     path = route.template
@@ -278,7 +278,7 @@ def test_rules_are_created_listed_and_deleted_as_in_rest_v3(doors: Doors) -> Non
 
 
 def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> None:
-    """Who, what, from where; and /metrics count them."""
+    """Lines say who did what and from where; /metrics counts them."""
     doors.ask("DELETE", f"{doors.at}/topics/orders", user=("carol", "singing"))
     doors.ask("GET", "/v3/clusters", user=("alice", "a wrong guess"))
     denied = [

@@ -15,7 +15,7 @@ from tests.kit.waits import until
 
 
 class Kept:
-    """What the node's log got instead of the file."""
+    """The lines that the node's log got instead of the file."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.lines: list[str] = []
@@ -24,7 +24,7 @@ class Kept:
 
 
 def test_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
-    """Whoever rotates logs renames the file, and need not tell the node."""
+    """Programs that rotate logs rename the file, and need not tell the node."""
     path, old = tmp_path / "audit", tmp_path / "audit.1"
     kept = Kept(path)
     assert kept.file.write("one")

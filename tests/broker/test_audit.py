@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidTopic
 from raftlog.base.log import LIMITED_LINES
-from raftlog.broker.audit import CHANGES, MOST_NAMED, Audit
+from raftlog.broker.audit import MOST_NAMED, Audit
+from raftlog.broker.audited_changes import CHANGES
 from raftlog.metadata.controller_api import PartResult, PartResults
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -114,12 +114,6 @@ def test_deletion_tells_the_rules_that_went() -> None:
     ]
 
 
-def _sender(principal: str) -> Any:
-    return SimpleNamespace(
-        principal=principal, api_key=ApiKey.CREATE_TOPICS, client_id=None, peer_host="::1", listener="L"
-    )
-
-
 def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
     """One who causes thousands hides neither the others' lines nor the number of its own."""
     now_s = [0.0]
@@ -128,8 +122,8 @@ def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
         audit = Audit(clock)
         names = [(f"t-{each}", 0 if each else InvalidTopic.code) for each in range(MOST_NAMED + 6)]
         for _ in range(10 * LIMITED_LINES):
-            audit.changed(_sender("User:greedy"), names, validate_only=True)
-        audit.changed(_sender("User:modest"), names[:1], validate_only=False)
+            audit.changed(ApiKey.CREATE_TOPICS, names, validate_only=True, principal="User:greedy")
+        audit.changed(ApiKey.CREATE_TOPICS, names[:1], validate_only=False, principal="User:modest")
         now_s[0] += 100
         audit.flush()
     greedy = [each for each in logs if each.get("principal") == "User:greedy"]

@@ -54,7 +54,7 @@ def test_cause_says_who_asked_if_that_is_known() -> None:
 
 
 def test_every_cause_has_a_sentence() -> None:
-    """What clients ask for is told in words, whatever it is."""
+    """Changes by clients are told in words, whatever they are."""
     for kind in (CreateTopics, CreateAcls, DeleteAcls, AlterScramCredentials):
         (cause,) = causes_of(kind((), by="User:bob"))
         assert describe_cause(cause).startswith("User:bob ")

@@ -21,7 +21,9 @@ MOST_RULES: Final = 1_000
 """In one request."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
-Name = Annotated[str, msgspec.Meta(max_length=1_024)]
+Name = Annotated[str, msgspec.Meta(max_length=249)]
+"""In a query. A line of HTTP has room for several, however they are encoded."""
+Host = Annotated[str, msgspec.Meta(max_length=45)]
 KnownType = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"]
 AnyType = Literal[KnownType, "ANY"]
 KnownPattern = Literal["LITERAL", "PREFIXED"]
@@ -99,19 +101,19 @@ class AclQuery(Page, forbid_unknown_fields=True):
     resource_name: Name = ""
     pattern_type: AnyPattern = "ANY"
     principal: Name = ""
-    host: Name = ""
+    host: Host = ""
     operation: AnyOperation = "ANY"
     permission: AnyPermission = "ANY"
 
 
 class AclDeletionQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which rules go. What has no default must be said, so that nobody deletes all of them by a slip."""
+    """Which rules go. Parameters without a default must be said, so that nobody deletes all rules by a slip."""
 
     resource_type: AnyType
     resource_name: Name = ""
     pattern_type: AnyPattern
     principal: Name = ""
-    host: Name = ""
+    host: Host = ""
     operation: AnyOperation
     permission: AnyPermission
 

@@ -12,19 +12,21 @@ from raftlog.base.principals import parse_principal
 from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 from raftlog.security.authorizer import Verdict
 
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+MOST_CHARS: Final = 249
+"""Of a name, so that a line of HTTP has room for all, however it is encoded."""
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True):
-    """Who, what, and with which resource: topic:NAME, group:NAME, transactional-id:NAME, user:NAME or cluster.
+    """A question about a principal, an operation and a resource.
 
-    Without a `host` it is an address that no rule names.
+    `resource` is topic:NAME, group:NAME, transactional-id:NAME, user:NAME or cluster. Without a `host`, it is an
+    address that no rule names.
     """
 
-    principal: Text
-    operation: Text
-    resource: Text
-    host: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    principal: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS)]
+    operation: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+    resource: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS + len("transactional-id:"))]
+    host: Annotated[str, msgspec.Meta(max_length=45)] = ""
 
 
 class Explanation(msgspec.Struct):
