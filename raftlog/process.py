@@ -121,8 +121,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
     config = node.config
     if config.admin_listener is None:
         return None
-    from raftlog.admin.listener import AdminListener, AdminUnavailable
-    from raftlog.admin.tokens import TokensUnusable
+    from raftlog.admin.listener import AdminListener, AdminUnavailable, TokensUnusable
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
 

@@ -29,6 +29,10 @@ class AdminUnavailable(Exception):
     """The admin listener cannot be opened; the message says which and why."""
 
 
+class TokensUnusable(ValueError):
+    """A tokens file that cannot be used; the message names the file, the line and the rule."""
+
+
 class Api(Protocol):
     """The API behind the port; see `raftlog.admin.server.AdminServer`."""
 

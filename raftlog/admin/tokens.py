@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from raftlog.admin.caller import Caller
+from raftlog.admin.listener import TokensUnusable
 
 ROLES: Final = ("reader", "operator")
 SHORTEST_TOKEN: Final = 16
-
-
-class TokensUnusable(ValueError):
-    """A tokens file that cannot be used; the message names the file, the line and the rule."""
 
 
 def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:

@@ -95,7 +95,7 @@ class RequestContext:
 
     @property
     def sender(self) -> dict[str, object]:
-        """Who sent it and from where, for a line of the audit log."""
+        """Its sender and where that is, for a line of the audit log."""
         return {
             "principal": self.principal,
             "client_id": (self.client_id or "")[:MOST_CLIENT_ID_CHARS],

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.admin.tokens import TokensUnusable, by_token, parse_tokens
+from raftlog.admin.listener import TokensUnusable
+from raftlog.admin.tokens import by_token, parse_tokens
 from raftlog.base.config import ConfigFaults, load_config
 from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES
 from raftlog.testing.cluster import AdminCluster
