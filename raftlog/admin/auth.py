@@ -30,6 +30,7 @@ from raftlog.base.principals import USER
 from raftlog.security.acls import ANONYMOUS
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+UNKNOWN_RULES: Final = "this node has not heard from a controller yet, so it knows no users and no rules"
 OWN_PAGES: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of a page from here, or of no page at all."""
 
@@ -102,7 +103,7 @@ class Authenticator:
         """Return who has a token of the tokens file. Tokens of another kind are to be looked at here, after it."""
         found = by_token(token, self._tokens or {})
         if found is None:
-            self._failed("bearer", "unknown_token", address)
+            self.failed("bearer", "unknown_token", address)
         return found
 
     async def _by_password(self, secret: str, address: str) -> Caller | None:
@@ -112,17 +113,29 @@ class Authenticator:
         except (binascii.Error, ValueError):
             user = colon = password = ""
         if not (user and colon) or len(user) > MOST_CHARS or len(password) > MOST_CHARS:
-            self._failed("basic", "malformed", address)
+            self.failed("basic", "malformed", address)
             return None
+        if not self.knows_rules():
+            raise ApiError(503, UNKNOWN_RULES)
         outcome = await self._passwords.check(user, password)
-        if outcome != "right":
-            self._failed(
+        if outcome in ("wrong_password", "unknown_user"):
+            self.failed(
                 "basic", outcome, address, user=f"{USER}:{user}" if outcome == "wrong_password" else None
             )
             return None
-        return Caller(f"{USER}:{user}", "operator", f"{USER}:{user}", address)
+        principal = f"{USER}:{user}"
+        if outcome == "right":
+            audit.limited.info(
+                "admin_login_succeeded",
+                per=principal,
+                mechanism="basic",
+                principal=principal,
+                address=address,
+            )
+        return Caller(principal, "operator", principal, address)
 
-    def _failed(self, mechanism: str, reason: str, address: str, *, user: str | None = None) -> None:
+    def failed(self, mechanism: str, reason: str, address: str, *, user: str | None = None) -> None:
+        """Count a login that failed, and have the audit log tell it; `user` only where there is such a one."""
         self._node.failed_logins[mechanism, reason] += 1
         audit.limited.warning(
             "admin_login_failed", mechanism=mechanism, reason=reason, address=address, principal=user

@@ -26,7 +26,8 @@ MOST_CHARS: Final = 1_024
 LOOKED_LIKE: Final = 100
 """Credentials like one of which that of an unknown user looks."""
 
-Outcome = Literal["right", "wrong_password", "unknown_user"]
+Outcome = Literal["right", "remembered", "wrong_password", "unknown_user"]
+"""The first two are a login; of a remembered one it is known from before."""
 
 
 class Passwords:
@@ -42,20 +43,22 @@ class Passwords:
         self._plain = tuple(plain)
         self._key = secrets.token_bytes(32)
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self._right: dict[bytes, ScramCredential] = {}
+        self._right: dict[bytes, ScramCredential | str] = {}
         self.hashed = 0
         """How many passwords were hashed so far."""
 
     async def check(self, user: str, password: str) -> Outcome:
         """Say what a user name and a password are worth."""
         plain = [users[user] for users in self._plain if user in users]
-        if any(hmac.compare_digest(each.encode(), password.encode()) for each in plain):
-            return "right"
         known = self._credentials()
         kept = {mechanism: known[user, mechanism] for mechanism in scram.HASHES if (user, mechanism) in known}
         digest = hmac.digest(self._key, f"{user}\0{password}".encode(), "sha256")
-        if self._right.get(digest) in kept.values():
-            return "right"
+        if self._right.get(digest) in (*plain, *kept.values()):
+            return "remembered"
+        for each in plain:
+            if hmac.compare_digest(each.encode(), password.encode()):
+                self._remember(digest, each)
+                return "right"
         candidates = kept or {scram.DEFAULT_MECHANISM: self._made_up(user, known)}
         for mechanism, credential in candidates.items():
             async with self._turns:
@@ -73,7 +76,7 @@ class Passwords:
         some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
         return scram.made_up(mechanism, user, self._key, like=some)
 
-    def _remember(self, digest: bytes, credential: ScramCredential) -> None:
+    def _remember(self, digest: bytes, credential: ScramCredential | str) -> None:
         if len(self._right) >= MOST_REMEMBERED:
             del self._right[next(iter(self._right))]
         self._right[digest] = credential

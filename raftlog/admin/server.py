@@ -21,7 +21,7 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
-from raftlog.admin.auth import Authenticator, authorize, check_browser
+from raftlog.admin.auth import UNKNOWN_RULES, Authenticator, authorize, check_browser
 from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
 from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
@@ -270,15 +270,13 @@ class AdminServer:
         try:
             return self._node.tls.principal_of(session)
         except NoPrincipal as error:
-            self._node.failed_logins["certificate", "no_principal"] += 1
+            self._auth.failed("certificate", "no_principal", request.remote or "")
             raise ApiError(401, f"your certificate: {error}", code=UNAUTHENTICATED) from None
 
     def _demand(self, route: Route, call: Call) -> None:
         """Raise Denied unless the caller has the rights of the route, and ApiError 503 while nobody knows them."""
         if call.caller.principal and route.needs != "anyone" and not self._auth.knows_rules():
-            raise ApiError(
-                503, "this node has not heard from a controller yet, so it knows no users and no rules"
-            )
+            raise ApiError(503, UNKNOWN_RULES)
         for right in route.rights:
             name = call.path[right.field] if right.field else CLUSTER_NAME
             call.demand(right.operation, right.resource_type, name)

@@ -104,24 +104,29 @@ CHANGES: Final[dict[int, Callable[[Any, Any], Iterable[Outcome]]]] = {
 """The APIs that change what others rely on, with what their requests and responses tell of each part."""
 
 
+_TOLD_BY_REQUEST: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER})
+"""Responses to these do not say what they were about, so the request is kept for as long; others are let go."""
+
+
 def audited(audit: Audit, request: RequestContext, message: Any, result: Any) -> Any:
     """Return a request's result, or an awaitable of it, of which the audit log is told if it is a client's change."""
     if request.api_key not in CHANGES or request.has_all_rights or request.principal == ADMIN_API:
         return result
+    validate_only = bool(getattr(message, "validate_only", False))
+    kept = message if request.api_key in _TOLD_BY_REQUEST else None
+
+    def tell(response: Any) -> None:
+        if response is not None:
+            outcomes = list(CHANGES[request.api_key](kept, response))
+            audit.changed(request.api_key, outcomes, validate_only=validate_only, **request.sender)
+
     if inspect.isawaitable(result):
-        return _told_later(audit, request, message, result)
-    _tell(audit, request, message, result)
+        return _told_later(tell, result)
+    tell(result)
     return result
 
 
-async def _told_later(audit: Audit, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:
+async def _told_later(tell: Callable[[Any], None], result: Awaitable[Any]) -> Any:
     response = await result
-    _tell(audit, request, message, response)
+    tell(response)
     return response
-
-
-def _tell(audit: Audit, request: RequestContext, message: Any, response: Any) -> None:
-    if response is not None:
-        outcomes = list(CHANGES[request.api_key](message, response))
-        validate_only = bool(getattr(message, "validate_only", False))
-        audit.changed(request.api_key, outcomes, validate_only=validate_only, **request.sender)
