@@ -100,7 +100,12 @@ class Authenticator:
             )
 
     async def _by_token(self, token: str, address: str) -> Caller | None:
-        """Return who has a token of the tokens file. Tokens of another kind are to be looked at here, after it."""
+        """Return who has a token of the tokens file. Tokens of another kind are to be looked at here, before the end.
+
+        Where nobody needs a token, one of another cluster makes no difference.
+        """
+        if self.open_to_all:
+            return self._anonymous(address)
         found = by_token(token, self._tokens or {})
         if found is None:
             self.failed("bearer", "unknown_token", address)
