@@ -52,7 +52,7 @@ def test_without_tokens_only_names_of_this_machine_are_served(node: Api) -> None
 
 
 def test_without_tokens_one_of_another_cluster_is_passed_over_and_a_wrong_password_is_not(node: Api) -> None:
-    """Whoever is on this machine may call, but not under a name that was not proved."""
+    """Everybody on this machine may call, but not under a name that was not proved."""
     answer = node.ask("GET", "/v3/clusters", headers={"Authorization": "Bearer of-another-cluster"})
     assert answer.status == 200
     for wrong in ("Basic YWxpY2U6YSBndWVzcw==", "Basic x", "Other x"):
