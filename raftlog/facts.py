@@ -131,7 +131,7 @@ class NodeFacts:
         )
 
     def audit(self) -> AuditFacts | None:
-        """Return what was denied, and which logins failed; None without the broker role."""
+        """Return what was denied; None without the broker role."""
         return None if self._node.broker is None else self._node.broker.context.audit
 
     def client_metrics(self) -> ClientMetricsFacts | None:

@@ -151,10 +151,6 @@ class AuditFacts(Protocol):
     def denials(self) -> Mapping[int, int]:
         """By API key."""
 
-    @property
-    def failed_logins(self) -> Mapping[tuple[str, str], int]:
-        """By mechanism and reason."""
-
 
 class ClientMetricsFacts(Protocol):
     """Metrics that clients pushed of themselves (KIP-714). Refused and dropped ones count since the process began."""

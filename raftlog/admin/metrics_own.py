@@ -259,18 +259,16 @@ def _answers(scrape: Scrape) -> Iterator[Family]:
 
 def _refusals(scrape: Scrape) -> Iterator[Family]:
     node, kafka = scrape.node, scrape.facts.audit()
-    logins = [("http", pair, count) for pair, count in node.failed_logins.items()]
     denials = [("http", operation, count) for operation, count in node.denials.items()]
     if kafka is not None:
-        logins += [("kafka", pair, count) for pair, count in kafka.failed_logins.items()]
         denials += [("kafka", _api_name(key), count) for key, count in kafka.denials.items()]
     yield labelled(
-        "raftlog_failed_logins_total",
+        "raftlog_admin_failed_logins_total",
         "counter",
-        "Logins that failed, on Kafka's listeners and at this HTTP API.",
+        "Logins to this HTTP API that failed.",
         (
-            (labels(door=door, mechanism=each, reason=why), count)
-            for door, (each, why), count in sorted(logins)
+            (labels(mechanism=mechanism, reason=reason), count)
+            for (mechanism, reason), count in sorted(node.failed_logins.items())
         ),
     )
     yield labelled(

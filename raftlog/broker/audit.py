@@ -34,8 +34,6 @@ class Audit:
         self._log = LimitedLog(get_logger(AUDIT), clock)
         self.denials: defaultdict[int, int] = defaultdict(int)
         """By API key."""
-        self.failed_logins: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """By mechanism and reason."""
 
     def denied(
         self,
@@ -60,7 +58,6 @@ class Audit:
 
     def login_failed(self, mechanism: str, reason: str, **who: object) -> None:
         """Tell that a client did not prove who it is; `reason` is one of a few words."""
-        self.failed_logins[mechanism, reason] += 1
         self._log.warning(
             "authentication_failed",
             per=mechanism,

@@ -100,7 +100,6 @@ class Node:
     def audit(self) -> Audit:
         found = Audit()
         found.denials[0] += 1
-        found.failed_logins["PLAIN", "unknown_user"] += 2
         return found
 
     def client_metrics(self) -> ClientMetricsFacts | None:

@@ -293,7 +293,7 @@ def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> 
     text = doors.cluster.nodes[1].log_path.read_text()
     assert not [each for each in (PASSWORD, "singing", "a wrong guess", READER) if each in text]
     metrics = doors.as_root("GET", "/metrics").body
-    assert 'raftlog_failed_logins_total{door="http",mechanism="basic",reason="wrong_password"}' in metrics
+    assert 'raftlog_admin_failed_logins_total{mechanism="basic",reason="wrong_password"}' in metrics
     assert 'raftlog_denials_total{door="http",operation="delete_topic"}' in metrics
 
 

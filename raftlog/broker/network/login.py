@@ -79,6 +79,7 @@ class Login:
         "_mechanism",
         "failed",
         "lifetime_ms",
+        "mechanism",
         "principal",
     )
 
@@ -103,6 +104,8 @@ class Login:
         """Of the last login that succeeded."""
         self.lifetime_ms = 0
         """For how long that login holds; 0: as long as the connection."""
+        self.mechanism = ""
+        """The mechanism of the last login that succeeded."""
         self.failed = ""
         """The mechanism of the login that failed; the connection is about to close."""
 
@@ -166,7 +169,7 @@ class Login:
             raise SaslAuthenticationFailed(why, reason="another_user")
         self.principal = principal
         self.lifetime_ms = min(filter(None, (self._logins.max_reauth_ms, lifetime_ms)), default=0)
-        self._mechanism = ""
+        self._mechanism, self.mechanism = "", self._mechanism
 
     def _fail(self, reason: str, advice: str) -> None:
         """Note the first failure: what comes of it later tells nothing new."""

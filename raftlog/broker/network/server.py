@@ -322,6 +322,7 @@ class BrokerServer:
                     listener=connection.listener,
                 )
         except NoPrincipal as error:
+            self.counters.failed_logins[CERTIFICATE, "no_principal"] += 1
             self.broker.audit.login_failed(
                 CERTIFICATE, "no_principal", address=connection.peer_host, listener=connection.listener
             )
