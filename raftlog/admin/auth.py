@@ -102,7 +102,7 @@ class Authenticator:
     async def _by_token(self, token: str, address: str) -> Caller | None:
         """Return who has a token of the tokens file. Tokens of another kind are to be looked at here, before the end.
 
-        Where nobody needs a token, one of another cluster makes no difference.
+        A token of another cluster makes no difference to a node that asks for none.
         """
         if self.open_to_all:
             return self._anonymous(address)

@@ -186,8 +186,7 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
         assert pipe.connection.principal == ANONYMOUS
         closed, told = logs
         assert (closed["event"], told["event"]) == ("login_failed", "authentication_failed")
-        assert told["reason"] == {"alice": "wrong_password", "nobody": "unknown_user"}[user]
-        assert fake.server.counters.failed_logins == {(mechanism, told["reason"]): 1}
+        assert (told["mechanism"], told["reason"]) == (mechanism, "wrong_credentials")
         assert "a guess" not in repr(logs)
         assert fake.server.counters.failed_logins == {(mechanism, "wrong_credentials"): 1}
 
