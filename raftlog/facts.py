@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from raftlog.admin.facts import (
     AccountFacts,
     AdmissionFacts,
+    AuditFacts,
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
@@ -128,6 +129,10 @@ class NodeFacts:
             len(found.markers),
             found.oldest_open_ms(),
         )
+
+    def audit(self) -> AuditFacts | None:
+        """Return what was denied; None without the broker role."""
+        return None if self._node.broker is None else self._node.broker.context.audit
 
     def client_metrics(self) -> ClientMetricsFacts | None:
         """Return what clients pushed here; None without the broker role."""

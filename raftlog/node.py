@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
@@ -45,6 +45,10 @@ from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
+
+if TYPE_CHECKING:
+    from raftlog.broker.network.tls import ServerTls
+    from raftlog.security.authorizer import Authorizer
 
 __all__ = ["Node", "NodeFailed", "prepare_first_requests", "warm_up"]
 
@@ -145,6 +149,25 @@ class Node:
         if endpoint.security_protocol in TLS_PROTOCOLS:
             raise ConnectionError(f"{endpoint.listener} speaks TLS, but this node is no broker")
         return {}
+
+    def admin_tls(self) -> ServerTls | None:
+        """Return the TLS of the admin API's port; None: it speaks HTTP."""
+        tls = self.config.admin_tls
+        if tls is None:
+            return None
+        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+
+        pending = PendingHandshakes(self.config.raftlog_tls_handshakes_max, asyncio.get_running_loop().time)
+        return ServerTls(tls, self._server.log, self._server.count_closed, pending)
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """The rules in force; None: everyone may do everything."""
+        return self._server.broker.authorizer
+
+    def knows_rules(self) -> bool:
+        """Say whether this node is in touch with the controller, so that its users and rules are not those of old."""
+        return self.control.is_connected_to_leader(self.metadata.published_image.controller_id)
 
     def unready_reasons(self) -> list[str]:
         """Return in words why this node does not take part in the cluster; nothing when it does."""

@@ -121,8 +121,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
     config = node.config
     if config.admin_listener is None:
         return None
-    from raftlog.admin.auth import TokensUnusable
-    from raftlog.admin.listener import AdminListener, AdminUnavailable
+    from raftlog.admin.listener import AdminListener, AdminUnavailable, TokensUnusable
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
 
@@ -135,6 +134,10 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         submit=node.control.submit,
         introduce=node.introduce,
         tls_options=node.tls_options,
+        tls=node.admin_tls(),
+        offload=node.env.offload,
+        authorizer=node.authorizer,
+        knows_rules=node.knows_rules,
         facts=NodeFacts(node),
         turns=node.env.turns,
         lateness=node.env.lateness,
@@ -147,7 +150,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
     try:
         await listener.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:
-        if "raftlog.admin.listener" in config.given or config.admin_tokens_file:
+        if "raftlog.admin.listener" in config.given or config.admin_tokens_file or config.admin_tls:
             raise NodeFailed(str(error)) from error
         log.warning("admin_listener_unavailable", reason=str(error), advice="set raftlog.admin.listener")
         return None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from raftlog.admin.auth import Caller
+from raftlog.admin.caller import Caller
 from raftlog.admin.route import Call, Route
 from raftlog.base.log import LimitedLog, get_logger
 
@@ -33,6 +33,20 @@ def tell_parts(call: Call, done: Collection[str], failed: Collection[str]) -> No
 def _named(names: Sequence[str]) -> list[str]:
     more = len(names) - MOST_NAMED
     return [*names[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def denied(route: Route, request: web.Request, caller: Caller, *, request_id: str, outcome: str) -> None:
+    """Write that a user lacks a right; a flood of those is a few lines and a count for each user."""
+    limited.warning(
+        "admin_denied",
+        per=caller.name,
+        operation=route.name,
+        path=request.path[:500],
+        caller=caller.name,
+        address=request.remote,
+        request_id=request_id,
+        outcome=outcome,
+    )
 
 
 def write(

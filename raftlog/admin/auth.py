@@ -1,84 +1,162 @@
-"""Authentication of callers: bearer tokens with a role each, and the bounds of a web page in somebody's browser.
+"""Authentication of callers: bearer tokens with a role each, users by password or certificate; and the bounds of a web
+page in somebody's browser.
 
-Without a tokens file the API answers on loopback only, to whoever is on this machine. A name in Host that is not the
-machine's own is refused then, so that no page can reach it by a DNS name of its own (rebinding).
+Users are those of Kafka's listeners: a password of SCRAM or PLAIN, or the name in a client's certificate. Without a
+tokens file, callers on this machine need show nothing: with rules they are User:ANONYMOUS, else operators. A name in
+Host that is not the machine's own is refused then, so that no page can reach it by a DNS name of its own (rebinding).
 """
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+import asyncio
+import base64
+import binascii
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
+from raftlog.admin import audit
+from raftlog.admin.caller import NOBODY, Caller, Role
 from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
-from raftlog.admin.route import Role
+from raftlog.admin.listener import limited
+from raftlog.admin.passwords import MOST_CHARS, Passwords
+from raftlog.admin.tokens import by_token
+from raftlog.admin.view import NodeView
+from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.config_network import is_loopback
+from raftlog.base.principals import USER
+from raftlog.security.acls import ANONYMOUS
 
-ROLES: Final = ("reader", "operator")
-SHORTEST_TOKEN: Final = 16
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+UNKNOWN_RULES: Final = "this node has not heard from a controller yet, so it knows no users and no rules"
 OWN_PAGES: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of a page from here, or of no page at all."""
 
 
-class Caller(NamedTuple):
-    """The caller, and its rights."""
+class Authenticator:
+    """Says who calls, by what a request has to show: a token, a password, a certificate, or nothing."""
 
-    name: str
-    role: Role
+    def __init__(
+        self,
+        node: NodeView,
+        tokens: Mapping[bytes, Caller] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._node = node
+        self._tokens = tokens
+        self._wrong = WrongTokens(clock)
+        self._passwords = Passwords(
+            lambda: node.image().scram, (each.plain_users for each in node.config.logins.values())
+        )
+        self._met_controller = False
+        listener = node.config.admin_listener
+        self.open_to_all = tokens is None and listener is not None and is_loopback(listener[0])
+        """Whether being on this machine is enough to be somebody."""
 
+    def knows_rules(self) -> bool:
+        """Say whether this node has met a controller: users and rules are not those before its last stop."""
+        self._met_controller = self._met_controller or self._node.knows_rules()
+        return self._met_controller
 
-NOBODY: Final = Caller("anonymous", "operator")
-"""The caller on this machine, where no tokens are configured."""
+    async def caller(self, headers: Mapping[str, str], address: str, certified: str) -> Caller | None:
+        """Return who calls; None for nobody. `certified`: the principal of the client's certificate.
 
+        Raises ApiError 429 for an address that was wrong about tokens or passwords too often.
+        """
+        if "Authorization" not in headers:
+            if certified != ANONYMOUS:
+                return Caller(certified, "operator", certified, address)
+            return self._anonymous(address)
+        self._check_patience(address)
+        began_at = time.monotonic()
+        scheme, _, secret = headers["Authorization"].partition(" ")
+        found: Caller | None = None
+        if scheme.lower() == "bearer":
+            found = await self._by_token(secret.strip(), address)
+        elif scheme.lower() == "basic":
+            found = await self._by_password(secret.strip(), address)
+        if found is None:
+            self._wrong.add(address)
+            if self._wrong.wait_s(address):
+                limited.warning("admin_address_shut_out", address=address)
+            late_s = self._node.config.connection_failed_authentication_delay_ms / 1000
+            await asyncio.sleep(max(0.0, began_at + late_s - time.monotonic()))
+        return found
 
-class TokensUnusable(ValueError):
-    """A tokens file that cannot be used; the message names the file, the line and the rule."""
+    def _anonymous(self, address: str) -> Caller | None:
+        if not self.open_to_all:
+            return None
+        return NOBODY if self._node.authorizer is None else Caller(ANONYMOUS, "operator", ANONYMOUS, address)
 
+    def _check_patience(self, address: str) -> None:
+        wait_s = self._wrong.wait_s(address)
+        if wait_s:
+            raise ApiError(
+                429,
+                f"too many wrong tokens or passwords came from {address}; ask again in {wait_s:.0f} s",
+                headers={"Retry-After": str(math.ceil(wait_s))},
+            )
 
-def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:
-    """Read lines of `role name token`; blank ones and those that begin with # are skipped. Raises TokensUnusable."""
-    tokens: dict[bytes, Caller] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        where = f"{name}, line {number}"
-        if len(words) != len(("role", "name", "token")):
-            raise TokensUnusable(f"{where}: must be `role name token`, but has {len(words)} words")
-        role, caller, token = words
-        if role not in ROLES:
-            raise TokensUnusable(f"{where}: the role must be {' or '.join(ROLES)}, but is {role!r}")
-        if len(token) < SHORTEST_TOKEN:
-            raise TokensUnusable(f"{where}: the token must have at least {SHORTEST_TOKEN} characters")
-        if token.encode() in tokens:
-            raise TokensUnusable(f"{where}: the token was given before")
-        tokens[token.encode()] = Caller(caller, "operator" if role == "operator" else "reader")
-    if not tokens:
-        raise TokensUnusable(f"{name} has no token")
-    return tokens
+    async def _by_token(self, token: str, address: str) -> Caller | None:
+        """Return who has a token of the tokens file. Tokens of another kind are to be looked at here, before the end.
 
+        A token of another cluster makes no difference to a node that asks for none.
+        """
+        if self.open_to_all:
+            return self._anonymous(address)
+        found = by_token(token, self._tokens or {})
+        if found is None:
+            self.failed("bearer", "unknown_token", address)
+        return found
 
-def authenticate(headers: Mapping[str, str], tokens: Mapping[bytes, Caller] | None) -> Caller | None:
-    """Return who calls; None for a caller without a valid token where tokens are wanted."""
-    if tokens is None:
-        return NOBODY
-    scheme, _, token = headers.get("Authorization", "").partition(" ")
-    given = token.strip().encode(errors="replace") if scheme.lower() == "bearer" else b""
-    found = None
-    for known, caller in tokens.items():  # all of them, so that the time tells nothing
-        if hmac.compare_digest(known, given):
-            found = caller
-    return found
+    async def _by_password(self, secret: str, address: str) -> Caller | None:
+        """Return the user of HTTP's Basic scheme (RFC 7617). A failure does not tell who exists."""
+        try:
+            user, colon, password = base64.b64decode(secret, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            user = colon = password = ""
+        if not (user and colon) or len(user) > MOST_CHARS or len(password) > MOST_CHARS:
+            self.failed("basic", "malformed", address)
+            return None
+        if not self.knows_rules():
+            raise ApiError(503, UNKNOWN_RULES)
+        outcome = await self._passwords.check(user, password)
+        if outcome in ("wrong_password", "unknown_user"):
+            self.failed(
+                "basic", outcome, address, user=f"{USER}:{user}" if outcome == "wrong_password" else None
+            )
+            return None
+        principal = f"{USER}:{user}"
+        if outcome == "right":
+            audit.limited.info(
+                "admin_login_succeeded",
+                per=principal,
+                mechanism="basic",
+                principal=principal,
+                address=address,
+            )
+        return Caller(principal, "operator", principal, address)
+
+    def failed(self, mechanism: str, reason: str, address: str, *, user: str | None = None) -> None:
+        """Count a login that failed, and have the audit log tell it; `user` only where there is such a one."""
+        self._node.failed_logins[mechanism, reason] += 1
+        audit.limited.warning(
+            "admin_login_failed", mechanism=mechanism, reason=reason, address=address, principal=user
+        )
 
 
 def authorize(caller: Caller | None, needs: Role) -> Caller:
-    """Return who calls if it may. Raises ApiError 401 without a valid token, 403 with one of a lower role."""
+    """Return who calls if its role allows it. Raises ApiError 401 for nobody, 403 for a token of a lower role."""
     if needs == "anyone":
         return caller or Caller("anonymous", "anyone")
     if caller is None:
-        raise ApiError(401, "send Authorization: Bearer with a token of this cluster", code=UNAUTHENTICATED)
+        raise ApiError(
+            401,
+            "send Authorization: Basic as a user, or Bearer with a token of this cluster",
+            code=UNAUTHENTICATED,
+        )
     if needs == "operator" and caller.role != "operator":
         raise ApiError(403, f"{caller.name} is a {caller.role}; this needs an operator", code=FORBIDDEN)
     return caller

@@ -152,6 +152,14 @@ class TransactionFacts(NamedTuple):
     """When the oldest that is open or being ended began, wall clock."""
 
 
+class AuditFacts(Protocol):
+    """Counts of what the audit log is told, on Kafka's listeners."""
+
+    @property
+    def denials(self) -> Mapping[int, int]:
+        """By API key."""
+
+
 class ClientMetricsFacts(Protocol):
     """Metrics that clients pushed of themselves (KIP-714). Refused and dropped ones count since the process began."""
 
@@ -222,6 +230,9 @@ class Facts(Protocol):
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""
+
+    def audit(self) -> AuditFacts | None:
+        """Return what was denied, and which logins failed; None without the broker role."""
 
     def client_metrics(self) -> ClientMetricsFacts | None:
         """Return what clients pushed here; None without the broker role."""

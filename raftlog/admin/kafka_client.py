@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from raftlog.admin.view import Introduce
 from raftlog.base.config import NodeConfig
@@ -22,6 +22,7 @@ from raftlog.metadata.image import Endpoint, MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.message_builders import request_builders
+from raftlog.security.acls import ADMIN_CLIENT
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
@@ -31,7 +32,6 @@ MOST_AT_ONCE: Final = 32
 """Requests to one broker, each on a connection of its own; more wait."""
 MOST_IDLE: Final = 4
 """Connections to one broker that are kept for the next request; after a burst the others are closed."""
-CLIENT_ID: Final = "raftlog-admin"
 
 VERSIONS: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,
@@ -44,12 +44,15 @@ VERSIONS: Final[dict[int, int]] = {
     ApiKey.LIST_GROUPS: 4,
     ApiKey.CREATE_TOPICS: 7,
     ApiKey.DELETE_TOPICS: 6,
+    ApiKey.CREATE_ACLS: 3,
+    ApiKey.DELETE_ACLS: 3,
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.DESCRIBE_LOG_DIRS: 4,
     ApiKey.CREATE_PARTITIONS: 3,
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
     ApiKey.DESCRIBE_QUORUM: 1,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
 }
@@ -90,25 +93,31 @@ class Asker:
         self._turns: dict[int, asyncio.Semaphore] = {}
 
     async def ask(
-        self, api_key: int, message: Any, *, broker_id: int | None = None, at_once: bool = False
+        self,
+        api_key: int,
+        message: Any,
+        *,
+        broker_id: int | None = None,
+        at_once: bool = False,
+        by: str = "",
     ) -> Any:
         """Return a broker's response; by default this node's, else any other's. Raises BrokerUnreachable.
 
-        `at_once`: whatever others ask, for who wants to know whether the broker answers.
+        `at_once`: whatever others ask, for who wants to know whether the broker answers. `by`: on whose behalf.
         """
         target = self._anyone() if broker_id is None else broker_id
         turns = nullcontext() if at_once else self._turns.setdefault(target, asyncio.Semaphore(MOST_AT_ONCE))
         try:
             async with asyncio.timeout(ANSWER_S), turns:
-                return await self._ask_alone(target, api_key, message)
+                return await self._ask_alone(target, api_key, message, by)
         except TimeoutError:
             raise BrokerUnreachable(f"broker {target} did not answer within {ANSWER_S:.0f} s") from None
 
-    async def _ask_alone(self, broker_id: int, api_key: int, message: Any) -> Any:
+    async def _ask_alone(self, broker_id: int, api_key: int, message: Any, by: str) -> Any:
         wire = await self._wire(broker_id)
         self._busy.add(wire)
         try:
-            answer = await wire.ask(api_key, message)
+            answer = await wire.ask(api_key, message, by)
         except BaseException:
             wire.close()  # an answer that nobody waits for would be taken for the next one's
             raise
@@ -174,6 +183,28 @@ class Asker:
         return wire
 
 
+class Asks(Protocol):
+    """Asks brokers; see Asker."""
+
+    async def ask(
+        self, api_key: int, message: Any, *, broker_id: int | None = None, at_once: bool = False
+    ) -> Any: ...
+
+
+class AskerFor:
+    """An Asker on somebody's behalf, whom the history of the metadata remembers for changes."""
+
+    def __init__(self, asker: Asker, by: str) -> None:
+        self._asker = asker
+        self._by = by
+
+    async def ask(
+        self, api_key: int, message: Any, *, broker_id: int | None = None, at_once: bool = False
+    ) -> Any:
+        """Return a broker's response, as `Asker.ask` does."""
+        return await self._asker.ask(api_key, message, broker_id=broker_id, at_once=at_once, by=self._by)
+
+
 class _Wire(asyncio.Protocol, Guard):
     """One connection. A failure over a broker's bytes costs this connection only."""
 
@@ -186,10 +217,10 @@ class _Wire(asyncio.Protocol, Guard):
         """With the API of each answer, None for one that is taken as it is."""
         self._transport: asyncio.Transport | None = None
 
-    def ask(self, api_key: int, message: Any) -> asyncio.Future[Any]:
+    def ask(self, api_key: int, message: Any, by: str = "") -> asyncio.Future[Any]:
         """Send a request; the future is its response, or BrokerUnreachable."""
         self._number += 1
-        header = RequestHeader(api_key, VERSIONS[api_key], self._number, CLIENT_ID)
+        header = RequestHeader(api_key, VERSIONS[api_key], self._number, f"{ADMIN_CLIENT} {by}".strip())
         return self._send(encode_request(header, message), api_key)
 
     def exchange(self, frame: bytes) -> asyncio.Future[bytes]:

@@ -8,11 +8,10 @@ at once: there is more to refuse and to find faulty, and whoever sets them up me
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from raftlog.admin.limits import Limits
 from raftlog.admin.view import NodeView
@@ -28,6 +27,10 @@ limited = LimitedLog(log, time.monotonic)
 
 class AdminUnavailable(Exception):
     """The admin listener cannot be opened; the message says which and why."""
+
+
+class TokensUnusable(ValueError):
+    """A tokens file that cannot be used; the message names the file, the line and the rule."""
 
 
 class Api(Protocol):
@@ -49,14 +52,13 @@ async def listen(
     accept: Callable[[], asyncio.BaseProtocol],
     address: tuple[str, int],
     *,
-    context: ssl.SSLContext | None = None,
-    handshake_s: float | None = None,
+    secured: Mapping[str, Any] | None = None,
 ) -> asyncio.Server:
-    """Open the port. Raises AdminUnavailable."""
+    """Open the port; `secured`: the options that make it speak TLS. Raises AdminUnavailable."""
     host, port = address
     try:
         return await asyncio.get_running_loop().create_server(
-            accept, host, port, ssl=context, ssl_handshake_timeout=handshake_s, backlog=BACKLOG
+            accept, host, port, backlog=BACKLOG, **(secured or {})
         )
     except OSError as error:
         reason = error.strerror or str(error)
@@ -105,7 +107,7 @@ class AdminListener(Guard):
         """Listen. Raises AdminUnavailable, TokensUnusable."""
         config = self._node.config
         assert config.admin_listener is not None, "whoever starts this has looked"
-        if config.admin_tokens_file or config.admin_ssl_certificate:
+        if config.admin_tokens_file or config.admin_tls is not None:
             await self._import(None)
             assert self.server is not None
             self.address = self.server.address
@@ -117,6 +119,7 @@ class AdminListener(Guard):
             host=self.address[0],
             port=self.address[1],
             tokens=bool(config.admin_tokens_file),
+            tls=config.admin_tls is not None,
         )
 
     async def stop(self) -> None:

@@ -14,7 +14,7 @@ from raftlog.admin.errors import ApiError
 from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.response_pieces import send
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.scrape import Scrape, gather
 
 GZIP_LEVEL: Final = 3
@@ -101,5 +101,6 @@ ROUTES: Final = (
         str,
         query=WhichMetrics,
         media_type="text/plain",
+        rights=DESCRIBE_CLUSTER,
     ),
 )

@@ -29,6 +29,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _memory(scrape)
     yield from _admission(scrape)
     yield from _answers(scrape)
+    yield from _refusals(scrape)
     yield from _disks(scrape)
     yield from _raft(scrape)
     yield from _groups(scrape)
@@ -260,6 +261,32 @@ def _answers(scrape: Scrape) -> Iterator[Family]:
     answers = ((labels(status=status), count) for status, count in sorted(scrape.node.answers.items()))
     text = "Answers of the admin API; of status 499 those that nobody waited for."
     yield labelled("raftlog_admin_answers_total", "counter", text, answers)
+
+
+def _refusals(scrape: Scrape) -> Iterator[Family]:
+    node, kafka = scrape.node, scrape.facts.audit()
+    denials = [("http", operation, count) for operation, count in node.denials.items()]
+    if kafka is not None:
+        denials += [("kafka", _api_name(key), count) for key, count in kafka.denials.items()]
+    yield labelled(
+        "raftlog_admin_failed_logins_total",
+        "counter",
+        "Logins to this HTTP API that failed.",
+        (
+            (labels(mechanism=mechanism, reason=reason), count)
+            for (mechanism, reason), count in sorted(node.failed_logins.items())
+        ),
+    )
+    yield labelled(
+        "raftlog_denials_total",
+        "counter",
+        "Requests that asked for what no rule allows, on Kafka's listeners and at this HTTP API.",
+        ((labels(door=door, operation=each), count) for door, each, count in sorted(denials)),
+    )
+
+
+def _api_name(api_key: int) -> str:
+    return APIS[api_key].name if api_key in APIS else str(api_key)
 
 
 def _disks(scrape: Scrape) -> Iterator[Family]:

@@ -20,7 +20,15 @@ EVERYWHERE: Final = {
     404: "there is no such thing",
     503: "nobody who could answer is reachable now; ask again",
 }
-WITH_TOKENS: Final = {401: "a token is needed", 429: "too many wrong tokens came from this address"}
+WITH_TOKENS: Final = {
+    401: "the caller has to say who it is",
+    429: "too many wrong tokens or passwords came from this address",
+}
+SCHEMES: Final[dict[str, dict[str, str]]] = {
+    "password": {"type": "http", "scheme": "basic"},
+    "token": {"type": "http", "scheme": "bearer"},
+    "certificate": {"type": "mutualTLS"},
+}
 WITH_BODY: Final = {
     408: "the body came too slowly",
     413: "the body is too large",
@@ -51,7 +59,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": schemas.components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": SCHEMES,
         },
     }
 
@@ -105,7 +113,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         "responses": _responses(route, schemas),
     }
     if route.needs != "anyone":
-        operation["security"] = [{}, {"token": []}]
+        operation["security"] = [{}, *({name: []} for name in SCHEMES)]
     if route.body is not None:
         content = {"application/json": {"schema": schemas.of(route.body)}}
         operation["requestBody"] = {"required": True, "content": content}

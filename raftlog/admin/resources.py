@@ -6,6 +6,7 @@ from typing import Final
 
 from raftlog.admin import metrics
 from raftlog.admin.kafka_rest import (
+    acls,
     brokers,
     clusters,
     configs,
@@ -18,6 +19,7 @@ from raftlog.admin.kafka_rest import (
 from raftlog.admin.native import (
     clock,
     elections,
+    explain,
     faults,
     health,
     index,
@@ -25,6 +27,7 @@ from raftlog.admin.native import (
     probes,
     quorum,
     transactions,
+    users,
     why,
 )
 from raftlog.admin.native import records as reading
@@ -34,6 +37,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *index.ROUTES,
     *probes.ROUTES,
     *clusters.ROUTES,
+    *acls.ROUTES,
     *brokers.ROUTES,
     *configs.ROUTES,
     *topics.ROUTES,
@@ -47,8 +51,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     *health.ROUTES,
     *quorum.ROUTES,
     *why.ROUTES,
+    *explain.ROUTES,
     *moves.ROUTES,
     *transactions.ROUTES,
+    *users.ROUTES,
     *clock.ROUTES,
     *faults.ROUTES,
 )

@@ -1,27 +1,56 @@
 """A route: one row from which come the dispatch of a request, its checks, and its place in the OpenAPI document.
 
+A row names the rights that a user needs to call it, and the role that the bearer of a token needs.
 A resource's file has a tuple `ROUTES`; `server.ROUTES` lists the files. A handler gets a `Call` whose parameters are
 parsed and checked already, and returns a struct of the row's `answer` type, or None for an empty body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 import msgspec
 
+from raftlog.admin.caller import Caller, Role
+from raftlog.admin.errors import FORBIDDEN, ApiError
+from raftlog.security.acls import CLUSTER_NAME, Operation, ResourceType, Right
+
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from raftlog.admin.kafka_client import Asker
+    from raftlog.admin.kafka_client import Asks
     from raftlog.admin.limits import Limits
     from raftlog.admin.view import NodeView
 
-Role = Literal["anyone", "reader", "operator"]
-"""The roles that may call it: anyone, without a token; readers; those who change things."""
+CLUSTER: Final = ResourceType.CLUSTER
+GROUP: Final = ResourceType.GROUP
+TOPIC: Final = ResourceType.TOPIC
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+Rights = tuple[Right, ...]
+"""All of them are needed."""
+
+NO_RIGHTS: Final[Rights] = ()
+"""Every user may call it, whatever rules say."""
+FILTERED: Final[Rights] = ()
+"""Every user may call it, and is shown what rules let it see."""
+ASKED_BY_HANDLER: Final[Rights] = ()
+"""The body names what it is about, so the handler asks."""
+DESCRIBE_CLUSTER: Final[Rights] = (Right(Operation.DESCRIBE, CLUSTER),)
+ALTER_CLUSTER: Final[Rights] = (Right(Operation.ALTER, CLUSTER),)
+
+
+def of_topic(operation: Operation) -> Rights:
+    """Return the right to do something with the topic of the path."""
+    return (Right(operation, TOPIC, "topic_name"),)
+
+
+def of_group(operation: Operation) -> Rights:
+    """Return the right to do something with the consumer group of the path."""
+    return (Right(operation, GROUP, "consumer_group_id"),)
 
 
 @dataclass(slots=True)
@@ -29,7 +58,7 @@ class Call:
     """One request, understood."""
 
     node: NodeView
-    asker: Asker
+    asker: Asks
     base_url: str
     """scheme://host:port as the client wrote it, for the links in answers."""
     path: Mapping[str, Any]
@@ -41,14 +70,42 @@ class Call:
     raw: web.Request
     request_id: str
     limits: Limits
+    caller: Caller
     audit: dict[str, Any] = field(default_factory=dict)
     """Further facts for the audit log, besides who, what and from where."""
     outcome: str = "done"
     """The audit line's outcome of a change that raised nothing; see `audit.tell_parts`."""
 
+    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the caller may do something with a resource."""
+        authorizer, caller = self.node.authorizer, self.caller
+        if authorizer is None or not caller.principal:
+            return True
+        return authorizer.allows(caller.principal, caller.host, operation, resource_type, name)
+
+    def demand(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raise ApiError 403 if the caller may not do that.
+
+        Ask before looking the resource up: then the answer does not tell whether there is one.
+        """
+        if not self.may(operation, resource_type, name):
+            what = "the cluster" if resource_type is CLUSTER else f"{resource_type.name} {name[:249]}"
+            raise Denied(f"{self.caller.name} may not {operation.name} {what}")
+
+    def among(self, operation: Operation, resource_type: ResourceType, names: Iterable[str]) -> set[str]:
+        """Return those of some resources with which the caller may do something."""
+        return {name for name in names if self.may(operation, resource_type, name)}
+
     def link(self, *parts: object) -> str:
         """Return the URL of a resource below /v3."""
         return "/".join([f"{self.base_url}/v3", *(quote(str(each), safe=":") for each in parts)])
+
+
+class Denied(ApiError):
+    """A user lacks a right."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(403, message, code=FORBIDDEN)
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -76,6 +133,8 @@ class Route:
     """The body of a 503 where it is not an Error."""
     streams: bool = False
     """The handler reads the body by itself, as it comes; `body` is one of the documents that may follow each other."""
+    rights: Rights = field(kw_only=True)
+    """The rights that a user needs; a right's `field` is a parameter of the path."""
 
     @property
     def needs(self) -> Role:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 import secrets
-import ssl
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,20 +21,23 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
-from raftlog.admin.auth import Caller, authenticate, authorize, check_browser, parse_tokens
+from raftlog.admin.auth import UNKNOWN_RULES, Authenticator, authorize, check_browser
+from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
-from raftlog.admin.errors import ApiError, Error, no_room_for_bodies, of_kafka
+from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
-from raftlog.admin.kafka_client import Asker, BrokerUnreachable
+from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
 from raftlog.admin.limits import Limits
 from raftlog.admin.listener import AdminUnavailable, limited, listen
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
-from raftlog.admin.route import Call, NoQuery, Route
+from raftlog.admin.route import Call, Denied, NoQuery, Route
+from raftlog.admin.tokens import parse_tokens
 from raftlog.admin.view import NodeView
-from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.errors import KafkaError
+from raftlog.base.principals import NoPrincipal
+from raftlog.security.acls import ANONYMOUS, CLUSTER_NAME
 
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
@@ -78,8 +79,8 @@ class AdminServer:
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
-        self._tokens: Mapping[bytes, Caller] | None = None
-        self._wrong = WrongTokens(clock)
+        self._auth = Authenticator(node, None, clock)
+        self._clock = clock
         self._document = Document(ROUTES)
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None
@@ -95,7 +96,8 @@ class AdminServer:
                 text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
             except (OSError, UnicodeDecodeError) as error:
                 raise AdminUnavailable(f"raftlog.admin.tokens.file: {error}") from error
-            self._tokens = parse_tokens(text, name=config.admin_tokens_file)
+            tokens = parse_tokens(text, name=config.admin_tokens_file)
+            self._auth = Authenticator(self._node, tokens, self._clock)
         app = web.Application(client_max_size=self._limits.body_bytes, middlewares=[self._around])
         for route in ROUTES:
             app.router.add_route(route.method, route.pattern, self._adapter(route))
@@ -135,38 +137,35 @@ class AdminServer:
         while True:
             await asyncio.sleep(self._limits.sweep_s)
             self._connections.sweep()
+            if self._node.tls is not None:
+                await self._node.tls.look(self._node.offload)
             limited.flush()
             audit.limited.flush()
 
     async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
-        config, context = self._node.config, self._ssl()
+        config, secured = self._node.config, await self._secured()
         assert isinstance(runner.server, web.Server)
         assert config.admin_listener is not None, "whoever starts this has looked"
-        self._connections = Connections(runner.server, self._limits, secure=context is not None)
+        self._connections = Connections(runner.server, self._limits, secure=bool(secured))
         if listening is not None:
             return listening
-        return await listen(
-            self._connections.accept,
-            config.admin_listener,
-            context=context,
-            handshake_s=None if context is None else self._limits.handshake_s,
-        )
+        return await listen(self._connections.accept, config.admin_listener, secured=secured)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""
         assert self._connections is not None, "it was started"
         return self._connections.accept()
 
-    def _ssl(self) -> ssl.SSLContext | None:
-        config = self._node.config
-        if not config.admin_ssl_certificate:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    async def _secured(self) -> Mapping[str, Any]:
+        """Return the options that make the port speak TLS, if it is to. Raises AdminUnavailable."""
+        if self._node.tls is None:
+            assert self._node.config.admin_tls is None, "the node hands in what the config asks for"
+            return {}
         try:
-            context.load_cert_chain(config.admin_ssl_certificate, config.admin_ssl_key or None)
-        except (OSError, ssl.SSLError) as error:
-            raise AdminUnavailable(f"raftlog.admin.ssl.certificate: {error}") from error
-        return context
+            options = await self._node.tls.open(self._node.offload)
+        except ValueError as error:
+            raise AdminUnavailable(str(error)) from error
+        return {**options, "ssl_handshake_timeout": self._limits.handshake_s}
 
     # --- around every request
 
@@ -228,16 +227,21 @@ class AdminServer:
 
     def _adapter(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def adapt(request: web.Request) -> web.StreamResponse:
-            caller = self._caller(route, request)
+            caller = await self._caller(route, request)
             changes = route.method != "GET"
             call = None
             outcome = "failed"
             try:
-                check_browser(request.method, request.headers, open_to_all=self._tokens is None)
-                authorize(caller, route.needs)
-                call = await self._call(route, request)
+                check_browser(request.method, request.headers, open_to_all=self._auth.open_to_all)
+                call = self._call(route, request, authorize(caller, route.needs))
+                self._demand(route, call)
+                call.query = _query(route, request, most=self._limits.parameters)
+                call.body = None if route.body is None or route.streams else await self._body(route, request)
                 answer = await (route.handler(call) if changes else _patiently(route, call))
                 outcome = call.outcome
+            except Denied as error:
+                changes = False  # nothing changed, and the denial has a line of its own
+                raise self._denied(route, request, caller, error) from None
             except (ApiError, KafkaError, BrokerUnreachable) as error:
                 outcome = str(error)
                 raise
@@ -251,36 +255,53 @@ class AdminServer:
 
         return adapt
 
-    def _caller(self, route: Route, request: web.Request) -> Caller | None:
-        """Return who calls. Raises ApiError 429 for an address that was wrong about its token too often."""
-        if self._tokens is None or "Authorization" not in request.headers or route.needs == "anyone":
-            return authenticate(request.headers, self._tokens)
-        address = request.remote or ""
-        wait_s = self._wrong.wait_s(address)
-        if wait_s:
-            raise ApiError(
-                429,
-                f"too many wrong tokens came from {address}; ask again in {wait_s:.0f} s",
-                headers={"Retry-After": str(math.ceil(wait_s))},
-            )
-        caller = authenticate(request.headers, self._tokens)
-        if caller is None:
-            self._wrong.add(address)
-            if self._wrong.wait_s(address):
-                limited.warning("admin_address_shut_out", address=address)
-        return caller
+    async def _caller(self, route: Route, request: web.Request) -> Caller | None:
+        """Return who calls. Raises ApiError 429 for an address that was wrong about tokens or passwords too often."""
+        if route.needs == "anyone":
+            return None
+        address = (request.remote or "").partition("%")[0]
+        return await self._auth.caller(request.headers, address, self._certificate_principal(request))
 
-    async def _call(self, route: Route, request: web.Request) -> Call:
+    def _certificate_principal(self, request: web.Request) -> str:
+        """Return whom the client's certificate names. Raises ApiError 401 for one that names nobody."""
+        session = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+        if session is None or self._node.tls is None:
+            return ANONYMOUS
+        try:
+            return self._node.tls.principal_of(session)
+        except NoPrincipal as error:
+            self._auth.failed("certificate", "no_principal", request.remote or "")
+            raise ApiError(401, f"your certificate: {error}", code=UNAUTHENTICATED) from None
+
+    def _demand(self, route: Route, call: Call) -> None:
+        """Raise Denied unless the caller has the rights of the route, and ApiError 503 while nobody knows them."""
+        if call.caller.principal and route.needs != "anyone" and not self._auth.knows_rules():
+            raise ApiError(503, UNKNOWN_RULES)
+        for right in route.rights:
+            name = call.path[right.field] if right.field else CLUSTER_NAME
+            call.demand(right.operation, right.resource_type, name)
+
+    def _denied(self, route: Route, request: web.Request, caller: Caller | None, error: Denied) -> ApiError:
+        """Count a denial, have the audit log tell it, and return what the caller is told."""
+        assert caller is not None, "somebody asked for a right"
+        self._node.denials[route.name] += 1
+        audit.denied(route, request, caller, request_id=request[ID], outcome=str(error))
+        if caller.principal != ANONYMOUS:
+            return error
+        return ApiError(401, f"{error}: log in", code=UNAUTHENTICATED)
+
+    def _call(self, route: Route, request: web.Request, caller: Caller) -> Call:
         return Call(
             node=self._node,
-            asker=self._asker,
+            asker=AskerFor(self._asker, caller.asked_by),
             base_url=f"{request.scheme}://{request.host}",
             path=_path(route, request),
-            query=_query(route, request, most=self._limits.parameters),
-            body=None if route.body is None or route.streams else await self._body(route, request),
+            query=None,
+            body=None,
             raw=request,
             request_id=request[ID],
             limits=self._limits,
+            caller=caller,
         )
 
     async def _body(self, route: Route, request: web.Request) -> Any:
@@ -322,7 +343,7 @@ class AdminServer:
         return error.reason
 
     async def _openapi(self, request: web.Request) -> web.Response:
-        check_browser(request.method, request.headers, open_to_all=self._tokens is None)
+        check_browser(request.method, request.headers, open_to_all=self._auth.open_to_all)
         return web.Response(body=await self._document.text(), content_type="application/json")
 
 
@@ -386,7 +407,7 @@ def _success(route: Route, answer: Any) -> web.StreamResponse:
 def _failure(status: int, body: Error, headers: Mapping[str, str] | None = None) -> web.Response:
     more = dict(headers or {})
     if status == web.HTTPUnauthorized.status_code:
-        more["WWW-Authenticate"] = "Bearer"
+        more["WWW-Authenticate"] = 'Bearer, Basic realm="raftlog", charset="UTF-8"'
     return web.Response(
         status=status, body=msgspec.json.encode(body), content_type="application/json", headers=more
     )

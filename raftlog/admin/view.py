@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 from raftlog.admin.facts import AccountFacts, Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import TurnQueue
+from raftlog.base.env import Offload, ThreadOffload, TurnQueue
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
@@ -19,6 +20,7 @@ from raftlog.base.transaction_listing import DescribedId, Hanging, Transactional
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage
+from raftlog.security.authorizer import Authorizer
 
 
 class FaultSwitch(Protocol):
@@ -65,6 +67,19 @@ class TransactionPort(Protocol):
         """Abort such a one."""
 
 
+class ServerTls(Protocol):
+    """The TLS of the admin API's port, which takes new files while it runs; see `raftlog.broker.network.tls`."""
+
+    async def open(self, offload: Offload) -> dict[str, Any]:
+        """Return the options of `create_server`. Raises ValueError for files that cannot be used."""
+
+    async def look(self, offload: Offload) -> None:
+        """Take new files, if there are."""
+
+    def principal_of(self, connection: ssl.SSLObject) -> str:
+        """Return who is at the other end, by the certificate. Raises NoPrincipal."""
+
+
 @dataclass(slots=True)
 class NodeView:
     """One node as its admin API sees it."""
@@ -83,6 +98,13 @@ class NodeView:
     """Proves to a broker that asks come from a node of the cluster, so that clients cannot take its place there."""
     tls_options: Callable[[Endpoint], Awaitable[dict[str, Any]]] | None = None
     """The options of `create_connection` to a broker's listener: none unless it speaks TLS. Raises ConnectionError."""
+    tls: ServerTls | None = None
+    """None: the admin API speaks HTTP."""
+    offload: Offload = field(default_factory=ThreadOffload)
+    authorizer: Authorizer | None = None
+    """The rules in force; None: every user may do everything."""
+    knows_rules: Callable[[], bool] = lambda: True
+    """Whether the node has heard of the active controller's users and rules."""
     facts: Facts | None = None
     """Its numbers."""
     turns: TurnQueue = field(default_factory=TurnQueue)
@@ -95,6 +117,10 @@ class NodeView:
     """Set by the server that serves this view."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
+    denials: Counter[str] = field(default_factory=Counter)
+    """How often the admin API refused a user for want of a right, by the operation's id."""
+    failed_logins: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a login to the admin API failed, by mechanism and reason."""
     bodies: Account = field(default_factory=lambda: account_of_bodies(USUAL_MAX_BYTES))
     """Bodies of requests to the admin API that are arriving."""
     faults: FaultSwitch | None = None

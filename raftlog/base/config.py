@@ -20,7 +20,7 @@ from raftlog.base.config_network import Listener
 from raftlog.base.config_oauth import split_oauth_override
 from raftlog.base.config_security import LISTENER_PREFIX, split_override
 from raftlog.base.config_setting import Setting, settings_of
-from raftlog.base.config_tls import split_tls_override
+from raftlog.base.config_tls import admin_tls_names, split_tls_override
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
 from raftlog.base.types import INTERNAL_TOPICS
@@ -92,8 +92,8 @@ def load_config(
     `hostname` is advertised for listeners bound to every interface; relative folders start at `working_dir`.
     """
     table = settings_of(NodeConfig)
-    names = frozenset(table) | frozenset(ALIASES)
-    from_environment, strangers = parse_environment(environment or {}, names | frozenset(KAFKA_SETTINGS))
+    names = frozenset((*table, *ALIASES, *admin_tls_names(), *KAFKA_SETTINGS))
+    from_environment, strangers = parse_environment(environment or {}, names)
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     layers = (("file", file or {}), ("environment", from_environment), ("flag", flags or {}))

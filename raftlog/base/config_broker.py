@@ -532,6 +532,12 @@ class NodeConfig(
         "How log events are written; auto: readable on a terminal, JSON elsewhere",
         choices=("auto", "console", "json"),
     )
+    audit_file: str = _node(
+        "raftlog.audit.file",
+        "string",
+        "",
+        "File for the audit log, opened anew when it was moved away; unset, its lines are in the node's log",
+    )
     event_loop: str = _node(
         "raftlog.event.loop",
         "string",
@@ -545,7 +551,7 @@ class NodeConfig(
         "raftlog.admin.listener",
         "string",
         ("127.0.0.1", 9644),
-        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens and TLS",
+        "Where the HTTP admin API listens, as host:port; or nowhere. Beyond loopback it needs TLS, and rules or tokens",
         read=network.parse_optional_address,
         show=network.format_optional_address,
     )
@@ -553,19 +559,27 @@ class NodeConfig(
         "raftlog.admin.tokens.file",
         "string",
         "",
-        "File of lines `role name token` (role: reader or operator); unset, whoever is on this machine may do all",
+        "File of lines `role name token` (role: reader or operator). Without it, who is on this machine may do what "
+        "rules allow User:ANONYMOUS; all, where authorizer.class.name is unset",
     )
     admin_tokens_without_tls: bool = _node(
         "raftlog.admin.tokens.without.tls",
         "boolean",
         False,
-        "Take tokens over plain HTTP beyond loopback, though whoever is on the way can read and use them",
+        "Take tokens and passwords over plain HTTP beyond loopback, though whoever is on the way can read and use them",
+    )
+    admin_security_protocol: str = _node(
+        "raftlog.admin.security.protocol",
+        "string",
+        "PLAINTEXT",
+        "SSL: the admin API speaks HTTPS by the settings ssl.*, of which each raftlog.admin.ssl.* overrides one",
+        choices=("PLAINTEXT", "SSL"),
     )
     admin_ssl_certificate: str = _node(
         "raftlog.admin.ssl.certificate",
         "string",
         "",
-        "PEM file of the certificate chain with which the admin API speaks HTTPS; unset, it speaks HTTP",
+        "Short for HTTPS with the certificate chain in this PEM file, and without certificates of clients",
     )
     admin_ssl_key: str = _node(
         "raftlog.admin.ssl.key",
@@ -579,6 +593,8 @@ class NodeConfig(
     """How clients log in on each SASL listener, by its name."""
     oauth: Mapping[str, ListenerOauth] = field(default_factory=dict)
     """The keys and tokens of each listener with OAUTHBEARER, by its name."""
+    admin_tls: ListenerTls | None = None
+    """The certificates of the HTTP admin API; None: it speaks HTTP."""
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
     """The certificates of each listener that speaks TLS, by its name; that of controllers elsewhere, too."""
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final
@@ -34,7 +34,14 @@ from raftlog.base.config_oauth import (
 )
 from raftlog.base.config_security import SASL_PROTOCOLS, logins_of, split_override
 from raftlog.base.config_setting import settings_of
-from raftlog.base.config_tls import TLS_PROTOCOLS, TlsSettings, split_tls_override, tls_of
+from raftlog.base.config_tls import (
+    ADMIN_LISTENER,
+    TLS_PROTOCOLS,
+    TlsSettings,
+    of_certificate_file,
+    split_tls_override,
+    tls_of,
+)
 
 NO_LOGINS: Final = "controllers have PLAINTEXT or SSL: they prove raftlog.cluster.secret, and log in nowhere"
 
@@ -237,9 +244,15 @@ def _resolve_tls(draft: Draft) -> None:
     controllers = draft.get("controller_listener_names")[:1]
     of_controllers = {each: draft.get("listener_security_protocol_map").get(each) for each in controllers}
     speaking = [name for name, protocol in (of_controllers | own).items() if protocol in TLS_PROTOCOLS]
+    if _admin_speaks_tls(draft):
+        speaking.append(ADMIN_LISTENER)
     for name in draft.overrides:
         override = split_tls_override(name)
-        if override is not None and override.listener not in speaking:
+        if override is None or override.listener in speaking:
+            continue
+        if override.listener == ADMIN_LISTENER:
+            draft.fault(name, "needs raftlog.admin.security.protocol=SSL")
+        else:
             draft.fault(name, f"is about security, but no listener {override.listener} has SSL or SASL_SSL")
     of_all = settings_of(TlsSettings)
     for name in sorted(draft.given & of_all.keys()) if not speaking else ():
@@ -248,12 +261,29 @@ def _resolve_tls(draft: Draft) -> None:
             draft.fault(name, "is about security, but no listener has SSL or SASL_SSL; else leave it out")
     if draft.faulty & of_all.keys():
         return
-    draft.values["tls"] = MappingProxyType(
-        {
-            name: tls_of(name, draft.overrides, draft.get, draft.fault, listens=name in own)
-            for name in speaking
-        }
-    )
+    certificate = draft.get("admin_ssl_certificate")
+    overrides = {**(of_certificate_file(certificate) if certificate else {}), **draft.overrides}
+    tls = {
+        name: tls_of(name, overrides, draft.get, draft.fault, listens=name in own or name == ADMIN_LISTENER)
+        for name in speaking
+    }
+    admin = tls.pop(ADMIN_LISTENER, None)
+    if admin is not None and certificate:
+        names = {**admin.names, "ssl_keystore_location": "raftlog.admin.ssl.certificate"}
+        admin = replace(admin, names=names, key_file=draft.get("admin_ssl_key"))
+    draft.values["admin_tls"] = admin
+    draft.values["tls"] = MappingProxyType(tls)
+
+
+def _admin_speaks_tls(draft: Draft) -> bool:
+    """Say whether the HTTP admin API speaks TLS, which a certificate of its own is enough for."""
+    protocol = "raftlog.admin.security.protocol"
+    if draft.get("admin_ssl_certificate"):
+        if protocol in draft.given and draft.get("admin_security_protocol") != "SSL":
+            draft.fault(protocol, "must be SSL, since raftlog.admin.ssl.certificate is set")
+        draft.values["admin_security_protocol"] = "SSL"
+    speaks: bool = draft.get("admin_security_protocol") == "SSL"
+    return speaks
 
 
 def _resolve_limits(draft: Draft) -> None:
@@ -408,8 +438,8 @@ def _resolve_secret(draft: Draft) -> None:
 
 
 def _judge_admin(draft: Draft) -> None:
-    """Refuse an admin API that others can reach without a token, or whose tokens others could read."""
-    if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file"}:
+    """Refuse an admin API that others can reach without saying who they are, or whose secrets others could read."""
+    if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file", "authorizer.class.name"}:
         return
     address = draft.get("admin_listener")
     if address is not None and not is_loopback(address[0]):
@@ -419,28 +449,32 @@ def _judge_admin(draft: Draft) -> None:
 
 
 def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
-    if not draft.get("admin_tokens_file"):
+    if not (draft.get("admin_tokens_file") or draft.get("authorizer_class_name")):
         draft.fault(
             "raftlog.admin.listener",
-            f"beyond loopback raftlog.admin.tokens.file must be set, but is {listener!r}",
+            "beyond loopback authorizer.class.name (for users) or raftlog.admin.tokens.file must be set, "
+            f"but it is {listener!r}",
         )
-    elif draft.get("admin_ssl_certificate"):
+    elif draft.get("admin_security_protocol") == "SSL":
         return
     elif draft.get("admin_tokens_without_tls"):
         draft.warn(
             "admin_tokens_without_tls",
             listener=listener,
-            consequence="whoever is on the way between a client and this node can read tokens, and use them",
+            consequence="whoever is on the way between a client and this node can read tokens and passwords, and use "
+            "them",
         )
     else:
         draft.fault(
             "raftlog.admin.listener",
-            f"beyond loopback tokens need TLS: set raftlog.admin.ssl.certificate, or "
+            f"beyond loopback tokens and passwords need TLS: set raftlog.admin.security.protocol=SSL, or "
             f"raftlog.admin.tokens.without.tls=true where nobody is on the way; it is {listener!r}",
         )
 
 
 def _resolve_folders(draft: Draft, working_dir: PurePosixPath) -> None:
+    if draft.get("audit_file"):
+        draft.values["audit_file"] = str(working_dir / draft.get("audit_file"))
     dirs = draft.get("log_dirs")
     if not dirs:
         draft.fault("log.dirs", "must name at least one folder")

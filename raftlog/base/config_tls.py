@@ -1,7 +1,7 @@
 """The settings of TLS, and what they come to for each listener. Opens no file.
 
-Names are Kafka's. `listener.name.NAME.ssl...` overrides a setting for one listener. The listeners of other brokers and
-of controllers say also how this node connects to them.
+Names are Kafka's. `listener.name.NAME.ssl...` overrides a setting for one listener, `raftlog.admin.ssl...` for the HTTP
+admin API. The listeners of other brokers and of controllers say also how this node connects to them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from raftlog.base.principals import parse_rules
 
 TLS_PROTOCOLS: Final = frozenset({"SSL", "SASL_SSL"})
 """The security protocols of listeners that speak TLS."""
+
+ADMIN_LISTENER: Final = "raftlog.admin"
+"""The HTTP admin API among the listeners. Names of Kafka's listeners are in capitals."""
 
 STORE_TYPES: Final = ("JKS", "PEM", "PKCS12")
 
@@ -117,6 +120,8 @@ class ListenerTls(TlsSettings):
     """The TLS of one listener. Its text form hides passwords and keys."""
 
     listener: str = ""
+    key_file: str = ""
+    """PEM file of the key, if it is not in the keystore."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The setting that said it, by attribute: one of the listener's own, or one of all."""
 
@@ -130,10 +135,31 @@ class TlsOverride(NamedTuple):
 
 def split_tls_override(name: str) -> TlsOverride | None:
     """Return what a setting of one listener overrides; None for what is no setting of TLS that is carried out."""
-    if not name.startswith(LISTENER_PREFIX):
+    if name.startswith(f"{ADMIN_LISTENER}."):
+        listener, rest = ADMIN_LISTENER, name.removeprefix(f"{ADMIN_LISTENER}.")
+    elif name.startswith(LISTENER_PREFIX):
+        listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+        listener = listener.upper()
+    else:
         return None
-    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
-    return TlsOverride(listener.upper(), rest) if rest in settings_of(TlsSettings) else None
+    return TlsOverride(listener, rest) if rest in settings_of(TlsSettings) else None
+
+
+def admin_tls_names() -> frozenset[str]:
+    """Return the settings of TLS for the HTTP admin API alone."""
+    return frozenset(f"{ADMIN_LISTENER}.{name}" for name in settings_of(TlsSettings))
+
+
+def of_certificate_file(path: str) -> Mapping[str, str]:
+    """Return what `raftlog.admin.ssl.certificate` is short for: this certificate, and none of clients."""
+    return {
+        f"{ADMIN_LISTENER}.ssl.keystore.type": "PEM",
+        f"{ADMIN_LISTENER}.ssl.keystore.location": path,
+        f"{ADMIN_LISTENER}.ssl.keystore.certificate.chain": "",
+        f"{ADMIN_LISTENER}.ssl.keystore.key": "",
+        f"{ADMIN_LISTENER}.ssl.keystore.password": "",
+        f"{ADMIN_LISTENER}.ssl.client.auth": "none",
+    }
 
 
 def tls_of(

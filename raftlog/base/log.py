@@ -93,18 +93,28 @@ def _structlog() -> Any:
 
 
 def configure_log(
-    *, level: str = "info", format: str = "auto", node_id: int | None = None, stream: Any = None
+    *,
+    level: str = "info",
+    format: str = "auto",
+    node_id: int | None = None,
+    stream: Any = None,
+    audit_file: str = "",
 ) -> None:
     """Send events of `level` and above to `stream` (stderr), each with `node_id`; call once, before the first event.
 
-    `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level.
+    `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level. The events
+    of the audit log go to `audit_file`, if there is one, as JSON.
     """
     structlog = _structlog()
     LOGGERS.start(next(name for name, number in KAFKA_LEVELS.items() if number == LEVELS[level]))
     output: TextIO = sys.stderr if stream is None else stream
     console = format == "console" or (format == "auto" and output.isatty())
     structlog.configure(
-        processors=[*_shared_processors(node_id), *(_console(output) if console else _json())],
+        processors=[
+            *_shared_processors(node_id),
+            *([_to_file(audit_file, output)] if audit_file else []),
+            *(_console(output) if console else _json()),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=True,
@@ -126,7 +136,8 @@ class LimitedLog:
     """A log for events that a client or peer can cause at will.
 
     LIMITED_LINES of each event are written in LIMITED_EVERY_S. The others are counted, and the next line that is
-    written says in `left_out` how many there were. `flush` now and then, so that a flood's end is told as well.
+    written says in `left_out` how many there were. `flush` now and then, so that a flood's end is told as well. `per`
+    says whom an event is about: each of them has so many lines.
     """
 
     __slots__ = ("_clock", "_counts", "_log")
@@ -137,15 +148,15 @@ class LimitedLog:
         self._clock = clock
         self._counts: dict[str, _Lines] = {}
 
-    def info(self, event: str, **facts: object) -> None:
+    def info(self, event: str, *, per: object = "", **facts: object) -> None:
         """Write an event, or count it."""
-        left_out = self._left_out(event)
+        left_out = self._left_out(f"{event} {per}" if per else event)
         if left_out is not None:
             self._log.info(event, **facts, **left_out)
 
-    def warning(self, event: str, **facts: object) -> None:
+    def warning(self, event: str, *, per: object = "", **facts: object) -> None:
         """Write an event that somebody should look at, or count it."""
-        left_out = self._left_out(event)
+        left_out = self._left_out(f"{event} {per}" if per else event)
         if left_out is not None:
             self._log.warning(event, **facts, **left_out)
 
@@ -212,6 +223,30 @@ def _drop_below_threshold(drop: type[BaseException], _logger: Any, method: str, 
 def _with_node_id(node_id: int, _logger: Any, _method: str, event: Any) -> Any:
     event.setdefault("node_id", node_id)
     return event
+
+
+def _to_file(path: str, output: TextIO) -> Processor:
+    """Return the processor that takes the events of the audit log out of the node's log, as long as the file works."""
+    from raftlog.base.audit_file import AuditFile
+
+    log, drop = get_logger("base.audit_file"), _structlog().DropEvent
+
+    def say(reason: str) -> None:
+        log.error(
+            "audit_file_failed",
+            path=path,
+            reason=reason,
+            consequence="lines of the audit log are in this log until the file can be written",
+        )
+
+    file = AuditFile(path, fall_back=lambda line: print(line, file=output, flush=True), say=say)
+
+    def take(_logger: Any, _method: str, event: Any) -> Any:
+        if event.get("room") == AUDIT and file.write(_to_json(event)):
+            raise drop
+        return event
+
+    return take
 
 
 def _console(output: TextIO) -> list[Processor]:

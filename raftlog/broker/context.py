@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from raftlog.broker.audit import Audit
 from raftlog.broker.client_telemetry import ClientTelemetry
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.security.acls import ANONYMOUS
+from raftlog.security.acls import ADMIN_API, ADMIN_CLIENT, ANONYMOUS
 from raftlog.security.tokens import TokenKey
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from raftlog.broker.network.client_quotas import ClientLimits
     from raftlog.broker.network.login import Login, LoginFailure
     from raftlog.security.authorizer import Authorizer
+
+
+MOST_CLIENT_ID_CHARS: Final = 100
+"""Of a client id in a line of the log."""
+
+MOST_ASKED_BY_CHARS: Final = 200
+"""Of a principal in the history: names in certificates may be long."""
 
 
 @dataclass(slots=True)
@@ -36,6 +44,8 @@ class BrokerContext(LocalBroker):
     authorizer: Authorizer | None = None
     """The rules in force; None: everyone may do everything."""
     token_key: TokenKey = field(init=False)
+    audit: Audit = field(default_factory=Audit)
+    """Is told of logins, denials and changes."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """The metrics that clients push of themselves."""
     metadata_views: MetadataViews | None = None
@@ -92,6 +102,25 @@ class RequestContext:
     def has_all_rights(self) -> bool:
         """Whether a broker sent it, or this broker itself."""
         return self.peer_broker_id is not None or self.connection is None
+
+    @property
+    def sender(self) -> dict[str, object]:
+        """Its sender and where that is, for a line of the audit log."""
+        return {
+            "principal": self.principal,
+            "client_id": (self.client_id or "")[:MOST_CLIENT_ID_CHARS],
+            "address": self.peer_host,
+            "listener": self.listener,
+        }
+
+    @property
+    def asked_by(self) -> str:
+        """On whose behalf it was sent, for the history of the metadata; "" of brokers, and of who did not log in."""
+        if self.has_all_rights or self.principal == ANONYMOUS:
+            return ""
+        if self.principal == ADMIN_API:
+            return (self.client_id or "").removeprefix(ADMIN_CLIENT).strip()[:MOST_ASKED_BY_CHARS]
+        return self.principal[:MOST_ASKED_BY_CHARS]
 
     @property
     def is_awaited(self) -> bool:

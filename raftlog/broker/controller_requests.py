@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Final, Generic, TypeVar
+
+from msgspec import structs
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.metadata.controller_api import ErrorReply, Reply, Request
+from raftlog.metadata.controller_api import ByClient, ErrorReply, Reply, Request
 from raftlog.metadata.image import MetadataImage
 
 R = TypeVar("R", bound=Reply)
 Part = TypeVar("Part")
+
+ASKED_BY: Final[ContextVar[str]] = ContextVar("asked_by", default="")
+"""On whose behalf the request is that is being handled. The dispatcher sets it; no handler has to pass it on."""
 
 MIN_TIMEOUT_S: Final = 1.0
 MAX_TIMEOUT_S: Final = 30.0
@@ -37,6 +43,8 @@ MAX_MESSAGE_CHARS: Final = 1000
 async def ask(broker: LocalBroker, request: Request, expected: type[R], *, timeout_ms: int = 30_000) -> R:
     """Return the active controller's reply. Raises KafkaError when the request failed as a whole."""
     timeout = min(max(timeout_ms / 1000, MIN_TIMEOUT_S), MAX_TIMEOUT_S)
+    if isinstance(request, ByClient):
+        request = structs.replace(request, by=ASKED_BY.get())
     reply = await broker.submit(request, timeout=timeout)
     if isinstance(reply, ErrorReply):
         raise from_code(reply.error_code, reply.message)

@@ -24,7 +24,9 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.log import get_logger
+from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ASKED_BY
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.links import peer_auth
 from raftlog.broker.links.broker_links import CLIENT_ID
@@ -298,15 +300,16 @@ def _begin(
     broker: BrokerContext, handler: ModuleType, request: RequestContext, message: Any
 ) -> Any | Coroutine[Any, Any, Any]:
     """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
+    ASKED_BY.set(request.asked_by)
     try:
         if broker.authorizer is not None:
             demand_needed(broker, request, message)
         result = handler.handle(broker, request, message)
     except KafkaError as error:
         result = _failure(handler, request, message, error)
-    if not inspect.isawaitable(result):
-        return result
-    return _awaited(handler, request, message if hasattr(handler, "error_response") else None, result)
+    if inspect.isawaitable(result):
+        result = _awaited(handler, request, message if hasattr(handler, "error_response") else None, result)
+    return audited(broker.audit, request, message, result)
 
 
 async def _awaited(handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:

@@ -8,7 +8,7 @@ each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
@@ -22,7 +22,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType, Right
 from raftlog.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
@@ -45,14 +45,6 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
     TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
     ResourceType.USER: DelegationTokenAuthorizationFailed,
 }
-
-
-class Right(NamedTuple):
-    """A right that a request needs as a whole: `field` of the request names the resource, "" is the cluster."""
-
-    operation: Operation
-    resource_type: ResourceType
-    field: str = ""
 
 
 _READ_GROUP: Final = Right(Operation.READ, GROUP, "group_id")
@@ -160,12 +152,30 @@ def may(
     operation: Operation,
     resource_type: ResourceType,
     name: str = CLUSTER_NAME,
+    *,
+    log_if_denied: bool = False,
 ) -> bool:
-    """Whether a request's sender may do something with a resource."""
+    """Whether a request's sender may do something with a resource.
+
+    `log_if_denied`: the sender named the resource and is refused then, which the audit log tells.
+    """
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
         return True
-    return authorizer.allows(request.principal, request.peer_host, operation, resource_type, name)
+    allowed = authorizer.allows(request.principal, request.peer_host, operation, resource_type, name)
+    if log_if_denied and not allowed:
+        _note_denial(broker, request, operation, resource_type, (name,))
+    return allowed
+
+
+def _note_denial(
+    broker: BrokerContext,
+    request: RequestContext,
+    operation: Operation,
+    resource_type: ResourceType,
+    names: Iterable[str],
+) -> None:
+    broker.audit.denied(request.api_key, operation, resource_type, names, **request.sender)
 
 
 def refusal(resource_type: ResourceType) -> KafkaError:
@@ -181,7 +191,7 @@ def demand(
     name: str = CLUSTER_NAME,
 ) -> None:
     """Raise the error of the resource's type if the sender may not do that."""
-    if not may(broker, request, operation, resource_type, name):
+    if not may(broker, request, operation, resource_type, name, log_if_denied=True):
         raise refusal(resource_type)
 
 
@@ -195,8 +205,23 @@ def connection_may(connection: Connection, operation: Operation, topic: TopicKey
     if authorizer is None or connection.broker_id is not None:
         return True
     name = topic if isinstance(topic, str) else broker.image().topic_names.get(topic)
-    return name is None or authorizer.allows(
-        connection.principal, connection.peer_host, operation, TOPIC, name
+    if name is None or authorizer.allows(connection.principal, connection.peer_host, operation, TOPIC, name):
+        return True
+    _note_refusal(connection, operation, TOPIC, name)
+    return False
+
+
+def _note_refusal(
+    connection: Connection, operation: Operation, resource_type: ResourceType, name: str
+) -> None:
+    connection.server.broker.audit.denied(
+        connection.api_key,
+        operation,
+        resource_type,
+        (name,),
+        principal=connection.principal,
+        address=connection.peer_host,
+        listener=connection.listener,
     )
 
 
@@ -207,6 +232,7 @@ def demand_transactional_id(connection: Connection, transactional_id: str) -> No
         return
     principal, host = connection.principal, connection.peer_host
     if not authorizer.allows(principal, host, Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
+        _note_refusal(connection, Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
         raise refusal(TRANSACTIONAL_ID)
 
 
@@ -216,8 +242,13 @@ async def among(
     operation: Operation,
     resource_type: ResourceType,
     names: Iterable[str],
+    *,
+    log_if_denied: bool = False,
 ) -> frozenset[str]:
-    """Return those of some resources with which the sender may do something. The loop has its turns meanwhile."""
+    """Return those of some resources with which the sender may do something; `log_if_denied` as in `may`.
+
+    The loop has its turns meanwhile.
+    """
     wanted = frozenset(names)
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
@@ -229,6 +260,8 @@ async def among(
             allowed.add(name)
         if number % NAMES_AT_ONCE == 0:
             await broker.env.turns.next()
+    if log_if_denied and len(allowed) < len(wanted):
+        _note_denial(broker, request, operation, resource_type, wanted - allowed)
     return frozenset(allowed)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +36,12 @@ class HttpApi:
     timeout_s: float = 10.0
     find: Callable[[], str] | None = None
     """Looks for a node whose API answers; asked again when that node did not answer. Raises Failure."""
+    user: str = ""
+    """NAME:PASSWORD; "" for nobody."""
+    cacert: str = ""
+    """PEM file of the authorities that are believed; "": the system's."""
+    certificate: str = ""
+    """PEM file of the caller's certificate and key."""
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -56,12 +64,8 @@ class HttpApi:
             raise Failure(f"--http {url}: {error}", exits.USAGE) from None
         if address.scheme not in ("http", "https") or not address.hostname:
             raise Failure(f"--http {url}: expected http://HOST:PORT", exits.USAGE)
-        secure = address.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(address.hostname, port, timeout=self.timeout_s)
-        headers = {"Accept": "application/json"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
+        connection = self._connection(address.hostname, port, secure=address.scheme == "https")
+        headers = {"Accept": "application/json", **self._authorization()}
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
@@ -70,6 +74,11 @@ class HttpApi:
             content = answer.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise Failure(
+                    f"the certificate of {url} is not believed ({error.verify_message}); --cacert names the authority",
+                    exits.DENIED,
+                ) from None
             raise Failure(
                 f"nobody answers at {url} ({reason}); --http or RAFTLOG_HTTP says where the HTTP API is",
                 exits.UNREACHABLE,
@@ -79,6 +88,25 @@ class HttpApi:
         if answer.status >= 400:
             raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
         return _read(content)
+
+    def _connection(self, host: str, port: int | None, *, secure: bool) -> http.client.HTTPConnection:
+        if not secure:
+            return http.client.HTTPConnection(host, port, timeout=self.timeout_s)
+        try:
+            context = ssl.create_default_context(cafile=self.cacert or None)
+        except OSError as error:
+            raise Failure(f"--cacert {self.cacert}: {error.strerror or error}", exits.USAGE) from None
+        if self.certificate:
+            try:
+                context.load_cert_chain(self.certificate)
+            except OSError as error:
+                raise Failure(f"--cert {self.certificate}: {error.strerror or error}", exits.USAGE) from None
+        return http.client.HTTPSConnection(host, port, timeout=self.timeout_s, context=context)
+
+    def _authorization(self) -> dict[str, str]:
+        if self.user:
+            return {"Authorization": f"Basic {base64.b64encode(self.user.encode()).decode()}"}
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 def _said(content: bytes) -> str:

@@ -47,6 +47,43 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
         Annotated[str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="where tokens are asked for")],
         "",
     ),
+    "user": (
+        Annotated[
+            str,
+            typer.Option(
+                "--user",
+                "-u",
+                metavar="NAME[:PASSWORD]",
+                envvar="RAFTLOG_HTTP_USER",
+                help="who asks, where users log in; without a password it is asked for",
+            ),
+        ],
+        "",
+    ),
+    "cacert": (
+        Annotated[
+            str,
+            typer.Option(
+                "--cacert",
+                metavar="FILE",
+                envvar="RAFTLOG_HTTP_CACERT",
+                help="PEM file of the authority that an https:// API's certificate is from",
+            ),
+        ],
+        "",
+    ),
+    "certificate": (
+        Annotated[
+            str,
+            typer.Option(
+                "--cert",
+                metavar="FILE",
+                envvar="RAFTLOG_HTTP_CERT",
+                help="PEM file of your own certificate and key",
+            ),
+        ],
+        "",
+    ),
     "timeout": (
         Annotated[
             float,
@@ -69,6 +106,11 @@ def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Call
 
 def _api(given: dict[str, Any]) -> HttpApi:
     url, bootstrap, token, timeout_s = (given.pop(name) for name in ("url", "bootstrap", "token", "timeout"))
+    user = given.pop("user")
+    if user and ":" not in user:
+        user = f"{user}:{typer.prompt(f'password of {user}', hide_input=True, err=True)}"
+    api = HttpApi(url or LOCAL, token, timeout_s)
+    api.user, api.cacert, api.certificate = user, given.pop("cacert"), given.pop("certificate")
     if bootstrap and not url:
-        return HttpApi("", token, timeout_s, lambda: find_http_api(Target(bootstrap, timeout_s=timeout_s)))
-    return HttpApi(url or LOCAL, token, timeout_s)
+        api.url, api.find = "", lambda: find_http_api(Target(bootstrap, timeout_s=timeout_s))
+    return api

@@ -46,7 +46,7 @@ def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | N
     if not port or (is_loopback(bound) and not nearby):
         return None
     reached = host if bound in EVERY_INTERFACE else bound
-    scheme = "https" if settings.get("raftlog.admin.ssl.certificate") else "http"
+    scheme = "https" if settings.get("raftlog.admin.security.protocol") == "SSL" else "http"
     return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
 

@@ -81,7 +81,12 @@ def main(argv: Sequence[str]) -> None:
         from raftlog.cli import supervisor
 
         supervisor.main(config, arguments.config, arguments.override, arguments.brokers)
-    configure_log(level=config.log_level, format=config.log_format, node_id=config.node_id)
+    configure_log(
+        level=config.log_level,
+        format=config.log_format,
+        node_id=config.node_id,
+        audit_file=config.audit_file,
+    )
     log = get_logger("server")
     log.info("server_started", version=__version__, config=str(arguments.config or "none"))
     for warning in config.warnings:

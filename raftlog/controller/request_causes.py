@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import structs
+
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     UNCLEAN,
@@ -13,6 +15,7 @@ from raftlog.metadata.controller_api import (
     AlterReassignments,
     AlterScramCredentials,
     BrokerHeartbeat,
+    ByClient,
     CreateAcls,
     CreatePartitions,
     CreateToken,
@@ -56,7 +59,12 @@ _OF_CLIENTS: Final[dict[type, str]] = {
 
 
 def causes_of(request: Request) -> Causes:
-    """Return why a request changes something, if it does."""
+    """Return why a request changes something, if it does, and who asked for it."""
+    by = request.by if isinstance(request, ByClient) else ""
+    return tuple(structs.replace(each, by=by) if by else each for each in _causes_of(request))
+
+
+def _causes_of(request: Request) -> Causes:
     kind = _OF_BROKERS.get(type(request))
     if kind is not None:
         return (Cause(kind, request.broker_id),)  # type: ignore[union-attr]

@@ -13,11 +13,15 @@ from raftlog.base.types import NO_BROKER
 
 
 class Cause(msgspec.Struct, frozen=True, array_like=True):
-    """One cause. `kind` is a key of WORDS; `broker_id` is whom it is about, `detail` what WORDS has no room for."""
+    """One cause. `kind` is a key of CAUSE_SENTENCES; `broker_id` is whom it is about.
+
+    `detail`: what the sentences have no room for. `by`: the principal that asked for it, "" if that is not known.
+    """
 
     kind: str
     broker_id: int = NO_BROKER
     detail: str = ""
+    by: str = ""
 
 
 CAUSE_SENTENCES: Final[dict[str, str]] = {
@@ -48,8 +52,11 @@ CAUSE_SENTENCES: Final[dict[str, str]] = {
     "features_updated": "somebody changed the levels of features",
     "tokens_asked": "somebody made, renewed or ended a delegation token",
     "tokens_expired": "delegation tokens were past their time",
+    "acls_created": "somebody created access rules",
+    "acls_deleted": "somebody deleted access rules",
+    "credentials_altered": "somebody changed users' passwords",
 }
-"""A sentence for each kind. `{broker}` and `{detail}` are the cause's."""
+"""A sentence for each kind. `{broker}` and `{detail}` are the cause's, and so is somebody, where it says who."""
 
 
 def describe_cause(cause: Cause) -> str:
@@ -57,4 +64,5 @@ def describe_cause(cause: Cause) -> str:
     sentence = CAUSE_SENTENCES.get(cause.kind)
     if sentence is None:
         return " ".join(filter(None, (cause.kind.replace("_", " "), cause.detail)))
-    return sentence.format(broker=cause.broker_id, detail=cause.detail)
+    sentence = sentence.replace("somebody", "{by}")
+    return sentence.format(broker=cause.broker_id, detail=cause.detail, by=cause.by or "somebody")

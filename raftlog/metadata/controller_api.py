@@ -19,6 +19,12 @@ from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 
+class ByClient(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that a person or a program causes. `by`: the principal, for the history; "" where nobody logged in."""
+
+    by: str = ""
+
+
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
     broker_id: int
     incarnation_id: UUID
@@ -105,7 +111,7 @@ class NewTopic(msgspec.Struct, frozen=True):
     topic_id: UUID | None = None
 
 
-class CreateTopics(msgspec.Struct, frozen=True, tag="create_topics"):
+class CreateTopics(ByClient, frozen=True, tag="create_topics"):
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
@@ -130,7 +136,7 @@ class TopicRef(msgspec.Struct, frozen=True):
     topic_id: UUID | None = None
 
 
-class DeleteTopics(msgspec.Struct, frozen=True, tag="delete_topics"):
+class DeleteTopics(ByClient, frozen=True, tag="delete_topics"):
     topics: tuple[TopicRef, ...]
 
 
@@ -153,7 +159,7 @@ class NewPartitions(msgspec.Struct, frozen=True):
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-class CreatePartitions(msgspec.Struct, frozen=True, tag="create_partitions"):
+class CreatePartitions(ByClient, frozen=True, tag="create_partitions"):
     """Answered by TopicResults."""
 
     topics: tuple[NewPartitions, ...]
@@ -178,7 +184,7 @@ class ConfigAlteration(msgspec.Struct, frozen=True):
     ops: tuple[ConfigOp, ...]
 
 
-class AlterConfigs(msgspec.Struct, frozen=True, tag="alter_configs"):
+class AlterConfigs(ByClient, frozen=True, tag="alter_configs"):
     """`replace`: the ops are the complete new set (the old AlterConfigs API). Answered by ConfigResults."""
 
     alterations: tuple[ConfigAlteration, ...]
@@ -200,7 +206,7 @@ class ConfigResults(msgspec.Struct, frozen=True, tag="config_results"):
 PREFERRED, UNCLEAN = 0, 1
 
 
-class ElectLeaders(msgspec.Struct, frozen=True, tag="elect_leaders"):
+class ElectLeaders(ByClient, frozen=True, tag="elect_leaders"):
     """`partitions` None: all. Answered by ElectionResults."""
 
     election_type: int
@@ -226,7 +232,7 @@ class Reassignment(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...] | None
 
 
-class AlterReassignments(msgspec.Struct, frozen=True, tag="alter_reassignments"):
+class AlterReassignments(ByClient, frozen=True, tag="alter_reassignments"):
     """Answered by PartitionResults."""
 
     reassignments: tuple[Reassignment, ...]
@@ -272,13 +278,13 @@ class LeadershipTransfer(msgspec.Struct, frozen=True):
     leader: int
 
 
-class TransferLeaderships(msgspec.Struct, frozen=True, tag="transfer_leaderships"):
+class TransferLeaderships(ByClient, frozen=True, tag="transfer_leaderships"):
     """Answered by PartitionResults; that it leads already is success."""
 
     transfers: tuple[LeadershipTransfer, ...]
 
 
-class DrainBroker(msgspec.Struct, frozen=True, tag="drain_broker"):
+class DrainBroker(ByClient, frozen=True, tag="drain_broker"):
     """Have a broker lead nothing that another can lead, from now on and through restarts; or no longer so.
 
     Answered by BrokerDrain. Asked again it changes nothing and tells how far it is.
@@ -306,7 +312,7 @@ class ProducerIdBlock(msgspec.Struct, frozen=True, tag="producer_id_block"):
     count: int
 
 
-class UnregisterBroker(msgspec.Struct, frozen=True, tag="unregister_broker"):
+class UnregisterBroker(ByClient, frozen=True, tag="unregister_broker"):
     """Answered by Done."""
 
     broker_id: int
@@ -323,7 +329,7 @@ class FeatureUpdate(msgspec.Struct, frozen=True):
     upgrade_type: int = UPGRADE
 
 
-class UpdateFeatures(msgspec.Struct, frozen=True, tag="update_features"):
+class UpdateFeatures(ByClient, frozen=True, tag="update_features"):
     """All updates are carried out, or none. Answered by FeatureResults."""
 
     updates: tuple[FeatureUpdate, ...]
@@ -354,11 +360,11 @@ class PartResults(msgspec.Struct, frozen=True, tag="part_results"):
     results: tuple[PartResult, ...]
 
 
-class CreateAcls(msgspec.Struct, frozen=True, tag="create_acls"):
+class CreateAcls(ByClient, frozen=True, tag="create_acls"):
     acls: tuple[Acl, ...]
 
 
-class DeleteAcls(msgspec.Struct, frozen=True, tag="delete_acls"):
+class DeleteAcls(ByClient, frozen=True, tag="delete_acls"):
     filters: tuple[AclFilter, ...]
 
 
@@ -380,7 +386,7 @@ class ScramAlteration(msgspec.Struct, frozen=True):
     credential: ScramCredential | None
 
 
-class AlterScramCredentials(msgspec.Struct, frozen=True, tag="alter_scram_credentials"):
+class AlterScramCredentials(ByClient, frozen=True, tag="alter_scram_credentials"):
     """Its results are by user, in the order in which users first appear."""
 
     alterations: tuple[ScramAlteration, ...]

@@ -20,6 +20,9 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 ADMIN_API: Final = "Node:admin-api"
 """The principal of a node's HTTP API, which has rights of its own kind. No login gives a type other than User."""
 
+ADMIN_CLIENT: Final = "raftlog-admin"
+"""The client id of a node's HTTP API. Behind a blank follows on whose behalf it asks."""
+
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 
@@ -135,6 +138,14 @@ class AclFilter(NamedTuple):
         if self.resource_name is None or self.resource_name == acl.resource_name:
             return True
         return self.pattern_type is PatternType.MATCH and acl.concerns(self.resource_name)
+
+
+class Right(NamedTuple):
+    """A right that a request needs: `field` of the request names the resource, "" is the cluster."""
+
+    operation: Operation
+    resource_type: ResourceType
+    field: str = ""
 
 
 IMPLIED_BY: Final = {

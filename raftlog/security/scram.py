@@ -21,6 +21,9 @@ from raftlog.security.sasl_messages import MALFORMED
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The mechanisms, and their hash functions by the names of hashlib."""
 
+DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
+"""The mechanism that an unknown user seems to have."""
+
 NUMBERS: Final[Mapping[str, int]] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """The mechanisms' numbers on the wire (KIP-554)."""
 
@@ -67,10 +70,12 @@ class Login(NamedTuple):
 
 def credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
     """Derive what a server keeps from a password. Takes milliseconds: not for the event loop."""
-    name = HASHES[mechanism]
-    return from_salted(
-        mechanism, hashlib.pbkdf2_hmac(name, password.encode(), salt, iterations), salt, iterations
-    )
+    return from_salted(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the salted password, of which everything else is derived. Takes milliseconds."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from raftlog.admin.audit import MOST_NAMED, tell_parts
+from raftlog.admin.caller import NOBODY
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call
 from raftlog.testing.cluster import AdminCluster
@@ -92,6 +93,6 @@ def test_records_are_audited_by_their_number(cluster: AdminCluster, api: Api) ->
 def test_long_list_of_names_is_counted() -> None:
     """A line of the log has an end."""
     nothing: Any = None
-    call = Call(nothing, nothing, "", {}, nothing, nothing, nothing, "id", Limits())
+    call = Call(nothing, nothing, "", {}, nothing, nothing, nothing, "id", Limits(), NOBODY)
     tell_parts(call, [f"t-{each:04}" for each in range(MOST_NAMED + 5)], [])
     assert call.audit["done"][-2:] == [f"t-{MOST_NAMED - 1:04}", "and 5 more"]

@@ -35,6 +35,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.histogram import Histogram
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TopicPartition
+from raftlog.broker.audit import Audit
 from raftlog.broker.client_telemetry import (
     MAX_SERIES_PER_CLIENT,
     ClientAttributes,
@@ -95,6 +96,11 @@ class Node:
 
     def transactions(self) -> TransactionFacts | None:
         return TransactionFacts({"Ongoing": 2, "Empty": 1}, 7, 5, 2, 1, 1, 40_000)
+
+    def audit(self) -> Audit:
+        found = Audit()
+        found.denials[0] += 1
+        return found
 
     def client_metrics(self) -> ClientMetricsFacts | None:
         return self.telemetry

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.admin.caller import NOBODY
 from raftlog.admin.errors import ApiError
 from raftlog.admin.kafka_rest.groups import (
     all_of,
@@ -82,7 +83,7 @@ def call(brokers: Brokers, **path: Any) -> Call:
     asker: Any = brokers
     nothing: Any = None
     names = {"cluster_id": "x", "consumer_group_id": "g", **path}
-    return Call(view, asker, "http://h", names, Page(), nothing, nothing, "id", Limits())
+    return Call(view, asker, "http://h", names, Page(), nothing, nothing, "id", Limits(), NOBODY)
 
 
 def test_lag_that_nobody_tells_is_counted_and_not_taken_for_none() -> None:

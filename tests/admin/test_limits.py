@@ -15,12 +15,14 @@ from aiohttp import web
 from raftlog.admin import server
 from raftlog.admin.json_stream import rounds
 from raftlog.admin.limits import Limits
+from raftlog.admin.listener import limited
 from raftlog.admin.response_pieces import send
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import NO_RIGHTS, Call, Route
 from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.base.memory import Account
+from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 from raftlog.metadata.image import EMPTY_IMAGE
 from tests.admin.certificate import Certificate, make_certificate, needs_openssl
 from tests.kit.waits import PATIENCE_S
@@ -45,6 +47,10 @@ def served(
         config = load_config(flags={"raftlog.admin.listener": "127.0.0.1:0", **(settings or {})})
         view = NodeView(config, lambda: EMPTY_IMAGE, list, lambda: 0.0)
         view.bodies = bodies or view.bodies
+        if config.admin_tls is not None:
+            view.tls = ServerTls(
+                config.admin_tls, limited, lambda event: None, PendingHandshakes(10, lambda: 0.0)
+            )
         if seen is not None:
             seen.append(view)
         api = AdminServer(view, limits, clock=lambda: 0.0)
@@ -93,8 +99,8 @@ async def take_stream(call: Call) -> web.StreamResponse:
 def routes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two more routes: /v1/take and /v1/stream."""
     more = (
-        Route("POST", "/v1/take", take, "Take", str, body=dict),
-        Route("POST", "/v1/stream", take_stream, "Take many", str, body=dict, streams=True),
+        Route("POST", "/v1/take", take, "Take", str, body=dict, rights=NO_RIGHTS),
+        Route("POST", "/v1/stream", take_stream, "Take many", str, body=dict, streams=True, rights=NO_RIGHTS),
     )
     monkeypatch.setattr(server, "ROUTES", (*server.ROUTES, *more))
 
@@ -142,7 +148,9 @@ def test_connection_that_is_busy_is_not_idle(monkeypatch: pytest.MonkeyPatch) ->
         swept.set()
         return await slow
 
-    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/long", wait_long, "Wait", str),))
+    monkeypatch.setattr(
+        server, "ROUTES", (Route("GET", "/v1/long", wait_long, "Wait", str, rights=NO_RIGHTS),)
+    )
     assert served(scenario, Limits(idle_s=SOON_S, sweep_s=SOON_S / 5)).endswith(b'"at last"')
 
 
@@ -212,7 +220,7 @@ def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
             del seen[0].answers[404]
         writer.close()
 
-    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", str),))
+    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", str, rights=NO_RIGHTS),))
     served(scenario, Limits(chunk_s=SOON_S), seen=seen)
     assert set(seen[0].answers) == {server.CLIENT_LEFT}
     assert "admin_request_failed" not in "".join(capsys.readouterr())
@@ -313,7 +321,9 @@ def test_answer_that_breaks_off_has_no_end_and_no_second_head(monkeypatch: pytes
         await answer.write(b"half")
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/half", break_off, "Break off"),))
+    monkeypatch.setattr(
+        server, "ROUTES", (Route("GET", "/v1/half", break_off, "Break off", rights=NO_RIGHTS),)
+    )
     text = served(lambda api: answered(api, b"/v1/half"))
     assert text.count(b"HTTP/1.1") == 1
     assert text.endswith(b"half\r\n")

@@ -51,6 +51,14 @@ def test_without_tokens_only_names_of_this_machine_are_served(node: Api) -> None
         assert node.ask("GET", "/v1/live", headers={"Host": host})[0] == 200
 
 
+def test_without_tokens_one_of_another_cluster_is_passed_over_and_a_wrong_password_is_not(node: Api) -> None:
+    """Everybody on this machine may call, but not under a name that was not proved."""
+    answer = node.ask("GET", "/v3/clusters", headers={"Authorization": "Bearer of-another-cluster"})
+    assert answer.status == 200
+    for wrong in ("Basic YWxpY2U6YSBndWVzcw==", "Basic x", "Other x"):
+        assert node.ask("GET", "/v3/clusters", headers={"Authorization": wrong}).status == 401
+
+
 def test_query_is_checked_by_name(node: Api) -> None:
     """An unknown or repeated parameter is a mistake, not noise."""
     for query in ("page_size=0", "page_size=x", "nothing=1", "page_size=1&page_size=2", "page_token=%21"):

@@ -27,7 +27,9 @@ class Listed:
 async def test_very_many_ids_are_told_in_turns() -> None:
     """With when they began, and their timeouts, where a transaction is open."""
     count, turns = 5 * SLICE, 0
-    call: Any = Answer(node=Answer(transactions=Listed(count)))
+    call: Any = Answer(
+        node=Answer(transactions=Listed(count)), among=lambda operation, kind, names: set(names)
+    )
     asked = asyncio.ensure_future(list_transactions(call))
     while not asked.done():
         turns += 1

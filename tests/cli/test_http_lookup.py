@@ -6,14 +6,14 @@ import pytest
 
 from raftlog.cli.http_lookup import http_url
 
-LISTENER, CERTIFICATE = "raftlog.admin.listener", "raftlog.admin.ssl.certificate"
+LISTENER, PROTOCOL = "raftlog.admin.listener", "raftlog.admin.security.protocol"
 
 
 @pytest.mark.parametrize(
     ("settings", "nearby", "url"),
     [
         ({LISTENER: "0.0.0.0:9644"}, False, "http://box:9644"),
-        ({LISTENER: ":9644", CERTIFICATE: "/tls/chain.pem"}, False, "https://box:9644"),
+        ({LISTENER: ":9644", PROTOCOL: "SSL"}, False, "https://box:9644"),
         ({LISTENER: "10.0.0.7:9644"}, False, "http://10.0.0.7:9644"),
         ({LISTENER: "[fd00::7]:9644"}, False, "http://[fd00::7]:9644"),
         ({LISTENER: "127.0.0.1:9644"}, True, "http://127.0.0.1:9644"),

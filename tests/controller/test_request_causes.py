@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from raftlog.controller.request_causes import causes_of
-from raftlog.metadata.causes import CAUSE_SENTENCES, Cause
+from raftlog.metadata.causes import CAUSE_SENTENCES, Cause, describe_cause
 from raftlog.metadata.controller_api import (
     PREFERRED,
     UNCLEAN,
     AllocateProducerIds,
     AlterPartition,
+    AlterScramCredentials,
     BrokerHeartbeat,
+    CreateAcls,
+    CreateTopics,
+    DeleteAcls,
     DrainBroker,
     ElectLeaders,
 )
@@ -37,6 +43,21 @@ def test_requests_are_their_own_reasons() -> None:
     assert causes_of(ElectLeaders(PREFERRED)) == (Cause("preferred_asked"),)
     assert causes_of(ElectLeaders(UNCLEAN)) == (Cause("unclean_asked"),)
     assert causes_of(AllocateProducerIds(1, 2)) == ()
+
+
+def test_cause_says_who_asked_if_that_is_known() -> None:
+    """And a cause that an older controller wrote, which did not know, is read as before."""
+    (cause,) = causes_of(CreateTopics((), by="User:{alice}"))
+    assert describe_cause(cause) == "User:{alice} asked for the topic"
+    old = msgspec.msgpack.encode(["topics_created", -1, ""])
+    assert describe_cause(msgspec.msgpack.decode(old, type=Cause)) == "somebody asked for the topic"
+
+
+def test_every_cause_has_a_sentence() -> None:
+    """Changes by clients are told in words, whatever they are."""
+    for kind in (CreateTopics, CreateAcls, DeleteAcls, AlterScramCredentials):
+        (cause,) = causes_of(kind((), by="User:bob"))
+        assert describe_cause(cause).startswith("User:bob ")
 
 
 def test_every_batch_of_a_failover_says_why() -> None:

@@ -24,8 +24,8 @@ ARROWS: dict[str, frozenset[str]] = {
         {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
     ),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
-    "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
-    "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
+    "node": frozenset({"base", "broker", "control", "metadata", "security", "storage"}),
+    "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
@@ -71,7 +71,9 @@ version.
 CORE = frozenset(
     {"base", "records", "security", "storage", "metadata", "controller", "replication", "coordinator"}
 )
-PORTS = frozenset({f"raftlog/base/{port}.py" for port in ("disk", "env", "kernel_syncs", "log")})
+PORTS = frozenset(
+    {f"raftlog/base/{port}.py" for port in ("audit_file", "disk", "env", "kernel_syncs", "log")}
+)
 """The places where base touches the world, so that nobody else in the core has to."""
 WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})
 

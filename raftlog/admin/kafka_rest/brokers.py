@@ -17,8 +17,9 @@ from raftlog.admin.kafka_rest.shared import (
     item,
     page_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import FILTERED, NO_RIGHTS, TOPIC, Call, Route
 from raftlog.metadata.image import BrokerState, MetadataImage
+from raftlog.security.acls import Operation
 
 
 class Broker(msgspec.Struct, kw_only=True):
@@ -84,7 +85,7 @@ async def list_broker_replicas(call: Call) -> ReplicaList:
     broker_id = broker_of(call, image).broker_id
     found = [
         (topic, index)
-        for topic in sorted(image.topics)
+        for topic in sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics))
         for index, state in enumerate(image.topics[topic].partitions)
         if broker_id in state.replicas
     ]
@@ -96,8 +97,8 @@ async def list_broker_replicas(call: Call) -> ReplicaList:
 
 BASE: Final = "/v3/clusters/{cluster_id}/brokers"
 ROUTES: Final = (
-    Route("GET", BASE, list_brokers, "List the brokers", BrokerList, query=Page),
-    Route("GET", f"{BASE}/{{broker_id:int}}", get_broker, "Describe a broker", Broker),
+    Route("GET", BASE, list_brokers, "List the brokers", BrokerList, query=Page, rights=NO_RIGHTS),
+    Route("GET", f"{BASE}/{{broker_id:int}}", get_broker, "Describe a broker", Broker, rights=NO_RIGHTS),
     Route(
         "GET",
         f"{BASE}/{{broker_id:int}}/partition-replicas",
@@ -105,5 +106,6 @@ ROUTES: Final = (
         "List the replicas that a broker holds",
         ReplicaList,
         query=Page,
+        rights=FILTERED,
     ),
 )

@@ -16,7 +16,7 @@ from raftlog.admin.kafka_rest.shared import (
     item,
     page_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import NO_RIGHTS, Call, Route
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import MetadataImage
 
@@ -72,6 +72,14 @@ def _cluster(call: Call, image: MetadataImage) -> Cluster:
 
 
 ROUTES: Final = (
-    Route("GET", "/v3/clusters", list_clusters, "List the clusters known here: one", ClusterList, query=Page),
-    Route("GET", "/v3/clusters/{cluster_id}", get_cluster, "Describe the cluster", Cluster),
+    Route(
+        "GET",
+        "/v3/clusters",
+        list_clusters,
+        "List the clusters known here: one",
+        ClusterList,
+        query=Page,
+        rights=NO_RIGHTS,
+    ),
+    Route("GET", "/v3/clusters/{cluster_id}", get_cluster, "Describe the cluster", Cluster, rights=NO_RIGHTS),
 )

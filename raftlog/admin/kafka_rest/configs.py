@@ -21,12 +21,13 @@ from raftlog.admin.kafka_rest.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import FILTERED, Call, Rights, Route, of_group, of_topic
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.base.config_kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import Operation, ResourceType, Right
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -250,7 +251,8 @@ def _of_all_brokers(call: Call) -> _Resource:
 async def list_all_topic_configs(call: Call) -> ConfigList:
     """The configs of all topics that differ from the defaults of their brokers; only those shown are asked for."""
     image = image_of(call)
-    topics = sorted(name for kind, name in image.configs if kind == "topic" and name in image.topics)
+    configured = (name for kind, name in image.configs if kind == "topic" and name in image.topics)
+    topics = sorted(call.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, configured))
     found = [(topic, name) for topic in topics for name in sorted(image.config("topic", topic))]
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "topics", "-", "configs")
     wanted: defaultdict[str, list[str]] = defaultdict(list)
@@ -272,8 +274,16 @@ def _pieces(wanted: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Sequence[
         yield some
 
 
+def _of_cluster(operation: Operation) -> Rights:
+    return (Right(operation, ResourceType.CLUSTER),)
+
+
 def _routes(
-    kind: str, path: str, resource_of: Callable[[Call], _Resource], *summaries: str
+    kind: str,
+    path: str,
+    resource_of: Callable[[Call], _Resource],
+    *summaries: str,
+    right: Callable[[Operation], Rights] = _of_cluster,
 ) -> tuple[Route, ...]:
     """Return the routes that list, describe, set, reset and alter the configs of one kind of resource."""
 
@@ -295,12 +305,13 @@ def _routes(
     for each in (list_configs, get_config, put_config, reset_config, alter_configs):
         each.__name__ = each.__name__.replace("_", f"_{kind}_")  # the operation's id in the OpenAPI document
     listed, described, put, reset, altered = summaries
+    reads, alters = right(Operation.DESCRIBE_CONFIGS), right(Operation.ALTER_CONFIGS)
     return (
-        Route("GET", path, list_configs, listed, ConfigList, query=Page),
-        Route("GET", f"{path}/{{name}}", get_config, described, Config),
-        Route("PUT", f"{path}/{{name}}", put_config, put, body=NewValue, status=204),
-        Route("DELETE", f"{path}/{{name}}", reset_config, reset, status=204),
-        Route("POST", f"{path}:alter", alter_configs, altered, body=Changes, status=204),
+        Route("GET", path, list_configs, listed, ConfigList, query=Page, rights=reads),
+        Route("GET", f"{path}/{{name}}", get_config, described, Config, rights=reads),
+        Route("PUT", f"{path}/{{name}}", put_config, put, body=NewValue, status=204, rights=alters),
+        Route("DELETE", f"{path}/{{name}}", reset_config, reset, status=204, rights=alters),
+        Route("POST", f"{path}:alter", alter_configs, altered, body=Changes, status=204, rights=alters),
     )
 
 
@@ -313,6 +324,7 @@ ROUTES: Final = (
         "List what topics set",
         ConfigList,
         query=Page,
+        rights=FILTERED,
     ),
     *_routes(
         "topic",
@@ -323,6 +335,7 @@ ROUTES: Final = (
         "Set a topic's config",
         "Reset a topic's config",
         "Alter several configs of a topic",
+        right=of_topic,
     ),
     *_routes(
         "broker",
@@ -343,6 +356,7 @@ ROUTES: Final = (
         "Set a group's config",
         "Reset a group's config",
         "Alter several configs of a group",
+        right=of_group,
     ),
     *_routes(
         "cluster",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
@@ -23,10 +23,11 @@ from raftlog.admin.kafka_rest.shared import (
     item,
     page_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route, of_group, of_topic
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import Operation
 
 LATEST: Final = -1
 DEAD: Final = "Dead"
@@ -159,6 +160,8 @@ async def list_groups(call: Call) -> GroupList:
         check(response.error_code, about=f"the groups of broker {broker_id}")
         for each in response.groups:
             found[each.group_id] = broker_id
+    if not call.may(Operation.DESCRIBE, CLUSTER):
+        found = {each: found[each] for each in call.among(Operation.DESCRIBE, GROUP, found)}
     shown, metadata = page_of(call, sorted(found), "clusters", image.cluster_id, "consumer-groups")
     by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
     for group_id in shown:
@@ -303,7 +306,8 @@ async def list_assignments(call: Call) -> AssignmentList:
     group, _ = await _described(call)
     member = _member(call, group)
     own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
-    shown, metadata = page_of(call, sorted(_assigned(group, member)), "clusters", image.cluster_id, *own)
+    assigned = _seen(call, _assigned(group, member))
+    shown, metadata = page_of(call, sorted(assigned), "clusters", image.cluster_id, *own)
     return AssignmentList(
         metadata=metadata,
         data=[
@@ -362,6 +366,13 @@ def _bounded(count: int, content: bytes, position: int) -> int:
     if not 0 <= count <= len(content) - position:
         raise ValueError(f"{count} items are declared, but {len(content) - position} bytes are left")
     return count
+
+
+def _seen(call: Call, found: Iterable[Where]) -> list[Where]:
+    """Return those partitions of whose topics the caller may know."""
+    found = list(found)
+    topics = call.among(Operation.DESCRIBE, TOPIC, {topic for topic, _ in found})
+    return [where for where in found if where[0] in topics]
 
 
 async def list_lags(call: Call) -> LagList:
@@ -437,7 +448,8 @@ class _Behind(NamedTuple):
 async def _behind(call: Call, only: Where | None = None) -> _Behind:
     """Ask the group's coordinator, then the leaders of what it has committed; a deleted topic is passed over."""
     group, broker_id = await _described(call)
-    committed = await _committed(call, group.group_id, broker_id)
+    told = await _committed(call, group.group_id, broker_id)
+    committed = {where: told[where] for where in _seen(call, told)}
     if only is not None:
         committed = {where: offset for where, offset in committed.items() if where == only}
     answers = await list_offsets(call, dict.fromkeys(committed, LATEST))
@@ -447,7 +459,9 @@ async def _behind(call: Call, only: Where | None = None) -> _Behind:
         committed=committed,
         ends={where: end for where, (error_code, end) in answers.items() if not error_code},
         unknown=[where for where, (error_code, _) in answers.items() if error_code not in (0, gone)],
-        readers={where: member for member in group.members for where in _assigned(group, member)},
+        readers={
+            where: member for member in group.members for where in _seen(call, _assigned(group, member))
+        },
     )
 
 
@@ -488,10 +502,25 @@ ONE: Final = f"{BASE}/{{consumer_group_id}}"
 MEMBER: Final = f"{ONE}/consumers/{{consumer_id}}"
 LAG: Final = f"{ONE}/lags/{{topic_name}}/partitions/{{partition_id:int}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_groups, "List the consumer groups", GroupList, query=Page),
-    Route("GET", ONE, get_group, "Describe a consumer group", Group),
-    Route("GET", f"{ONE}/consumers", list_consumers, "List a group's members", ConsumerList, query=Page),
-    Route("GET", MEMBER, get_consumer, "Describe a group's member", Consumer),
+    Route("GET", BASE, list_groups, "List the consumer groups", GroupList, query=Page, rights=FILTERED),
+    Route("GET", ONE, get_group, "Describe a consumer group", Group, rights=of_group(Operation.DESCRIBE)),
+    Route(
+        "GET",
+        f"{ONE}/consumers",
+        list_consumers,
+        "List a group's members",
+        ConsumerList,
+        query=Page,
+        rights=of_group(Operation.DESCRIBE),
+    ),
+    Route(
+        "GET",
+        MEMBER,
+        get_consumer,
+        "Describe a group's member",
+        Consumer,
+        rights=of_group(Operation.DESCRIBE),
+    ),
     Route(
         "GET",
         f"{MEMBER}/assignments",
@@ -499,8 +528,31 @@ ROUTES: Final = (
         "List what a member reads",
         AssignmentList,
         query=Page,
+        rights=of_group(Operation.DESCRIBE),
     ),
-    Route("GET", f"{ONE}/lag-summary", get_lag_summary, "Tell how far a group is behind", LagSummary),
-    Route("GET", f"{ONE}/lags", list_lags, "List how far a group is behind where", LagList, query=Page),
-    Route("GET", LAG, get_lag, "Tell how far a group is behind in a partition", Lag),
+    Route(
+        "GET",
+        f"{ONE}/lag-summary",
+        get_lag_summary,
+        "Tell how far a group is behind",
+        LagSummary,
+        rights=of_group(Operation.DESCRIBE),
+    ),
+    Route(
+        "GET",
+        f"{ONE}/lags",
+        list_lags,
+        "List how far a group is behind where",
+        LagList,
+        query=Page,
+        rights=of_group(Operation.DESCRIBE),
+    ),
+    Route(
+        "GET",
+        LAG,
+        get_lag,
+        "Tell how far a group is behind in a partition",
+        Lag,
+        rights=of_group(Operation.DESCRIBE) + of_topic(Operation.DESCRIBE),
+    ),
 )

@@ -19,9 +19,10 @@ from raftlog.admin.kafka_rest.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.security.acls import Operation
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -201,10 +202,33 @@ async def get_offsets(call: Call) -> Offsets:
 BASE: Final = "/v3/clusters/{cluster_id}/topics/{topic_name}/partitions"
 ONE: Final = f"{BASE}/{{partition_id:int}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_partitions, "List a topic's partitions", PartitionList, query=Page),
-    Route("GET", ONE, get_partition, "Describe a partition", Partition),
-    Route("GET", f"{ONE}/replicas", list_replicas, "List a partition's replicas", ReplicaList, query=Page),
-    Route("GET", f"{ONE}/replicas/{{broker_id:int}}", get_replica, "Describe a replica", Replica),
+    Route(
+        "GET",
+        BASE,
+        list_partitions,
+        "List a topic's partitions",
+        PartitionList,
+        query=Page,
+        rights=of_topic(Operation.DESCRIBE),
+    ),
+    Route("GET", ONE, get_partition, "Describe a partition", Partition, rights=of_topic(Operation.DESCRIBE)),
+    Route(
+        "GET",
+        f"{ONE}/replicas",
+        list_replicas,
+        "List a partition's replicas",
+        ReplicaList,
+        query=Page,
+        rights=of_topic(Operation.DESCRIBE),
+    ),
+    Route(
+        "GET",
+        f"{ONE}/replicas/{{broker_id:int}}",
+        get_replica,
+        "Describe a replica",
+        Replica,
+        rights=of_topic(Operation.DESCRIBE),
+    ),
     Route(
         "GET",
         f"{ONE}/offset",
@@ -212,5 +236,6 @@ ROUTES: Final = (
         "Tell where a partition begins and ends",
         Offsets,
         query=OffsetQuery,
+        rights=of_topic(Operation.DESCRIBE),
     ),
 )

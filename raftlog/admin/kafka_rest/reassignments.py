@@ -23,7 +23,7 @@ from raftlog.admin.kafka_rest.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 
@@ -207,7 +207,15 @@ TOPICS: Final = "/v3/clusters/{cluster_id}/topics"
 ALL: Final = f"{TOPICS}/-/partitions/-/reassignment"
 ONE: Final = f"{TOPICS}/{{topic_name}}/partitions/{{partition_id:int}}/reassignment"
 ROUTES: Final = (
-    Route("GET", ALL, list_reassignments, "List all that is being moved", ReassignmentList, query=Page),
+    Route(
+        "GET",
+        ALL,
+        list_reassignments,
+        "List all that is being moved",
+        ReassignmentList,
+        query=Page,
+        rights=DESCRIBE_CLUSTER,
+    ),
     Route(
         "POST",
         f"{ALL}:alter",
@@ -216,6 +224,7 @@ ROUTES: Final = (
         MoveResults,
         body=Moves,
         status=207,
+        rights=ALTER_CLUSTER,
     ),
     Route(
         "GET",
@@ -224,8 +233,16 @@ ROUTES: Final = (
         "List what is being moved of a topic",
         ReassignmentList,
         query=Page,
+        rights=DESCRIBE_CLUSTER,
     ),
-    Route("GET", ONE, get_reassignment, "Tell how a partition is being moved", Reassignment),
+    Route(
+        "GET",
+        ONE,
+        get_reassignment,
+        "Tell how a partition is being moved",
+        Reassignment,
+        rights=DESCRIBE_CLUSTER,
+    ),
     Route(
         "PUT",
         ONE,
@@ -235,6 +252,14 @@ ROUTES: Final = (
         body=Target,
         status=202,
         also={204: None},
+        rights=ALTER_CLUSTER,
     ),
-    Route("DELETE", ONE, cancel_reassignment, "Take the move of a partition back", status=204),
+    Route(
+        "DELETE",
+        ONE,
+        cancel_reassignment,
+        "Take the move of a partition back",
+        status=204,
+        rights=ALTER_CLUSTER,
+    ),
 )

@@ -26,7 +26,7 @@ from raftlog.admin.kafka_client import BrokerUnreachable, shapes
 from raftlog.admin.kafka_rest.shared import image_of, topic_of
 from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.response_pieces import send
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.config import topic_config
 from raftlog.base.errors import (
     LeaderNotAvailable,
@@ -40,6 +40,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import Record, build_batch, new_record
+from raftlog.security.acls import Operation
 
 ALL: Final = -1
 WRITTEN: Final = 200
@@ -347,8 +348,16 @@ ROUTES: Final = (
         Report,
         body=NewRecord,
         streams=True,
+        rights=of_topic(Operation.WRITE),
     ),
     Route(
-        "POST", f"{BASE}:batch", produce_batch, "Write several records", BatchReport, body=Entries, status=207
+        "POST",
+        f"{BASE}:batch",
+        produce_batch,
+        "Write several records",
+        BatchReport,
+        body=Entries,
+        status=207,
+        rights=of_topic(Operation.WRITE),
     ),
 )

@@ -19,10 +19,11 @@ from raftlog.admin.kafka_rest.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import Operation
 
 BROKERS_CHOICE: Final = -1
 """A number of partitions or replicas that the brokers' defaults decide."""
@@ -88,7 +89,8 @@ class Growth(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_topics(call: Call) -> TopicList:
     image = image_of(call)
-    shown, metadata = page_of(call, sorted(image.topics), "clusters", image.cluster_id, "topics")
+    seen = sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics))
+    shown, metadata = page_of(call, seen, "clusters", image.cluster_id, "topics")
     return TopicList(metadata=metadata, data=[_topic(call, image, each) for each in shown])
 
 
@@ -137,6 +139,8 @@ async def create_topic(call: Call) -> tuple[int, Topic]:
         replication_factor=wanted.replication_factor,
         validate_only=wanted.validate_only,
     )
+    if not call.may(Operation.CREATE, CLUSTER):
+        call.demand(Operation.CREATE, TOPIC, wanted.topic_name)
     make = shapes(ApiKey.CREATE_TOPICS)
     request = make.CreateTopicsRequest(
         topics=(_creatable(make, wanted),), timeout=REQUEST_TIMEOUT_MS, validate_only=wanted.validate_only
@@ -213,9 +217,34 @@ async def delete_topic(call: Call) -> None:
 BASE: Final = "/v3/clusters/{cluster_id}/topics"
 ONE: Final = f"{BASE}/{{topic_name}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_topics, "List the topics", TopicList, query=Page),
-    Route("POST", BASE, create_topic, "Create a topic", Topic, body=NewTopic, status=201, also={200: Topic}),
-    Route("GET", ONE, get_topic, "Describe a topic", Topic),
-    Route("PATCH", ONE, grow_topic, "Add partitions to a topic", Topic, body=Growth),
-    Route("DELETE", ONE, delete_topic, "Delete a topic and its records", status=204),
+    Route("GET", BASE, list_topics, "List the topics", TopicList, query=Page, rights=FILTERED),
+    Route(
+        "POST",
+        BASE,
+        create_topic,
+        "Create a topic",
+        Topic,
+        body=NewTopic,
+        status=201,
+        also={200: Topic},
+        rights=ASKED_BY_HANDLER,
+    ),
+    Route("GET", ONE, get_topic, "Describe a topic", Topic, rights=of_topic(Operation.DESCRIBE)),
+    Route(
+        "PATCH",
+        ONE,
+        grow_topic,
+        "Add partitions to a topic",
+        Topic,
+        body=Growth,
+        rights=of_topic(Operation.ALTER),
+    ),
+    Route(
+        "DELETE",
+        ONE,
+        delete_topic,
+        "Delete a topic and its records",
+        status=204,
+        rights=of_topic(Operation.DELETE),
+    ),
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 
 
 class Clock(msgspec.Struct):
@@ -36,12 +36,20 @@ def _clock(call: Call) -> Clock:
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/clock", get_clock, "The wall clock of this node, and whether it jumped", Clock),
+    Route(
+        "GET",
+        "/v1/clock",
+        get_clock,
+        "The wall clock of this node, and whether it jumped",
+        Clock,
+        rights=DESCRIBE_CLUSTER,
+    ),
     Route(
         "POST",
         "/v1/clock/accept",
         accept_clock,
         "Believe this node's wall clock after a jump: deletion by age goes on",
         Clock,
+        rights=ALTER_CLUSTER,
     ),
 )

@@ -12,7 +12,7 @@ from raftlog.admin.audit import tell_parts
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, ApiError, check
 from raftlog.admin.kafka_client import shapes
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, Call, Route
 from raftlog.base.errors import ElectionNotNeeded
 from raftlog.protocol.apis import ApiKey
 
@@ -103,5 +103,6 @@ ROUTES: Final = (
         ElectionResults,
         body=Election,
         status=207,
+        rights=ALTER_CLUSTER,
     ),
 )

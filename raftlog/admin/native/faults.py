@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from raftlog.admin.errors import FORBIDDEN, ApiError, not_found
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import FaultSwitch
 from raftlog.base.faults import NAMES, NodeFault
 
@@ -58,7 +58,24 @@ def _faults(call: Call) -> Faults:
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/faults", list_faults, "The faults in force on this node", Faults),
-    Route("POST", "/v1/faults", inject_fault, "Have this node hurt itself", Faults, body=NodeFault),
-    Route("DELETE", "/v1/faults/{name}", heal_fault, 'Heal a fault of this node, or "all"', Faults),
+    Route(
+        "GET", "/v1/faults", list_faults, "The faults in force on this node", Faults, rights=DESCRIBE_CLUSTER
+    ),
+    Route(
+        "POST",
+        "/v1/faults",
+        inject_fault,
+        "Have this node hurt itself",
+        Faults,
+        body=NodeFault,
+        rights=ALTER_CLUSTER,
+    ),
+    Route(
+        "DELETE",
+        "/v1/faults/{name}",
+        heal_fault,
+        'Heal a fault of this node, or "all"',
+        Faults,
+        rights=ALTER_CLUSTER,
+    ),
 )

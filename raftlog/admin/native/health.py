@@ -13,9 +13,9 @@ from typing import Final, Literal
 import msgspec
 
 from raftlog.admin.cluster_summary import Kind, Survey, survey
-from raftlog.admin.kafka_client import Asker, BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import Asks, BrokerUnreachable, shapes
 from raftlog.admin.native.quorum import Quorum, quorum_of
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.faults import name_of
@@ -120,7 +120,7 @@ def _controller(quorum: Quorum, named: int) -> int | None:
     return quorum.leader_id if named == NO_BROKER else named
 
 
-async def _broker(asker: Asker, broker: BrokerState) -> BrokerHealth:
+async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
     offline: list[str] = []
     answers = True
     make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
@@ -294,4 +294,13 @@ def _list(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
 
 
-ROUTES: Final = (Route("GET", "/v1/health", get_health, "Green, yellow or red, and why, in words", Health),)
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/health",
+        get_health,
+        "Green, yellow or red, and why, in words",
+        Health,
+        rights=DESCRIBE_CLUSTER,
+    ),
+)

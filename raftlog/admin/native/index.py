@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from raftlog import __version__
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import NO_RIGHTS, Call, Route
 
 
 class Index(msgspec.Struct):
@@ -35,4 +35,4 @@ async def get_index(call: Call) -> Index:
     )
 
 
-ROUTES: Final = (Route("GET", "/", get_index, "What is here", Index, role="anyone"),)
+ROUTES: Final = (Route("GET", "/", get_index, "What is here", Index, role="anyone", rights=NO_RIGHTS),)

@@ -8,7 +8,7 @@ import msgspec
 
 from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
 from raftlog.metadata.controller_api import BrokerDrain
 
@@ -50,7 +50,7 @@ async def get_drain(call: Call) -> Drain:
 async def drain_broker(call: Call) -> Drain:
     """It holds until it is taken back, through restarts too; asked again it tells how far it is."""
     try:
-        return _told(await drain(call.node.submit, call.path["broker_id"]))
+        return _told(await drain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
         raise not_found(f"broker {call.path['broker_id']}") from None
 
@@ -58,7 +58,7 @@ async def drain_broker(call: Call) -> Drain:
 async def undrain_broker(call: Call) -> Drain:
     """Its leaderships come back with the next rebalance or election of preferred leaders."""
     try:
-        return _told(await undrain(call.node.submit, call.path["broker_id"]))
+        return _told(await undrain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
         raise not_found(f"broker {call.path['broker_id']}") from None
 
@@ -71,13 +71,18 @@ async def move_leadership(call: Call) -> Leader:
     """It may lead already."""
     topic, partition, leader = call.path["topic_name"], call.path["partition_id"], call.body.leader
     call.audit.update(topic=topic, partition=partition, leader=leader)
-    await transfer_leadership(call.node.submit, topic, partition, leader)
+    await transfer_leadership(call.node.submit, topic, partition, leader, by=call.caller.asked_by)
     return Leader(topic, partition, leader)
 
 
 ROUTES: Final = (
     Route(
-        "GET", "/v1/brokers/{broker_id:int}/drain", get_drain, "Is a broker drained of leaderships?", Drain
+        "GET",
+        "/v1/brokers/{broker_id:int}/drain",
+        get_drain,
+        "Is a broker drained of leaderships?",
+        Drain,
+        rights=DESCRIBE_CLUSTER,
     ),
     Route(
         "POST",
@@ -85,6 +90,7 @@ ROUTES: Final = (
         drain_broker,
         "Have a broker lead nothing that another can lead",
         Drain,
+        rights=ALTER_CLUSTER,
     ),
     Route(
         "DELETE",
@@ -92,6 +98,7 @@ ROUTES: Final = (
         undrain_broker,
         "Let a broker lead again",
         Drain,
+        rights=ALTER_CLUSTER,
     ),
     Route(
         "POST",
@@ -100,5 +107,6 @@ ROUTES: Final = (
         "Have an in-sync replica lead a partition",
         Leader,
         body=NewLeader,
+        rights=ALTER_CLUSTER,
     ),
 )

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from raftlog import __version__
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import NO_RIGHTS, Call, Route
 
 
 class Alive(msgspec.Struct):
@@ -36,7 +36,15 @@ async def get_ready(call: Call) -> tuple[int, Readiness]:
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/live", get_live, "Does the node's event loop answer?", Alive, role="anyone"),
+    Route(
+        "GET",
+        "/v1/live",
+        get_live,
+        "Does the node's event loop answer?",
+        Alive,
+        role="anyone",
+        rights=NO_RIGHTS,
+    ),
     Route(
         "GET",
         "/v1/ready",
@@ -45,5 +53,6 @@ ROUTES: Final = (
         Readiness,
         role="anyone",
         unavailable=Readiness,
+        rights=NO_RIGHTS,
     ),
 )

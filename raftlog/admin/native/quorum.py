@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
@@ -115,6 +115,13 @@ def _as_known_here(node: NodeView) -> Quorum:
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/quorum", get_quorum, "The metadata quorum: term, leader, voters and their lag", Quorum),
+    Route(
+        "GET",
+        "/v1/quorum",
+        get_quorum,
+        "The metadata quorum: term, leader, voters and their lag",
+        Quorum,
+        rights=DESCRIBE_CLUSTER,
+    ),
 )
 """No 503 of its own: that no leader answers is what one wants to know."""

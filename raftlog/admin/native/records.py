@@ -16,12 +16,13 @@ import msgspec
 from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_client import shapes
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import LeaderNotAvailable
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import Record, iter_records
 from raftlog.records.header import iter_headers
+from raftlog.security.acls import Operation
 
 SPECIAL: Final = {"earliest": -2, "latest": -1}
 MOST_RECORDS: Final = 1000
@@ -183,5 +184,6 @@ ROUTES: Final = (
         "Read a few records of a partition, uncommitted and aborted ones too",
         Records,
         query=RecordsQuery,
+        rights=of_topic(Operation.READ),
     ),
 )

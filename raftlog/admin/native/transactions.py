@@ -11,11 +11,12 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.admin.errors import ApiError, not_found
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import ALTER_CLUSTER, FILTERED, TOPIC, TRANSACTIONAL_ID, Call, Route
 from raftlog.admin.view import TransactionPort
 from raftlog.base.errors import TransactionalIdNotFound
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
 from raftlog.base.types import TopicPartition
+from raftlog.security.acls import Operation, Right
 
 SLICE: Final = 1_000
 """Transactional ids that are told of before others have the loop."""
@@ -54,7 +55,9 @@ def _port(call: Call) -> TransactionPort:
 
 async def list_transactions(call: Call) -> TransactionalIds:
     """Each coordinator is asked; if one does not answer, so does this."""
-    listed = await _port(call).all()
+    found = await _port(call).all()
+    seen = call.among(Operation.DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
+    listed = [each for each in found if each.transactional_id in seen]
     times = await _port(call).open(listed)
     for number, each in enumerate(listed, 1):
         if each.transactional_id in times:
@@ -68,9 +71,12 @@ async def describe_transaction(call: Call) -> DescribedId:
     """As its coordinator knows it."""
     name = call.path["transactional_id"]
     try:
-        return await _port(call).one(name)
+        found = await _port(call).one(name)
     except TransactionalIdNotFound:
         raise not_found(f"transactional id {name[:100]}") from None
+    seen = call.among(Operation.DESCRIBE, TOPIC, (each.topic_name for each in found.partitions))
+    found.partitions = [each for each in found.partitions if each.topic_name in seen]
+    return found
 
 
 async def find_hanging_transactions(call: Call) -> HangingTransactions:
@@ -80,7 +86,8 @@ async def find_hanging_transactions(call: Call) -> HangingTransactions:
         call.query.topic or None,
         unused_ms=call.node.config.transaction_max_timeout_ms if unused_ms is None else unused_ms,
     )
-    return HangingTransactions(found)
+    seen = call.among(Operation.READ, TOPIC, (each.topic for each in found))
+    return HangingTransactions([each for each in found if each.topic in seen])
 
 
 async def abort_hanging_transaction(call: Call) -> Hanging:
@@ -92,13 +99,21 @@ async def abort_hanging_transaction(call: Call) -> Hanging:
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/transactions", list_transactions, "List transactional ids", TransactionalIds),
+    Route(
+        "GET",
+        "/v1/transactions",
+        list_transactions,
+        "List transactional ids",
+        TransactionalIds,
+        rights=FILTERED,
+    ),
     Route(
         "GET",
         "/v1/transactions/{transactional_id}",
         describe_transaction,
         "Describe a transactional id and its transaction",
         DescribedId,
+        rights=(Right(Operation.DESCRIBE, TRANSACTIONAL_ID, "transactional_id"),),
     ),
     Route(
         "GET",
@@ -107,6 +122,7 @@ ROUTES: Final = (
         "Find transactions that nobody will end",
         HangingTransactions,
         query=Wanted,
+        rights=FILTERED,
     ),
     Route(
         "POST",
@@ -115,5 +131,6 @@ ROUTES: Final = (
         "Abort a transaction that nobody will end",
         Hanging,
         body=StartOffset,
+        rights=ALTER_CLUSTER,
     ),
 )

@@ -19,11 +19,12 @@ from raftlog.admin.native.cause_sentences import (
     of_broker,
     of_partition,
 )
-from raftlog.admin.route import Call, Route
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route, of_topic
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.causes import describe_cause
 from raftlog.metadata.history import AppliedBatch, History
 from raftlog.metadata.image import PartitionState
+from raftlog.security.acls import Operation
 
 
 class CauseOfChange(msgspec.Struct):
@@ -235,6 +236,7 @@ ROUTES: Final = (
         get_partition_why,
         "The last changes of a partition's leader, ISR and replicas, and why they came",
         PartitionWhy,
+        rights=of_topic(Operation.DESCRIBE),
     ),
     Route(
         "GET",
@@ -242,5 +244,6 @@ ROUTES: Final = (
         get_broker_why,
         "When a broker was fenced, unfenced, started or stopped, and why",
         BrokerWhy,
+        rights=DESCRIBE_CLUSTER,
     ),
 )

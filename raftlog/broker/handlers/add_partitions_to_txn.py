@@ -57,7 +57,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, wanted.transactional_id)
         topics = {each.topic for each in wanted.partitions}
-        codes = _denied(wanted, await among(broker, request, Operation.WRITE, TOPIC, topics))
+        codes = _denied(
+            wanted, await among(broker, request, Operation.WRITE, TOPIC, topics, log_if_denied=True)
+        )
         if not codes:
             codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
         told = await _topics(broker, make, message.v3_and_below_topics, codes)

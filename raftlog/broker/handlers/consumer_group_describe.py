@@ -79,7 +79,7 @@ async def _describe(
         size += names + len(has) + len(shall_have)
         await pace.did(names)
     assigned = {image.topic_names[each] for each in topic_ids if each in image.topic_names}
-    if await among(broker, request, Operation.DESCRIBE, TOPIC, assigned) != assigned:
+    if await among(broker, request, Operation.DESCRIBE, TOPIC, assigned, log_if_denied=True) != assigned:
         raise TopicAuthorizationFailed("members have topics that the sender may not describe")
     described = make.DescribedGroup(
         group_id=group_id,

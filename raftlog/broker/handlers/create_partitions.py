@@ -29,7 +29,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         TopicResult(name, None, InvalidRequest.code, twice) for name, count in times.items() if count > 1
     ]
     single = [name for name, count in times.items() if count == 1]
-    allowed = await among(broker, request, Operation.ALTER, TOPIC, single)
+    allowed = await among(broker, request, Operation.ALTER, TOPIC, single, log_if_denied=True)
     denied = refusal(TOPIC)
     results += [
         TopicResult(name, None, denied.code, denied.message) for name in single if name not in allowed

@@ -89,7 +89,7 @@ async def _checked(
 def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> TopicResult | None:
     """Return the refusal of a topic that the sender may not delete; one by id is not named to who may not see it."""
     name = asked.name if asked.topic_id is None else broker.image().topic_names.get(asked.topic_id)
-    if name is None or may(broker, request, Operation.DELETE, TOPIC, name):
+    if name is None or may(broker, request, Operation.DELETE, TOPIC, name, log_if_denied=True):
         return None
     told = (
         asked.name

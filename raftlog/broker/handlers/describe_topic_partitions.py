@@ -31,7 +31,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     asked = {topic.name async for topic in in_turns(broker.env, message.topics)}
     if first and asked:
         asked.add(first)
-    visible = await among(broker, request, Operation.DESCRIBE, TOPIC, asked or image.topics)
+    visible = await among(
+        broker, request, Operation.DESCRIBE, TOPIC, asked or image.topics, log_if_denied=bool(asked)
+    )
     names = sorted(name for name in asked or visible if name >= first)[: PARTITIONS_MAX + 1]
     page = _Page(
         BrokersView(image.brokers, request.listener),

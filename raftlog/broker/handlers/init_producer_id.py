@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import (
-    ClusterAuthorizationFailed,
     InvalidRequest,
     KafkaError,
     TransactionalIdAuthorizationFailed,
@@ -14,7 +13,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.fenced_producer import producer_error_response
-from raftlog.broker.rights import CLUSTER, TOPIC, TRANSACTIONAL_ID, demand, may, may_any
+from raftlog.broker.rights import CLUSTER, TOPIC, TRANSACTIONAL_ID, demand, may_any
 from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import InitProducerId
 from raftlog.protocol.apis import ApiKey
@@ -32,10 +31,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Give a producer its id and epoch; without a transactional id always a new one, whatever it had before."""
     if message.transactional_id is not None:
         demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
-    elif not may(broker, request, Operation.IDEMPOTENT_WRITE, CLUSTER) and not may_any(
-        broker, request, Operation.WRITE, TOPIC
-    ):
-        raise ClusterAuthorizationFailed
+    elif not may_any(broker, request, Operation.WRITE, TOPIC):
+        demand(broker, request, Operation.IDEMPOTENT_WRITE, CLUSTER)
     producer = await (_give(broker) if message.transactional_id is None else _init(broker, message))
     return build_response(
         API_KEY,

@@ -106,7 +106,7 @@ async def _to_create(
     missing = [name for name in missing if name in visible]
     if may(broker, request, Operation.CREATE, CLUSTER):
         return missing, {}
-    allowed = await among(broker, request, Operation.CREATE, TOPIC, missing)
+    allowed = await among(broker, request, Operation.CREATE, TOPIC, missing, log_if_denied=True)
     return (
         [name for name in missing if name in allowed],
         {name: TopicAuthorizationFailed.code for name in missing if name not in allowed},
@@ -176,7 +176,7 @@ def _denied(
     if broker.authorizer is None or asked is None:
         return False
     name = asked if isinstance(asked, str) else image.topic_names.get(asked)
-    return name is not None and not may(broker, request, Operation.DESCRIBE, TOPIC, name)
+    return name is not None and not may(broker, request, Operation.DESCRIBE, TOPIC, name, log_if_denied=True)
 
 
 def _refused(make: Any, asked: Asked | None) -> Any:

@@ -108,7 +108,9 @@ async def _commits(
 def _denied(broker: BrokerContext, request: RequestContext, asked: Any, topic: TopicState | None) -> int:
     """Return the error code for a topic that the sender may not read, 0 for any other."""
     name = topic.name if topic is not None else getattr(asked, "name", None)
-    return 0 if name is None or may(broker, request, Operation.READ, TOPIC, name) else refusal(TOPIC).code
+    if name is None or may(broker, request, Operation.READ, TOPIC, name, log_if_denied=True):
+        return 0
+    return refusal(TOPIC).code
 
 
 def _has_ids(request: RequestContext) -> bool:

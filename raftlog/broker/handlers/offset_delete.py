@@ -23,7 +23,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     pace = TurnCounter(broker.env)
     check_size(message)
     known: list[tuple[str, int]] = []
-    allowed = await among(broker, request, Operation.READ, TOPIC, (topic.name for topic in message.topics))
+    allowed = await among(
+        broker,
+        request,
+        Operation.READ,
+        TOPIC,
+        (topic.name for topic in message.topics),
+        log_if_denied=True,
+    )
     for topic in message.topics:
         for each in topic.partitions:
             if topic.name in allowed and _exists(broker, topic.name, each.partition_index):

@@ -82,7 +82,7 @@ async def _commits(
     now_ms = broker.env.ages.latest_ms()
     for row, asked in enumerate(message.topics):
         topic = topics.get(asked.name)
-        allowed = may(broker, request, Operation.READ, TOPIC, asked.name)
+        allowed = may(broker, request, Operation.READ, TOPIC, asked.name, log_if_denied=True)
         await pace.did()
         for column, each in enumerate(asked.partitions):
             await pace.did()

@@ -32,7 +32,7 @@ _LINE: Final = 64
 log = get_logger(__name__)
 
 
-class TlsUnusable(Exception):
+class TlsUnusable(ValueError):
     """Files or texts of which no context can be made; the message names the setting and never shows a secret."""
 
 
@@ -70,7 +70,12 @@ class ListenerContexts:
 
     def _look(self) -> tuple[Any, ...]:
         return tuple(
-            _stamp(each) for each in (self._tls.ssl_keystore_location, self._tls.ssl_truststore_location)
+            _stamp(each)
+            for each in (
+                self._tls.ssl_keystore_location,
+                self._tls.key_file,
+                self._tls.ssl_truststore_location,
+            )
         )
 
 
@@ -160,6 +165,8 @@ def read_material(tls: ListenerTls) -> Material:
             chain = _unpack(tls.names["ssl_keystore_location"], raw, tls.ssl_keystore_password, with_key=True)
         else:
             chain = raw
+            if tls.key_file:
+                chain += b"\n" + _read("raftlog.admin.ssl.key", tls.key_file)
     else:
         chain = _pem(tls.ssl_keystore_certificate_chain + tls.ssl_keystore_key).encode()
     if tls.ssl_truststore_location:

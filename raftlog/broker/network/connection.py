@@ -343,12 +343,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if failure is not None:
             self._say("login_failed", failure._asdict())
             self.server.counters.failed_logins[failure.mechanism, failure.reason] += 1
+            self.server.broker.audit.login_failed(failure.mechanism, failure.reason, **self._peer())
         return failure
+
+    def _peer(self) -> dict[str, object]:
+        """Return who is at the other end, for a line of the audit log."""
+        return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
 
     def logged_in(self, principal: str) -> int:
         """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
         assert self.login is not None
         self.principal = principal
+        self.server.broker.audit.login_succeeded(self.login.mechanism, **self._peer())
         self.open_gate()
         lifetime_ms = self.login.lifetime_ms
         if self._login_timer is not None:

@@ -85,6 +85,7 @@ class Login:
         "_token",
         "failed",
         "lifetime_ms",
+        "mechanism",
         "principal",
         "token_id",
     )
@@ -114,6 +115,8 @@ class Login:
         """The delegation token of that login, if it was with one."""
         self.lifetime_ms = 0
         """For how long that login holds; 0: as long as the connection."""
+        self.mechanism = ""
+        """The mechanism of the last login that succeeded."""
         self.failed = ""
         """The mechanism of the login that failed; the connection is about to close."""
 
@@ -178,7 +181,7 @@ class Login:
         self.token_id = None if self._token is None else self._token.token_id
         self.principal = principal
         self.lifetime_ms = min(filter(None, (self._logins.max_reauth_ms, lifetime_ms)), default=0)
-        self._mechanism = ""
+        self._mechanism, self.mechanism = "", self._mechanism
 
     def _fail(self, reason: str, advice: str) -> None:
         """Note the first failure: what comes of it later tells nothing new."""

@@ -47,6 +47,7 @@ from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint, MetadataImage
+from raftlog.security.acls import ANONYMOUS
 from raftlog.security.quotas import Windows
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ MIN_SWEEP_S: Final = 0.05
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an empty host
 """With port 0, IPv4 and IPv6 would get a port each."""
+
+CERTIFICATE: Final = "certificate"
+"""The mechanism of a login by a client's certificate, in the audit log."""
 
 BUFFER_OPTIONS: Final = {
     "socket.send.buffer.bytes": SO_SNDBUF,
@@ -336,7 +340,18 @@ class BrokerServer:
             return
         try:
             connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
+            if connection.principal != ANONYMOUS:
+                self.broker.audit.login_succeeded(
+                    CERTIFICATE,
+                    principal=connection.principal,
+                    address=connection.peer_host,
+                    listener=connection.listener,
+                )
         except NoPrincipal as error:
+            self.counters.failed_logins[CERTIFICATE, "no_principal"] += 1
+            self.broker.audit.login_failed(
+                CERTIFICATE, "no_principal", address=connection.peer_host, listener=connection.listener
+            )
             connection.cut("certificate_refused", reason=str(error))
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
@@ -415,14 +430,17 @@ class BrokerServer:
             return {}
         from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 
-        def count(event: str) -> None:
-            self.counters.closed_by_broker[event] += 1
-
         pending = PendingHandshakes(config.raftlog_tls_handshakes_max, self.loop.time)
         return {
-            name: ServerTls(config.tls[name], self.log, count, pending, is_for_nodes=name in controllers)
+            name: ServerTls(
+                config.tls[name], self.log, self.count_closed, pending, is_for_nodes=name in controllers
+            )
             for name in sorted(served)
         }
+
+    def count_closed(self, event: str) -> None:
+        """Count a connection that was closed, by the log event that says why."""
+        self.counters.closed_by_broker[event] += 1
 
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())
@@ -448,6 +466,7 @@ class BrokerServer:
         for connection in tuple(self.connections):
             connection.run_guarded(partial(connection.sweep, max_quiet_sweeps=max_quiet_sweeps))
         self.log.flush()
+        self.broker.audit.flush()
         env = self.broker.env
         if env.threads:
             env.collect_garbage()  # here, since what it frees may belong to the loop

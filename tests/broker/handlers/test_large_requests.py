@@ -128,7 +128,7 @@ def _unwatched(value: Any) -> Any:
     if isinstance(value, CountedString):
         return str(value)
     if isinstance(value, msgspec.Struct):
-        return type(value)(*map(_unwatched, msgspec.structs.astuple(value)))
+        return type(value)(**{name: _unwatched(getattr(value, name)) for name in value.__struct_fields__})
     if isinstance(value, tuple):
         return tuple(map(_unwatched, value))
     if isinstance(value, dict):

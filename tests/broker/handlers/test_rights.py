@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
@@ -442,9 +443,13 @@ async def test_a_right_that_is_missing_is_told_and_nothing_else(row: Row, missin
     answers = []
     for topic in (KNOWN, MISSING):
         broker = GuardedBroker(*rules)
-        answer = await broker.ask(row, topic)
+        with capture_logs() as logs:
+            answer = await broker.ask(row, topic)
         assert codes_in(answer) - {0} == {CODES[missing[1]]}, answer
         assert not broker.asked
+        told = next(line for line in logs if line["event"] == "authorization_denied")
+        assert (told["principal"], told["resource_type"]) == (ALICE, missing[1].name)
+        assert broker.fake.broker.audit.denials[row.api_key] > 0
         answers.append(repr(answer).replace(topic, "TOPIC"))
     assert answers[0] == answers[1]
 

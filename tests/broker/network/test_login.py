@@ -184,7 +184,9 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
         )
         assert pipe.transport.closed
         assert pipe.connection.principal == ANONYMOUS
-        assert [line["event"] for line in logs] == ["login_failed"]
+        closed, told = logs
+        assert (closed["event"], told["event"]) == ("login_failed", "authentication_failed")
+        assert (told["mechanism"], told["reason"]) == (mechanism, "wrong_credentials")
         assert "a guess" not in repr(logs)
         assert fake.server.counters.failed_logins == {(mechanism, "wrong_credentials"): 1}
 
@@ -212,7 +214,7 @@ async def test_a_failed_login_is_told_though_nobody_waits_for_its_answer() -> No
         pipe.send(authenticate(b"\0alice\0a guess"))
         await asyncio.sleep(0)
         pipe.connection.connection_lost(None)
-    assert [line["event"] for line in logs] == ["login_failed"]
+    assert [line["event"] for line in logs] == ["login_failed", "authentication_failed"]
     for task in fake.server.tasks:
         task.cancel()
 

@@ -1,0 +1,32 @@
+"""A caller of the admin API, and the law by which it may call: a token's role, or a user's rights."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from raftlog.security.acls import ANONYMOUS
+
+Role = Literal["anyone", "reader", "operator"]
+"""The roles that may call it: anyone, without a token; readers; those who change things."""
+
+
+class Caller(NamedTuple):
+    """The caller. A user has a `principal`, whose rights the authorizer knows; a token has its role."""
+
+    name: str
+    role: Role
+    principal: str = ""
+    """As `User:name`, the same as on Kafka's listeners; "" of a token."""
+    host: str = ""
+    """The address from which the user calls."""
+
+    @property
+    def asked_by(self) -> str:
+        """The name under which the history of the metadata remembers changes; "" of who is nobody in particular."""
+        if self.principal:
+            return "" if self.principal == ANONYMOUS else self.principal
+        return "" if self.name == NOBODY.name else f"token {self.name}"
+
+
+NOBODY: Final = Caller("anonymous", "operator")
+"""The caller on this machine, where neither tokens nor rules are configured."""

@@ -1,0 +1,266 @@
+"""Access control lists: list, create one or several, delete those that a filter matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from raftlog.admin.audit import tell_parts
+from raftlog.admin.errors import check, of_kafka
+from raftlog.admin.kafka_client import shapes
+from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of
+from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.base.errors import SecurityDisabled
+from raftlog.metadata.image import MetadataImage
+from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+
+MOST_RULES: Final = 1_000
+"""In one request."""
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+Name = Annotated[str, msgspec.Meta(max_length=249)]
+"""In a query. A line of HTTP has room for several, however they are encoded."""
+Host = Annotated[str, msgspec.Meta(max_length=45)]
+KnownType = Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"]
+AnyType = Literal[KnownType, "ANY"]
+KnownPattern = Literal["LITERAL", "PREFIXED"]
+AnyPattern = Literal[KnownPattern, "MATCH", "ANY"]
+KnownOperation = Literal[
+    "ALL",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "DELETE",
+    "ALTER",
+    "DESCRIBE",
+    "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS",
+    "IDEMPOTENT_WRITE",
+    "CREATE_TOKENS",
+    "DESCRIBE_TOKENS",
+    "TWO_PHASE_COMMIT",
+]
+AnyOperation = Literal[KnownOperation, "ANY"]
+KnownPermission = Literal["ALLOW", "DENY"]
+AnyPermission = Literal[KnownPermission, "ANY"]
+
+
+class AclData(msgspec.Struct, kw_only=True):
+    """One rule."""
+
+    kind: str = "KafkaAcl"
+    metadata: ItemMetadata
+    cluster_id: str
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class AclList(msgspec.Struct, kw_only=True):
+    kind: str = "KafkaAclList"
+    metadata: ListMetadata
+    data: list[AclData]
+
+
+class DeletedAcls(msgspec.Struct):
+    """The rules that are gone."""
+
+    data: list[AclData]
+
+
+class NewAcl(msgspec.Struct, forbid_unknown_fields=True):
+    """A rule to be created. `principal` is Type:name, `host` an address or *."""
+
+    resource_type: KnownType
+    resource_name: Text
+    pattern_type: KnownPattern
+    principal: Text
+    host: Text
+    operation: KnownOperation
+    permission: KnownPermission
+
+
+class NewAcls(msgspec.Struct, forbid_unknown_fields=True):
+    """Rules to be created, each by itself."""
+
+    data: Annotated[list[NewAcl], msgspec.Meta(min_length=1, max_length=MOST_RULES)]
+
+
+class AclQuery(Page, forbid_unknown_fields=True):
+    """Which rules: all of what is given. MATCH finds those that concern a resource of the name, however written."""
+
+    resource_type: AnyType = "ANY"
+    resource_name: Name = ""
+    pattern_type: AnyPattern = "ANY"
+    principal: Name = ""
+    host: Host = ""
+    operation: AnyOperation = "ANY"
+    permission: AnyPermission = "ANY"
+
+
+class AclDeletionQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which rules go. Parameters without a default must be said, so that nobody deletes all rules by a slip."""
+
+    resource_type: AnyType
+    resource_name: Name = ""
+    pattern_type: AnyPattern
+    principal: Name = ""
+    host: Host = ""
+    operation: AnyOperation
+    permission: AnyPermission
+
+
+def filter_of(query: AclQuery | AclDeletionQuery) -> AclFilter:
+    """Return the filter that a query means."""
+    return AclFilter(
+        ResourceType[query.resource_type],
+        query.resource_name or None,
+        PatternType[query.pattern_type],
+        query.principal or None,
+        query.host or None,
+        Operation[query.operation],
+        Permission[query.permission],
+    )
+
+
+async def list_acls(call: Call) -> AclList:
+    """By resource, as this node knows them."""
+    image, asked = image_of(call), filter_of(call.query)
+    if call.node.authorizer is None:
+        raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
+    found = sorted((acl for acl in image.acls if asked.matches(acl)), key=_order)
+    shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls")
+    return AclList(metadata=metadata, data=[_told(call, image, acl) for acl in shown])
+
+
+def _order(acl: Acl) -> tuple[Any, ...]:
+    return acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation
+
+
+async def create_acl(call: Call) -> None:
+    """One that is there already is no error."""
+    await _create(call, [call.body])
+
+
+async def create_acls(call: Call) -> None:
+    """The answer is the error of the first that was refused; the others are there."""
+    await _create(call, call.body.data)
+
+
+async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
+    image_of(call)
+    make = shapes(ApiKey.CREATE_ACLS)
+    names = [_written(each) for each in wanted]
+    tell_parts(call, (), names)  # until the answer
+    request = make.CreateAclsRequest(
+        creations=tuple(
+            make.AclCreation(
+                resource_type=int(ResourceType[each.resource_type]),
+                resource_name=each.resource_name,
+                resource_pattern_type=int(PatternType[each.pattern_type]),
+                principal=each.principal,
+                host=each.host,
+                operation=int(Operation[each.operation]),
+                permission_type=int(Permission[each.permission]),
+            )
+            for each in wanted
+        )
+    )
+    response = await call.asker.ask(ApiKey.CREATE_ACLS, request)
+    results = list(zip(names, response.results, strict=True))
+    refused = [name for name, result in results if result.error_code]
+    tell_parts(call, [name for name, result in results if not result.error_code], refused)
+    for name, result in results:
+        check(result.error_code, result.error_message, about=name if len(names) > 1 else "")
+
+
+async def delete_acls(call: Call) -> DeletedAcls:
+    """None is no error."""
+    image, asked = image_of(call), filter_of(call.query)
+    make = shapes(ApiKey.DELETE_ACLS)
+    request = make.DeleteAclsRequest(
+        filters=(
+            make.DeleteAclsFilter(
+                resource_type_filter=int(asked.resource_type),
+                resource_name_filter=asked.resource_name,
+                pattern_type_filter=int(asked.pattern_type),
+                principal_filter=asked.principal,
+                host_filter=asked.host,
+                operation=int(asked.operation),
+                permission_type=int(asked.permission),
+            ),
+        )
+    )
+    response = await call.asker.ask(ApiKey.DELETE_ACLS, request)
+    (result,) = response.filter_results
+    check(result.error_code, result.error_message)
+    gone = [_acl_of(each) for each in result.matching_acls]
+    tell_parts(call, [str(acl) for acl in gone], ())
+    return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=_order)])
+
+
+def _acl_of(matching: Any) -> Acl:
+    return Acl(
+        ResourceType(matching.resource_type),
+        matching.resource_name,
+        PatternType(matching.pattern_type),
+        matching.principal,
+        matching.host,
+        Operation(matching.operation),
+        Permission(matching.permission_type),
+    )
+
+
+def _written(wanted: NewAcl) -> str:
+    """Return a rule as the log writes it, see Acl."""
+    return (
+        f"{wanted.permission} {wanted.principal} {wanted.operation} from {wanted.host} on"
+        f" {wanted.resource_type} {wanted.pattern_type} {wanted.resource_name}"
+    )
+
+
+def _told(call: Call, image: MetadataImage, acl: Acl) -> AclData:
+    return AclData(
+        metadata=item(call, image, "acls", acl=acl.resource_name),
+        cluster_id=image.cluster_id,
+        resource_type=acl.resource_type.name,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type.name,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation.name,
+        permission=acl.permission.name,
+    )
+
+
+BASE: Final = "/v3/clusters/{cluster_id}/acls"
+ROUTES: Final = (
+    Route("GET", BASE, list_acls, "List access rules", AclList, query=AclQuery, rights=DESCRIBE_CLUSTER),
+    Route("POST", BASE, create_acl, "Create an access rule", body=NewAcl, status=201, rights=ALTER_CLUSTER),
+    Route(
+        "POST",
+        f"{BASE}:batch",
+        create_acls,
+        "Create several access rules",
+        body=NewAcls,
+        status=201,
+        rights=ALTER_CLUSTER,
+    ),
+    Route(
+        "DELETE",
+        BASE,
+        delete_acls,
+        "Delete the access rules that are asked for",
+        DeletedAcls,
+        query=AclDeletionQuery,
+        rights=ALTER_CLUSTER,
+    ),
+)

@@ -1,0 +1,108 @@
+"""May somebody do something, and why: the answer of the authorizer in words, with the rule it rests on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from raftlog.admin.errors import INVALID, ApiError
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.base.principals import parse_principal
+from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from raftlog.security.authorizer import Verdict
+
+MOST_CHARS: Final = 249
+"""Of a name, so that a line of HTTP has room for all, however it is encoded."""
+
+
+class Question(msgspec.Struct, forbid_unknown_fields=True):
+    """A question about a principal, an operation and a resource.
+
+    `resource` is topic:NAME, group:NAME, transactional-id:NAME, user:NAME or cluster. Without a `host`, it is an
+    address that no rule names.
+    """
+
+    principal: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS)]
+    operation: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+    resource: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS + len("transactional-id:"))]
+    host: Annotated[str, msgspec.Meta(max_length=45)] = ""
+
+
+class Explanation(msgspec.Struct):
+    """The answer. `reason` is stable; `rule` is the one that decided, if one did."""
+
+    allowed: bool
+    reason: str
+    rule: str | None
+    message: str
+
+
+async def explain(call: Call) -> Explanation:
+    """By the rules that this node goes by."""
+    asked: Question = call.query
+    try:
+        principal = parse_principal(asked.principal)
+    except ValueError as error:
+        raise ApiError(400, f"principal: {error}", code=INVALID) from None
+    resource_type, name = _resource(asked.resource)
+    operation = _operation(asked.operation, resource_type)
+    if call.node.authorizer is None:
+        return Explanation(
+            True, "no authorizer", None, "Everyone may do everything: authorizer.class.name is unset."
+        )
+    verdict = call.node.authorizer.verdict(principal, asked.host, operation, resource_type, name)
+    what = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.name} {name}"
+    return Explanation(
+        verdict.allowed,
+        verdict.reason,
+        None if verdict.rule is None else str(verdict.rule),
+        f"{principal} may {'' if verdict.allowed else 'not '}{operation.name} {what}: {_because(verdict)}.",
+    )
+
+
+def _because(verdict: Verdict) -> str:
+    if verdict.rule is not None:
+        return f"{verdict.reason}, {verdict.rule}"
+    if verdict.reason == "super user":
+        return "it is among super.users"
+    if verdict.reason == "no rule about the resource":
+        says = "allows" if verdict.allowed else "does not allow"
+        return f"there is no rule about the resource, and allow.everyone.if.no.acl.found {says} it then"
+    return "there are rules about the resource, and none of them allows it"
+
+
+def _resource(text: str) -> tuple[ResourceType, str]:
+    kind, _, name = text.partition(":")
+    known = {each.name.lower().replace("_", "-"): each for each in OPERATIONS}
+    found = known.get(kind.lower().replace("_", "-"))
+    if found is None:
+        raise ApiError(400, f"resource: must be TYPE:NAME with one of {', '.join(known)}", code=INVALID)
+    if found is ResourceType.CLUSTER:
+        name = name or CLUSTER_NAME
+    if not name:
+        raise ApiError(400, f"resource: the {kind} needs a name, as in {kind}:orders", code=INVALID)
+    return found, name
+
+
+def _operation(text: str, resource_type: ResourceType) -> Operation:
+    known = {each.name: each for each in OPERATIONS[resource_type]}
+    found = known.get(text.upper().replace("-", "_"))
+    if found is None:
+        raise ApiError(
+            400, f"operation: of a {resource_type.name} it must be one of {', '.join(known)}", code=INVALID
+        )
+    return found
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/explain",
+        explain,
+        "May somebody do something, and by which rule?",
+        Explanation,
+        query=Question,
+        rights=DESCRIBE_CLUSTER,
+    ),
+)

@@ -1,0 +1,82 @@
+"""The users that log in with a password over HTTP: those that SCRAM and PLAIN know on Kafka's listeners.
+
+A password of SCRAM costs thousands of rounds of a hash, so a thread does them, few at once, and what was right is
+remembered: whoever polls pays once. Only a keyed hash of the password is kept, and it counts for as long as the user's
+credential is the same one. Knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Final, Literal
+
+from raftlog.security import scram
+from raftlog.security.scram import ScramCredential
+
+AT_ONCE: Final = 2
+"""Passwords that are being hashed; more wait for their turn."""
+MOST_REMEMBERED: Final = 1_000
+"""Passwords that were right; beyond them the oldest goes."""
+MOST_CHARS: Final = 1_024
+"""Of a user name and of a password."""
+LOOKED_LIKE: Final = 100
+"""Credentials like one of which that of an unknown user looks."""
+
+Outcome = Literal["right", "remembered", "wrong_password", "unknown_user"]
+"""The first two are a login; of a remembered one it is known from before."""
+
+
+class Passwords:
+    """Tells right passwords from wrong ones. An unknown user takes as long as a known one."""
+
+    def __init__(
+        self,
+        credentials: Callable[[], Mapping[tuple[str, str], ScramCredential]],
+        plain: Iterable[Mapping[str, str]],
+    ) -> None:
+        """`credentials`: of SCRAM, by user and mechanism. `plain`: users of PLAIN with their passwords."""
+        self._credentials = credentials
+        self._plain = tuple(plain)
+        self._key = secrets.token_bytes(32)
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._right: dict[bytes, ScramCredential | str] = {}
+        self.hashed = 0
+        """How many passwords were hashed so far."""
+
+    async def check(self, user: str, password: str) -> Outcome:
+        """Say what a user name and a password are worth."""
+        plain = [users[user] for users in self._plain if user in users]
+        known = self._credentials()
+        kept = {mechanism: known[user, mechanism] for mechanism in scram.HASHES if (user, mechanism) in known}
+        digest = hmac.digest(self._key, f"{user}\0{password}".encode(), "sha256")
+        if self._right.get(digest) in (*plain, *kept.values()):
+            return "remembered"
+        for each in plain:
+            if hmac.compare_digest(each.encode(), password.encode()):
+                self._remember(digest, each)
+                return "right"
+        candidates = kept or {scram.DEFAULT_MECHANISM: self._made_up(user, known)}
+        for mechanism, credential in candidates.items():
+            async with self._turns:
+                self.hashed += 1
+                made = await asyncio.to_thread(
+                    scram.credential, mechanism, password, credential.salt, credential.iterations
+                )
+            if hmac.compare_digest(made.stored_key, credential.stored_key) and kept:
+                self._remember(digest, credential)
+                return "right"
+        return "wrong_password" if kept or plain else "unknown_user"
+
+    def _made_up(self, user: str, known: Mapping[tuple[str, str], ScramCredential]) -> ScramCredential:
+        mechanism = scram.DEFAULT_MECHANISM
+        some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
+        return scram.made_up(mechanism, user, self._key, like=some)
+
+    def _remember(self, digest: bytes, credential: ScramCredential | str) -> None:
+        if len(self._right) >= MOST_REMEMBERED:
+            del self._right[next(iter(self._right))]
+        self._right[digest] = credential

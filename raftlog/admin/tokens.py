@@ -1,0 +1,45 @@
+"""The tokens file: who may call the admin API with which token, and in which role. Knows no HTTP."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+from raftlog.admin.caller import Caller
+from raftlog.admin.listener import TokensUnusable
+
+ROLES: Final = ("reader", "operator")
+SHORTEST_TOKEN: Final = 16
+
+
+def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:
+    """Read lines of `role name token`; blank ones and those that begin with # are skipped. Raises TokensUnusable."""
+    tokens: dict[bytes, Caller] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"{name}, line {number}"
+        if len(words) != len(("role", "name", "token")):
+            raise TokensUnusable(f"{where}: must be `role name token`, but has {len(words)} words")
+        role, caller, token = words
+        if role not in ROLES:
+            raise TokensUnusable(f"{where}: the role must be {' or '.join(ROLES)}, but is {role!r}")
+        if len(token) < SHORTEST_TOKEN:
+            raise TokensUnusable(f"{where}: the token must have at least {SHORTEST_TOKEN} characters")
+        if token.encode() in tokens:
+            raise TokensUnusable(f"{where}: the token was given before")
+        tokens[token.encode()] = Caller(caller, "operator" if role == "operator" else "reader")
+    if not tokens:
+        raise TokensUnusable(f"{name} has no token")
+    return tokens
+
+
+def by_token(token: str, tokens: Mapping[bytes, Caller]) -> Caller | None:
+    """Return who has a token."""
+    given, found = token.encode(errors="replace"), None
+    for known, caller in tokens.items():  # all of them, so that the time tells nothing
+        if hmac.compare_digest(known, given):
+            found = caller
+    return found

@@ -1,0 +1,108 @@
+"""The audit log in a file of its own. A thread writes it, so that a slow disk holds up nobody.
+
+The file is opened anew where somebody has moved it away, as programs that rotate logs do. Lines that cannot be written
+go to the node's log instead, with one that says why; after a while the file is tried again. A port to the world.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+MOST_WAITING: Final = 10_000
+"""Lines that wait for the disk; further ones go to the node's log."""
+RETRY_S: Final = 5.0
+"""A file that failed is tried again after so long."""
+END_S: Final = 1.0
+"""How long the end of the process waits for the last lines."""
+MODE: Final = 0o640
+"""The audit log is not for everybody's eyes."""
+
+
+class AuditFile:
+    """`write` from the event loop. Everything else happens in a thread."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        fall_back: Callable[[str], None],
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`fall_back` takes a line that the file did not, `say` the reason, once for each time that the file fails."""
+        self._path = path
+        self._fall_back = fall_back
+        self._say = say
+        self._clock = clock
+        self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._descriptor: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self._failed_at: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def write(self, line: str) -> bool:
+        """Take a line; False: the file does not work or is too slow, and the caller has to keep the line."""
+        if self._failed_at is not None and self._clock() - self._failed_at < RETRY_S:
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="audit-file", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Write what waits, for END_S at most."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            with suppress(queue.Full):  # the disk hangs, and so does the thread
+                self._lines.put(None, timeout=END_S)
+                thread.join(END_S)
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                self._open()
+                self._write_whole(f"{line}\n".encode())
+                self._failed_at = None
+            except OSError as error:
+                if self._failed_at is None:
+                    self._say(error.strerror or str(error))
+                self._failed_at = self._clock()
+                self._fall_back(line)
+        self._close_file()
+
+    def _open(self) -> None:
+        """Have the file open that has the name now."""
+        try:
+            found = os.stat(self._path)
+            identity = (found.st_dev, found.st_ino)
+        except FileNotFoundError:
+            identity = None
+        if self._descriptor is not None and identity == self._identity:
+            return
+        self._close_file()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._descriptor = os.open(self._path, flags, MODE)
+        opened = os.fstat(self._descriptor)
+        self._identity = (opened.st_dev, opened.st_ino)
+
+    def _write_whole(self, content: bytes) -> None:
+        assert self._descriptor is not None, "it was opened"
+        while content:
+            content = content[os.write(self._descriptor, content) :]
+
+    def _close_file(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

@@ -1,0 +1,104 @@
+"""The audit log of Kafka's protocol: who did what, from where, and with which outcome, a line each; and its counts.
+
+It tells logins that succeed or fail, what rules deny, and changes of topics, configs, rules, users and the like.
+Records and reads are told of only when they are denied. A user who causes many lines gets a few, and a count of the
+others. Requests of the HTTP API are in lines of its own (`raftlog.admin.audit`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from raftlog.base.log import AUDIT, LimitedLog, get_logger
+from raftlog.protocol.apis import APIS
+from raftlog.security.acls import Operation, ResourceType
+
+MOST_NAMED: Final = 20
+"""Resources in a line; of more only the number is told."""
+
+Outcome = tuple[str, int]
+"""(resource, error code)."""
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Audit:
+    """The audit log of one broker. Counts only grow."""
+
+    def __init__(self, clock: Callable[[], float] = _loop_time) -> None:
+        self._log = LimitedLog(get_logger(AUDIT), clock)
+        self.denials: defaultdict[int, int] = defaultdict(int)
+        """By API key."""
+
+    def denied(
+        self,
+        api_key: int,
+        operation: Operation,
+        resource_type: ResourceType,
+        names: Iterable[str],
+        **who: object,
+    ) -> None:
+        """Tell that a right is missing; `who`: principal, address, client id."""
+        self.denials[api_key] += 1
+        self._log.warning(
+            "authorization_denied",
+            per=who.get("principal"),
+            api=APIS[api_key].name if api_key in APIS else str(api_key),
+            operation=operation.name,
+            resource_type=resource_type.name,
+            resources=_shortened(sorted(names)),
+            outcome="denied",
+            **who,
+        )
+
+    def login_failed(self, mechanism: str, reason: str, **who: object) -> None:
+        """Tell that a client did not prove who it is; `reason` is one of a few words."""
+        self._log.warning(
+            "authentication_failed",
+            per=mechanism,
+            mechanism=mechanism,
+            reason=reason,
+            outcome="failed",
+            **who,
+        )
+
+    def login_succeeded(self, mechanism: str, **who: object) -> None:
+        """Tell that a client proved who it is."""
+        self._log.info(
+            "authentication_succeeded",
+            per=who.get("principal"),
+            mechanism=mechanism,
+            outcome="done",
+            **who,
+        )
+
+    def changed(
+        self, api_key: int, outcomes: Sequence[Outcome], *, validate_only: bool, **who: object
+    ) -> None:
+        """Tell what became of each part of a change."""
+        done = [name for name, code in outcomes if not code]
+        failed = [name for name, code in outcomes if code]
+        self._log.info(
+            "metadata_change",
+            per=f"{who.get('principal')} {api_key}",
+            api=APIS[api_key].name,
+            outcome="done" if not failed else "partly" if done else "failed",
+            done=_shortened(done),
+            **({"failed": _shortened(failed)} if failed else {}),
+            **({"validate_only": True} if validate_only else {}),
+            **who,
+        )
+
+    def flush(self) -> None:
+        """Tell what was left out of lines that nothing more is heard of."""
+        self._log.flush()
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    more = len(names) - MOST_NAMED
+    return [each[:249] for each in names[:MOST_NAMED]] + ([f"and {more} more"] if more > 0 else [])
