@@ -42,6 +42,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "quorum",
             "records",
             "replication",
+            "security",
             "storage",
             "testing",
         }

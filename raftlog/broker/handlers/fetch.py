@@ -64,6 +64,8 @@ SHARE_OF_ROOM: Final = 4
 
 SMALL_BYTES: Final = 64 * 1024
 
+REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"")
+
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
@@ -208,6 +210,8 @@ class PendingFetch(Slot):
         except KafkaError as error:
             return encode_error(self.header, error.code)
         self.session = session
+        if request.session_epoch > INITIAL_EPOCH:
+            self._take_back()
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         if replica is not None and session.session_id:
             self._end_session_with_connection(session.session_id)
@@ -261,6 +265,7 @@ class PendingFetch(Slot):
                     return
                 self._is_taking_turns = False
                 self._stop_waiting()
+                self._take_back()
                 told = self._tell()
                 await turns.next()
                 if told is not None and self.buffers is None and self.connection.is_open:
@@ -314,6 +319,7 @@ class PendingFetch(Slot):
             self._is_last_look = True
             return
         self._stop_waiting()
+        self._take_back()
         if len(self.session.ready) > PARTITIONS_AT_ONCE:
             self._take_turns(is_last=True)
             return
@@ -429,6 +435,27 @@ class PendingFetch(Slot):
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
         return told
+
+    def _take_back(self) -> None:
+        """Refuse the partitions that the client may not read any more, whether they have news or not.
+
+        `_read` looks at rights, too, but long before the answer if a disk or other turns were waited for, and never at
+        a partition without news.
+        """
+        broker, session = self.connection.server.broker, self.session
+        if broker.authorizer is None or self.replica is not None:
+            return
+        image = broker.image()
+        if session.rules is image.acls:
+            return
+        session.rules = image.acls
+        for entry in session.entries.values():
+            if entry.image is None or entry.image is image:
+                continue
+            if not connection_may(self.connection, Operation.READ, entry.topic):
+                session.attach(entry, None)
+                entry.image, entry.dry, entry.read = None, False, REFUSED
+                session.ready[entry] = None
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -604,4 +631,5 @@ class PendingFetch(Slot):
         for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = cold.finish(read)
         self._cold.clear()
+        self._take_back()
         self._answer()

@@ -157,6 +157,7 @@ class FetchSession(Guard):
         "owner",
         "ready",
         "replica",
+        "rules",
         "session_id",
         "used_at",
     )
@@ -173,6 +174,8 @@ class FetchSession(Guard):
         """Entries that may have something to tell, in the order in which they get their turn."""
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
+        self.rules: object = None
+        """The rules by which its partitions were last looked at all together."""
         self.created_at = self.used_at = 0.0
         self.counted = 0
         """Partitions that the account of all sessions knows of."""

@@ -74,7 +74,7 @@ class Login:
         "_exchange_tokens",
         "_failure",
         "_has_failed",
-        "_is_known",
+        "_kept",
         "_logins",
         "_mechanism",
         "failed",
@@ -97,8 +97,8 @@ class Login:
         self._bearer: TokenExchange | None = None
         self._failure: LoginFailure | None = None
         self._has_failed = False
-        self._is_known = False
-        """Whether there is such a user as the one of the exchange."""
+        self._kept: ScramCredential | None = None
+        """The credential of the exchange's user; None: there is no such user."""
         self.principal: str | None = None
         """Of the last login that succeeded."""
         self.lifetime_ms = 0
@@ -188,14 +188,13 @@ class Login:
             self._exchange = ScramServer(self._mechanism, self._find, self._credentials.nonce)
             return LoginStep(self._exchange.first(message))
         verifier, login = self._exchange.final(message)
-        if not self._is_known:
-            raise SaslAuthenticationFailed(scram.REFUSED)
+        if self._kept is None or self._kept != self._credentials.scram().get((login.user, self._mechanism)):
+            raise SaslAuthenticationFailed(scram.REFUSED)  # also where it was changed or removed meanwhile
         return LoginStep(verifier, f"{USER}:{login.user}")
 
     def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
         mechanism, known = self._mechanism, self._credentials.scram()
-        kept = known.get((user, mechanism))
-        self._is_known = kept is not None
+        kept = self._kept = known.get((user, mechanism))
         if kept is not None:
             return kept
         some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
