@@ -25,9 +25,11 @@ from raftlog_chaos.workloads.rights_admin import RightsAdmin
 LOGIN_PORT = 9094
 MECHANISMS = {"ann": "SCRAM-SHA-256", "ben": "SCRAM-SHA-512", "cat": "SCRAM-SHA-256"}
 """The users, each with a mechanism."""
+GUESTS_EACH = 2
+"""So many at a time log in as each user."""
 TOPICS = ("orders", "orders-eu", "bills")
 ABSENT = ("orders-us", "nothing")
-FEED_S = 0.15
+FEED_S = 0.5
 """About how often a record comes to each topic, so that fetches that wait are woken now and then."""
 SETTINGS = {
     "listeners": f"PLAINTEXT://0.0.0.0:{PORT},USERS://0.0.0.0:{LOGIN_PORT},CONTROLLER://0.0.0.0:{CONTROLLER_PORT}",
@@ -83,16 +85,20 @@ class RightsScenario(Choreography):
             loop.network.latency_s,
             self._leader_of,
         )
-        self.guests = [self._guest(user, hosts[user], site) for user in MECHANISMS]
+        self.guests = {
+            name: self._guest(name, user, site)
+            for user in MECHANISMS
+            for name in (user, *(f"{user}{number}" for number in range(2, GUESTS_EACH + 1)))
+        }
 
-    def _guest(self, user: str, host: str, site: Site) -> Guest:
+    def _guest(self, name: str, user: str, site: Site) -> Guest:
         guest = Guest(
-            Client(user, ()),
+            Client(name, ()),
             site=site,
             book=self.book,
             history=self.history,
-            chance=self.loop.stream(f"guest/{user}"),
-            identity=(user, MECHANISMS[user], host),
+            chance=self.loop.stream(f"guest/{name}"),
+            identity=(user, MECHANISMS[user], self.loop.host(name).address),
         )
         guest.topics = (*TOPICS, *ABSENT)
         return guest
@@ -127,8 +133,8 @@ class RightsScenario(Choreography):
             self.producers.append(feed)
             self.loop.host(name).start(feed.run())
         self.loop.host("rights").start(self.admin.run())
-        for guest in self.guests:
-            self.loop.host(guest.user).start(guest.run())
+        for name, guest in self.guests.items():
+            self.loop.host(name).start(guest.run())
 
     async def stormy(self, seconds: float) -> None:
         """Let storms and changes come in turns: in a storm alone hardly any change would get through."""
@@ -154,7 +160,7 @@ class RightsScenario(Choreography):
         )
         wanted = self.book.judged + 20
         await self.cluster.until(lambda: self.book.judged >= wanted, SERVED_S, "users meet the newest rights")
-        for guest in self.guests:
+        for guest in self.guests.values():
             guest.stopping = True
 
 
@@ -165,12 +171,13 @@ async def rights(loop: SimLoop, seconds: float = 6.0) -> Report:
     await scene.stormy(seconds)
     await scene.calm_down()
     report = await scene.end()
+    guests = scene.guests.values()
     met = {
         "changes": scene.book.acknowledged,
-        "let in": sum(each.let_in for each in scene.guests),
-        "refused": sum(each.refused for each in scene.guests),
-        "logins": sum(each.logins for each in scene.guests),
-        "failed logins": sum(each.failed_logins for each in scene.guests),
+        "let in": sum(each.let_in for each in guests),
+        "refused": sum(each.refused for each in guests),
+        "logins": sum(each.logins for each in guests),
+        "failed logins": sum(each.failed_logins for each in guests),
     }
     assert all(met.values()), f"the scenario proved little: {met}"
     return report

@@ -23,7 +23,7 @@ from raftlog_chaos.workloads.raw_client import AWAY, FETCH, METADATA, PRODUCE, C
 from raftlog_chaos.workloads.scram_client import ScramClient
 
 REFUSED: Final = TopicAuthorizationFailed.code
-WAITS_MS: Final = (0, 50, 300, 800)
+WAITS_MS: Final = (0, 300, 1000)
 """Up to how long a fetch waits."""
 HALFWAY_S: Final = (0.0, 0.0, 0.02, 0.5)
 """Up to how long a login stands still between its two messages."""
@@ -51,9 +51,11 @@ class Site:
 class Visit:
     """One connection of a user who got in."""
 
-    def __init__(self, wire: RawConnection, life: Life) -> None:
+    def __init__(self, wire: RawConnection, life: Life, led: Sequence[str]) -> None:
         self.wire = wire
         self.life = life
+        self.led = led
+        """Topics that the broker led when the visit began; others it only says that it does not lead."""
         self.session = (0, NO_SESSION)
         """Id and epoch of its fetch session; NO_SESSION as epoch: fetches are on their own."""
         self.topics: list[str] = []
@@ -118,10 +120,11 @@ class Guest:
     async def _visit(self, wire: RawConnection, life: Life) -> None:
         if not await self._log_in(wire, life):
             return
-        visit = Visit(wire, life)
+        led = [each for each in self.topics if self._site.leader_of(each) == life.node_id]
+        visit = Visit(wire, life, led)
         if self._chance.random() < 0.5:
             visit.session = (0, 0)
-            visit.topics = self._chance.sample(self.topics, 2)
+            visit.topics = sorted({self._topic(visit), self._topic(visit)})
         deeds = (self._fetch, self._fetch, self._produce, self._look)
         for _ in range(self._chance.randint(1, 12)):
             if self.stopping:
@@ -156,8 +159,13 @@ class Guest:
 
     # -- what rights are about
 
+    def _topic(self, visit: Visit) -> str:
+        """Return a topic: most often one that the broker leads."""
+        led = visit.led if visit.led and self._chance.random() < 0.7 else self.topics
+        return self._chance.choice(led)
+
     async def _produce(self, visit: Visit) -> None:
-        topic = self._chance.choice(self.topics)
+        topic = self._topic(visit)
         batch = build_batch([new_record(None, self.user.encode(), timestamp=-1)])
         request = produce_request((topic, 0), batch, acks=self._chance.choice((1, -1)))
         began_at = self._now()
@@ -166,8 +174,8 @@ class Guest:
         self._heard(visit, "a produce", topic, Operation.WRITE, code, since=began_at)
 
     async def _fetch(self, visit: Visit) -> None:
-        session_id, epoch = visit.session
-        topics = visit.topics if epoch != NO_SESSION else [self._chance.choice(self.topics)]
+        epoch = visit.session[1]
+        topics = visit.topics if epoch != NO_SESSION else [self._topic(visit)]
         request = self._fetch_request(visit, topics)
         began_at = self._now()
         answer = await self.client.answer(visit.wire, visit.wire.send(FETCH, request))

@@ -65,7 +65,7 @@ class RightsAdmin:
     async def run(self) -> None:
         for user in self._hosts:
             await self._set_password(user)
-        await self._create([self._rule() for _ in range(6)])
+        await self._create([self._rule() for _ in range(10)])
         while not self.stopping:
             await self._change()
             await asyncio.sleep(self._chance.random() * self._chance.choice(PAUSES_S))
@@ -85,18 +85,21 @@ class RightsAdmin:
             await self._create([self._rule() for _ in range(chance.randint(1, 3))])
 
     def _rule(self) -> Acl:
+        """Return a rule that mostly allows something; a DENY is about one topic, or soon nothing would be allowed."""
         chance = self._chance
         user = chance.choice(sorted(self._hosts))
         topic = chance.choice(self._topics)
+        denies = chance.random() < 0.12
         pattern, name = chance.choice(
             (
                 (PatternType.LITERAL, topic),
                 (PatternType.LITERAL, topic),
                 (PatternType.PREFIXED, topic[: chance.randint(1, len(topic))]),
                 (PatternType.LITERAL, "*"),
-            )
+            )[: 1 if denies else 4]
         )
         operations = (
+            Operation.READ,
             Operation.READ,
             Operation.READ,
             Operation.WRITE,
@@ -111,7 +114,7 @@ class RightsAdmin:
             "User:*" if chance.random() < 0.1 else f"User:{user}",
             self._hosts[user] if chance.random() < 0.15 else "*",
             chance.choice(operations),
-            Permission.DENY if chance.random() < 0.2 else Permission.ALLOW,
+            Permission.DENY if denies else Permission.ALLOW,
         )
 
     # -- changes
