@@ -1,9 +1,9 @@
 """Asked twice, done once: requests that a broker repeats because a connection or a controller broke under them.
 
 The first asking may have been carried out, and its answer lost. Creating then finds the topic that it made itself:
-whoever asks chooses the topic's id, so that the controller can tell. Deleting finds nothing, and cancelling a
-reassignment finds none: that is success for who saw it before. So it is with rules and users that are removed. Everything else that is asked is fenced by epochs, or
-harmless to repeat. Only values here.
+whoever asks chooses the topic's id, so that the controller can tell. Deleting a topic, a rule or a user finds nothing,
+and cancelling a reassignment finds none: that is success for who saw it before. Everything else that is asked is fenced
+by epochs, or harmless to repeat. Only values here.
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ class Cluster:
             node.signal(signal.SIGKILL)
         for node in self.nodes.values():
             node.kill()
-        for held in (self._hosts, *self._more_ports):
+        self._hosts.release()
+        for held in self._more_ports:
             held.release()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A listener with TLS and logins, which a cluster's brokers and clients use, and certificates that are renewed meanwhile.
+"""A listener with TLS and logins, which brokers and clients use, and certificates that are renewed meanwhile.
 
 The listener without either stays for whoever starts the nodes and looks at them.
 """
@@ -6,7 +6,7 @@ The listener without either stays for whoever starts the nodes and looks at them
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "ssl.client.auth": "requested",
 }
 
 
@@ -62,9 +63,12 @@ class SecuredListener:
             "ssl.ca.location": str(self.authority.path),
         }
 
-    def let_in(self) -> None:
-        """Make the user of the clients, and the rules by which it may use topics, groups and transactions."""
-        from confluent_kafka.admin import (
+    def let_in(self, more_users: Sequence[str] = (), password: str = "") -> None:
+        """Make the user of the clients, and the rules by which it may use topics, groups and transactions.
+
+        `more_users` may log in with a password, and do nothing.
+        """
+        from confluent_kafka.admin import (  # type: ignore[attr-defined]
             AclBinding,
             AclOperation,
             AclPermissionType,
@@ -95,8 +99,11 @@ class SecuredListener:
             )
         ]
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        user = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-        made = [*admin.create_acls(rules).values(), *admin.alter_user_scram_credentials([user]).values()]
+        users = [
+            UserScramCredentialUpsertion(user, credential, word.encode())
+            for user, word in ((USER, PASSWORD), *((each, password) for each in more_users))
+        ]
+        made = [*admin.create_acls(rules).values(), *admin.alter_user_scram_credentials([*users]).values()]
         for each in made:
             each.result(patient(30.0))
 

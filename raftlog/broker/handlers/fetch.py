@@ -319,7 +319,6 @@ class PendingFetch(Slot):
             self._is_last_look = True
             return
         self._stop_waiting()
-        self._take_back()
         if len(self.session.ready) > PARTITIONS_AT_ONCE:
             self._take_turns(is_last=True)
             return
@@ -418,6 +417,7 @@ class PendingFetch(Slot):
         return total
 
     def _answer(self) -> None:
+        self._take_back()
         told = self._tell()
         if told is not None:
             self.answer(told.encode(self.header))
@@ -445,17 +445,23 @@ class PendingFetch(Slot):
         broker, session = self.connection.server.broker, self.session
         if broker.authorizer is None or self.replica is not None:
             return
-        image = broker.image()
-        if session.rules is image.acls:
+        rules = broker.image().acls
+        if session.rules is rules:
             return
-        session.rules = image.acls
+        session.rules = rules
         for entry in session.entries.values():
-            if entry.image is None or entry.image is image:
-                continue
-            if not connection_may(self.connection, Operation.READ, entry.topic):
+            if not self._may_still_read(entry):
                 session.attach(entry, None)
                 entry.image, entry.dry, entry.read = None, False, REFUSED
                 session.ready[entry] = None
+        self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
+
+    def _may_still_read(self, entry: SessionPartition) -> bool:
+        """Whether a partition that was looked at before may be read by the rules of now."""
+        broker = self.connection.server.broker
+        if broker.authorizer is None or entry.image is None or entry.image is broker.image():
+            return True
+        return connection_may(self.connection, Operation.READ, entry.topic)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -629,7 +635,7 @@ class PendingFetch(Slot):
 
     def _take_cold(self, reads: list[PartitionRead]) -> None:
         for cold, read in zip(self._cold, reads, strict=True):
-            cold.entry.read = cold.finish(read)
+            told = cold.finish(read)
+            cold.entry.read = told if self._may_still_read(cold.entry) else REFUSED
         self._cold.clear()
-        self._take_back()
         self._answer()
