@@ -6,6 +6,7 @@ import ipaddress
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,6 +18,10 @@ LASTS: Final = timedelta(days=2)
 """For longer than any run, shorter than anybody could want to keep one."""
 
 
+class NoCertificates(OSError):
+    """Certificates cannot be made here; the message says what to install."""
+
+
 class Issuer(NamedTuple):
     """A certificate that may sign others, and its key."""
 
@@ -25,9 +30,12 @@ class Issuer(NamedTuple):
 
 
 class Authority:
-    """Issues certificates for hosts. `path` is its own certificate. Raises ImportError without cryptography."""
+    """Issues certificates for hosts. `path` is its own certificate."""
 
     def __init__(self, folder: Path) -> None:
+        """Raise NoCertificates without the package for them."""
+        if find_spec("cryptography") is None:
+            raise NoCertificates("to make certificates, install raftlog[tls]")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.path = folder / "authority.pem"

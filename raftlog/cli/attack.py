@@ -112,12 +112,12 @@ class ProcessGround:
         self._cluster.limit_files(open_files)
         self._closed = False
         secured = logins = None
-        if shape == "closed":
-            secured = SecuredListener(self._cluster, self._cluster.directory / "certificates")
-            logins = self._cluster.add_listener("LOGINS", "SASL_PLAINTEXT")
-            for node in self._cluster.nodes.values():
-                node.configure(LOGINS)
         try:
+            if shape == "closed":
+                secured = SecuredListener(self._cluster, self._cluster.directory / "certificates")
+                logins = self._cluster.add_listener("LOGINS", "SASL_PLAINTEXT")
+                for node in self._cluster.nodes.values():
+                    node.configure(LOGINS)
             self._cluster.start()
             if secured is not None:
                 secured.let_in(LOGIN_USERS, LOGIN_PASSWORD)

@@ -86,6 +86,8 @@ HOMES: dict[str, frozenset[str]] = {
     "aiohttp": frozenset({"admin", "broker"}),
     "cryptography": frozenset({"broker"}),
     "joserfc": frozenset({"security"}),
+    "aiohttp": frozenset({"admin"}),
+    "cryptography": frozenset({"broker", "raftlog_chaos"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),

@@ -86,7 +86,7 @@ def test_cancelling_again_what_was_under_way_is_success() -> None:
 
 
 def test_removing_again_a_rule_or_a_user_that_was_there_is_success() -> None:
-    """What matched before is told, and gone; a user that was never there is still none."""
+    """Rules that matched before are told, and gone; a user that was never there is still none."""
     rule = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
     kept = ScramCredential(b"salt", 4096, b"stored", b"server")
     seen = MetadataImage(acls={rule: True}, scram={("a", "SCRAM-SHA-256"): kept})

@@ -59,7 +59,7 @@ def fetches_that_wait_keep_their_verdict(patch: pytest.MonkeyPatch) -> None:
 
 
 def quiet_partitions_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """Who waits for records that do not come hears nothing of a right that was taken away, nor of a slow disk's."""
+    """A client that waits for records that do not come hears nothing of a right that was taken away."""
     patch.setattr(PendingFetch, "_take_back", lambda waiting: None)
 
 

@@ -95,7 +95,7 @@ def silent_before_login(target: Target) -> str:
 
 @attack("logins", within_s=30, shape="closed")
 def mechanisms_without_a_login(target: Target) -> str:
-    """Whoever chooses a mechanism again and again, and never logs in, costs no more than the answers."""
+    """Choosing a mechanism again and again, without a login, costs no more than the answers."""
     frame, going_on, sent = choose(SCRAM) * 100, for_seconds(5), 0
     with target.lines(200, "logins") as lines:
         while going_on():
@@ -218,7 +218,7 @@ def logins_for_somebody_else(target: Target) -> str:
 
 @attack("logins", shape="closed")
 def another_user_on_a_connection(target: Target) -> str:
-    """Whoever is logged in and logs in again as another user is refused, and the connection ends (KIP-368)."""
+    """A second login as another user is refused, and ends the connection (KIP-368)."""
     user, other = LOGIN_USERS
     with target.line("logins") as line:
         line.ask(choose("PLAIN"))

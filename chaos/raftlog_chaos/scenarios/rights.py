@@ -1,8 +1,9 @@
 """Rules and users come and go while controllers fail over and brokers restart, from snapshots too.
 
 Users log in all the while, write, read and wait for records. A broker goes by each change from the moment it has taken
-it: who lost a right is refused, a fetch that waits included, and who was removed cannot log in. No rule and no user is
-lost by a change of another one, by a snapshot or by a failover. What a user may not see looks as if it were not there.
+it. A user who lost a right is refused then, a fetch that waits included; one who was removed cannot log in. No rule and
+no user is lost by a change of another one, by a snapshot or by a failover. A topic that a user may not see looks as if
+it were not there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.guest import Guest, Site
 from raftlog_chaos.workloads.producer import Producer
 from raftlog_chaos.workloads.raw_client import Client, create_topic
-from raftlog_chaos.workloads.rights_admin import RightsAdmin
+from raftlog_chaos.workloads.rights_admin import RightsAdmin, User
 
 LOGIN_PORT = 9094
 MECHANISMS = {"ann": "SCRAM-SHA-256", "ben": "SCRAM-SHA-512", "cat": "SCRAM-SHA-256"}
@@ -70,15 +71,14 @@ class RightsScenario(Choreography):
         )
         self.book = RightsBook(self.history.blame)
         self.cluster.watchers.append(self._watch)
-        hosts = {user: loop.host(user).address for user in MECHANISMS}
+        users = {user: User(mechanism, loop.host(user).address) for user, mechanism in MECHANISMS.items()}
         self.admin = RightsAdmin(
             Client("rights", self.cluster.bootstrap),
             book=self.book,
             history=self.history,
             chance=loop.stream("rights"),
             topics=(*TOPICS, *ABSENT),
-            hosts=hosts,
-            mechanisms=MECHANISMS,
+            users=users,
         )
         site = Site(
             {node_id: (each.host.name, LOGIN_PORT) for node_id, each in self.cluster.nodes.items()},

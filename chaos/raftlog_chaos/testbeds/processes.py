@@ -16,6 +16,8 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
+from raftlog_chaos.certificates import NoCertificates
+from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
 from raftlog_chaos.testbeds.secured import SecuredListener
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
@@ -252,11 +254,15 @@ P = TypeVar("P", bound=ProcessTestbed)
 async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int, secured: bool = False
 ) -> ProcessTestbed:
-    """Start a cluster in that folder and return it once every node sees all. Raises ClusterError."""
+    """Start a cluster in that folder and return it once every node sees all. Raises ClusterError, Unavailable."""
     cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
     testbed = ProcessTestbed(cluster, random.Random(seed))
     if secured:
-        testbed.secure(directory / "certificates")
+        try:
+            testbed.secure(directory / "certificates")
+        except NoCertificates as error:
+            await testbed.close()
+            raise Unavailable(str(error)) from error
     return await started(testbed)
 
 

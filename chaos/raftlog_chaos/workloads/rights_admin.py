@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import ResourceNotFound
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
@@ -37,8 +37,15 @@ RULES_AT_MOST: Final = 25
 """Beside the notes, so that rules go about as fast as they come."""
 
 
+class User(NamedTuple):
+    """How a user logs in, and from which address."""
+
+    mechanism: str
+    host: str
+
+
 class RightsAdmin:
-    """`run` changes rights until `stopping`. `hosts` are the users' addresses, by user."""
+    """`run` changes rights until `stopping`."""
 
     def __init__(
         self,
@@ -48,8 +55,7 @@ class RightsAdmin:
         history: Observations,
         chance: random.Random,
         topics: Sequence[str],
-        hosts: Mapping[str, str],
-        mechanisms: Mapping[str, str],
+        users: Mapping[str, User],
     ) -> None:
         self.client = client
         self.stopping = False
@@ -58,12 +64,11 @@ class RightsAdmin:
         self._history = history
         self._chance = chance
         self._topics = tuple(topics)
-        self._hosts = dict(hosts)
-        self._mechanisms = dict(mechanisms)
+        self._users = dict(users)
         self._numbers = count(1)
 
     async def run(self) -> None:
-        for user in self._hosts:
+        for user in self._users:
             await self._set_password(user)
         await self._create([self._rule() for _ in range(10)])
         while not self.stopping:
@@ -76,7 +81,7 @@ class RightsAdmin:
         rules = sorted((each for each in newest.rules if not _is_note(each)), key=str)
         kind = chance.random()
         if kind < 0.12:
-            await self._set_password(chance.choice(sorted(self._hosts)))
+            await self._set_password(chance.choice(sorted(self._users)))
         elif kind < 0.2 and newest.passwords:
             await self._remove_user(chance.choice(sorted(newest.passwords)))
         elif rules and (kind < 0.5 or len(rules) > RULES_AT_MOST):
@@ -87,7 +92,7 @@ class RightsAdmin:
     def _rule(self) -> Acl:
         """Return a rule that mostly allows something; a DENY is about one topic, or soon nothing would be allowed."""
         chance = self._chance
-        user = chance.choice(sorted(self._hosts))
+        user = chance.choice(sorted(self._users))
         topic = chance.choice(self._topics)
         denies = chance.random() < 0.12
         pattern, name = chance.choice(
@@ -112,7 +117,7 @@ class RightsAdmin:
             name,
             pattern,
             "User:*" if chance.random() < 0.1 else f"User:{user}",
-            self._hosts[user] if chance.random() < 0.15 else "*",
+            self._users[user].host if chance.random() < 0.15 else "*",
             chance.choice(operations),
             Permission.DENY if denies else Permission.ALLOW,
         )
@@ -191,7 +196,7 @@ class RightsAdmin:
 
     async def _set_password(self, user: str) -> None:
         password = f"{user}'s {next(self._numbers)}"
-        upsertion, made = self._upsertion(user, self._mechanisms[user], password)
+        upsertion, made = self._upsertion(user, self._users[user].mechanism, password)
         newest = self._book.newest
         await self._reach(
             newest._replace(
@@ -207,7 +212,7 @@ class RightsAdmin:
     async def _remove_user(self, user: str) -> None:
         """Remove a user, and change another one who never logs in: so no two states are equal."""
         make = shapes(ALTER_USER_SCRAM_CREDENTIALS)
-        deletion = make.ScramCredentialDeletion(name=user, mechanism=NUMBERS[self._mechanisms[user]])
+        deletion = make.ScramCredentialDeletion(name=user, mechanism=NUMBERS[self._users[user].mechanism])
         upsertion, made = self._upsertion(NOBODY, "SCRAM-SHA-256", "nobody's")
         newest = self._book.newest
         others = frozenset(each for each in _others(newest, user) if each[0][0] != NOBODY)

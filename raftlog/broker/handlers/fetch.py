@@ -15,10 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
-from raftlog.base.errors import (
-    KafkaError,
-    TopicAuthorizationFailed,
-)
+from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
@@ -26,6 +23,7 @@ from raftlog.broker.handlers.fetch_response import (
     encode_session,
     refuse_all,
 )
+from raftlog.broker.handlers.fetch_rights import REFUSED, may_still_read, owner_of, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
     INITIAL_EPOCH,
@@ -64,8 +62,6 @@ SHARE_OF_ROOM: Final = 4
 
 SMALL_BYTES: Final = 64 * 1024
 
-REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"")
-
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
@@ -91,20 +87,6 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.hold(fetch)
     else:
         connection.respond(buffers)
-
-
-def _owner(connection: Connection) -> str:
-    return f"{connection.principal} {connection.peer_host}"
-
-
-def _replica(connection: Connection, request: FetchRequest) -> ReplicaId:
-    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
-    peer = connection.peer
-    if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
-        raise TopicAuthorizationFailed()
-    if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
-        raise TopicAuthorizationFailed()
-    return peer
 
 
 class PendingFetch(Slot):
@@ -195,15 +177,13 @@ class PendingFetch(Slot):
         connection, request = self.connection, self.request
         server = connection.server
         try:
-            replica = self.replica = None if request.replica_id < 0 else _replica(connection, request)
+            replica = self.replica = None if request.replica_id < 0 else replica_of(connection, request)
             session = server.sessions.open(
                 request,
                 self.header.api_version,
                 replica=replica is not None,
                 now=server.loop.time(),
-                owner=f"{connection.principal} {connection.peer_host}"
-                if replica is None
-                else f"Broker:{replica.broker_id}",
+                owner=owner_of(connection) if replica is None else f"Broker:{replica.broker_id}",
             )
         except TopicAuthorizationFailed as error:
             return refuse_all(self.header, request, error.code)
@@ -437,31 +417,10 @@ class PendingFetch(Slot):
         return told
 
     def _take_back(self) -> None:
-        """Refuse the partitions that the client may not read any more, whether they have news or not.
-
-        `_read` looks at rights, too, but long before the answer if a disk or other turns were waited for, and never at
-        a partition without news.
-        """
-        broker, session = self.connection.server.broker, self.session
-        if broker.authorizer is None or self.replica is not None:
-            return
-        rules = broker.image().acls
-        if session.rules is rules:
-            return
-        session.rules = rules
-        for entry in session.entries.values():
-            if not self._may_still_read(entry):
-                session.attach(entry, None)
-                entry.image, entry.dry, entry.read = None, False, REFUSED
-                session.ready[entry] = None
-        self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
-
-    def _may_still_read(self, entry: SessionPartition) -> bool:
-        """Whether a partition that was looked at before may be read by the rules of now."""
-        broker = self.connection.server.broker
-        if broker.authorizer is None or entry.image is None or entry.image is broker.image():
-            return True
-        return connection_may(self.connection, Operation.READ, entry.topic)
+        """Refuse the partitions that the client may not read any more, whether they have news or not."""
+        if self.replica is None and self.connection.server.broker.authorizer is not None:
+            take_back(self.connection, self.session)
+            self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -636,6 +595,6 @@ class PendingFetch(Slot):
     def _take_cold(self, reads: list[PartitionRead]) -> None:
         for cold, read in zip(self._cold, reads, strict=True):
             told = cold.finish(read)
-            cold.entry.read = told if self._may_still_read(cold.entry) else REFUSED
+            cold.entry.read = told if may_still_read(self.connection, cold.entry) else REFUSED
         self._cold.clear()
         self._answer()

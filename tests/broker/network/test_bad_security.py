@@ -213,7 +213,7 @@ def test_lies_in_scram_sound_like_a_wrong_password(run: Any, authority: Authorit
 
 
 def test_a_login_that_stops_halfway_is_no_login(run: Any, authority: Authority) -> None:
-    """What comes behind half a login ends the connection, before it is decoded; so does to begin once more."""
+    """A request behind half a login ends the connection, before it is decoded; so does to begin once more."""
 
     async def main() -> None:
         async with closed(authority) as broker:

@@ -191,7 +191,7 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
 
 @pytest.mark.parametrize("change", ["removed", "another password"])
 async def test_a_login_that_stood_still_ends_by_the_users_of_now(change: str) -> None:
-    """Who was removed while the login was half done does not get in; it hears what everybody hears."""
+    """A user who was removed while the login was half done does not get in, and hears what everybody hears."""
     fake = closed_world()
     pipe = fake.connect()
     assert (await begin(pipe, "SCRAM-SHA-256")).error_code == 0

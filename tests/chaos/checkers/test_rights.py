@@ -104,7 +104,7 @@ def test_a_broker_that_goes_back_is_found() -> None:
 
 
 def test_a_password_admits_its_user_only_while_it_is_the_users() -> None:
-    """Who was removed, and who never was, has none."""
+    """A user who was removed has none, nor has one who never was."""
     rights = Rights(passwords={"ann": "x"})
     assert rights.admits("ann", "x")
     assert not rights.admits("ann", "y") and not rights.admits("ben", "x")
