@@ -29,10 +29,6 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Of one message of a mechanism; tokens are the longest."""
 
 
-MAX_NAMED: Final = 40
-"""Characters of a mechanism's name that a log line shows."""
-
-
 class LoginStep(NamedTuple):
     """The bytes for the client, and its `principal` once it has proved who it is."""
 
@@ -109,8 +105,6 @@ class Login:
         """For how long that login holds; 0: as long as the connection."""
         self.failed = ""
         """The mechanism of the login that failed; the connection is about to close."""
-        self.reason = ""
-        """Why it failed, for an operator."""
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
