@@ -173,9 +173,8 @@ def test_a_mechanism_that_there_is_not_is_answered_with_those_that_are(
                 assert answer.error_code == UnsupportedSaslMechanism.code
                 assert tuple(answer.mechanisms) == ("PLAIN", SCRAM)
                 line = told(logs)
-                assert line["reason"].startswith(f"the client wants '{name[:40]}")
-                assert line["reason"].endswith("which sasl.enabled.mechanisms has not")
-                assert len(line["reason"]) < 200
+                assert line["advice"].startswith(f"the client wants '{name[:40]}'")
+                assert line["reason"] == "unknown_mechanism" and len(line["advice"]) < 200
 
     run(main())
 
@@ -206,7 +205,7 @@ def test_lies_in_scram_sound_like_a_wrong_password(run: Any, authority: Authorit
             assert answer.error_code == SaslAuthenticationFailed.code
             assert answer.error_message in (REFUSED, "this is no SCRAM message")
             line = told(logs)
-            assert (line["mechanism"], line["reason"]) == (SCRAM, answer.error_message)
+            assert line["mechanism"] == SCRAM and line["reason"] in ("wrong_credentials", "malformed")
             assert nonce not in repr(line)
 
     run(main())
