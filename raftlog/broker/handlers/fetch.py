@@ -23,7 +23,7 @@ from raftlog.broker.handlers.fetch_response import (
     encode_session,
     refuse_all,
 )
-from raftlog.broker.handlers.fetch_rights import REFUSED, may_still_read, owner_of, replica_of, take_back
+from raftlog.broker.handlers.fetch_rights import REFUSED, may_still_read, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
     INITIAL_EPOCH,
@@ -183,7 +183,9 @@ class PendingFetch(Slot):
                 self.header.api_version,
                 replica=replica is not None,
                 now=server.loop.time(),
-                owner=owner_of(connection) if replica is None else f"Broker:{replica.broker_id}",
+                owner=f"{connection.principal} {connection.peer_host}"
+                if replica is None
+                else f"Broker:{replica.broker_id}",
             )
         except TopicAuthorizationFailed as error:
             return refuse_all(self.header, request, error.code)

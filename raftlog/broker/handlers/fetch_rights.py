@@ -42,11 +42,6 @@ def may_still_read(connection: Connection, entry: SessionPartition) -> bool:
     return connection_may(connection, Operation.READ, entry.topic)
 
 
-def owner_of(connection: Connection) -> str:
-    """Return to whom a fetch session belongs that a client opens."""
-    return f"{connection.principal} {connection.peer_host}"
-
-
 def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:
     """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
     peer = connection.peer
