@@ -83,10 +83,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except Exception:
         fetch.abandoned()
         raise
-    if buffers is None:
-        connection.hold(fetch)
-    else:
-        connection.respond(buffers)
+    connection.hold(fetch) if buffers is None else connection.respond(buffers)
 
 
 class PendingFetch(Slot):
