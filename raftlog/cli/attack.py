@@ -18,13 +18,23 @@ from raftlog.testing.cluster import AdminCluster, ClusterError
 from raftlog_chaos.attacks.registry import Attack, Shape, load_attacks
 from raftlog_chaos.attacks.runner import Runner
 from raftlog_chaos.attacks.session import SETTINGS, AttackSession
-from raftlog_chaos.attacks.target import NodePorts
+from raftlog_chaos.attacks.target import LOGIN_PASSWORD, LOGIN_USERS, NodePorts
 from raftlog_chaos.attacks.verdict import Limits, Outcome
+from raftlog_chaos.testbeds.secured import SecuredListener
 
 NODES: Final = 3
 MANY_FILES: Final = 4_096
 FEW_FILES: Final = 1_024
 """Descriptors that a node may open: a server's usual limit, and a shell's."""
+LOGINS: Final = {
+    "listener.name.logins.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.logins.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        + " ".join(f'user_{user}="{LOGIN_PASSWORD}"' for user in LOGIN_USERS)
+        + ";"
+    ),
+}
+"""Of a closed cluster's listener without TLS."""
 SHOWN: Final = 6
 """Faults shown of an attack; --json has them all."""
 
@@ -101,12 +111,21 @@ class ProcessGround:
         self._cluster = AdminCluster(NODES, settings=SETTINGS)
         self._cluster.limit_files(open_files)
         self._closed = False
+        secured = logins = None
         try:
+            if shape == "closed":
+                secured = SecuredListener(self._cluster, self._cluster.directory / "certificates")
+                logins = self._cluster.add_listener("LOGINS", "SASL_PLAINTEXT")
+                for node in self._cluster.nodes.values():
+                    node.configure(LOGINS)
             self._cluster.start()
+            if secured is not None:
+                secured.let_in(LOGIN_USERS, LOGIN_PASSWORD)
         except BaseException:
             self._cluster.close()
             raise
-        self.bootstrap = self._cluster.bootstrap_servers
+        self.bootstrap = self._cluster.bootstrap_servers if secured is None else secured.bootstrap
+        self.client_settings = {} if secured is None else secured.client_settings
         self.doors = {
             node: NodePorts(
                 each.host,
@@ -114,6 +133,8 @@ class ProcessGround:
                 each.controller_port,
                 each.admin_port,
                 self._cluster.nodes[node].folders[0],
+                logins=logins[node] if logins else 0,
+                secure=secured.ports[node] if secured else 0,
             )
             for node, each in self._cluster.addresses.items()
         }

@@ -207,7 +207,11 @@ class Session:
         run_folder.write_config(folder, case, testbed=kind.name, seed=self._seed, version=__version__)
         try:
             testbed = await kind.open(
-                folder / run_folder.NODES, nodes=case.nodes, settings=case.settings, seed=self._seed
+                folder / run_folder.NODES,
+                nodes=case.nodes,
+                settings=case.settings,
+                seed=self._seed,
+                secured=case.secured,
             )
         except Unavailable:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,9 @@
 """Asked twice, done once: requests that a broker repeats because a connection or a controller broke under them.
 
 The first asking may have been carried out, and its answer lost. Creating then finds the topic that it made itself:
-whoever asks chooses the topic's id, so that the controller can tell, and that of a delegation token. Deleting finds
-nothing, and cancelling a reassignment finds none: that is success for who saw it before. Everything else that is asked
-is fenced by epochs, or harmless to repeat. Only values here.
+whoever asks chooses the topic's id, so that the controller can tell, and that of a delegation token. Deleting a topic,
+a rule or a user finds nothing, and cancelling a reassignment finds none: that is success for who saw it before.
+Everything else that is asked is fenced by epochs, or harmless to repeat. Only values here.
 """
 
 from __future__ import annotations
@@ -16,16 +16,23 @@ from msgspec.structs import replace
 from raftlog.base.errors import (
     DelegationTokenNotFound,
     NoReassignmentInProgress,
+    ResourceNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from raftlog.metadata.controller_api import (
+    AclDeletion,
+    AclDeletions,
+    AlterScramCredentials,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     ErrorReply,
     ExpireToken,
     PartitionResult,
     PartitionResults,
+    PartResult,
+    PartResults,
     Reply,
     Request,
     TokenTimes,
@@ -34,6 +41,7 @@ from raftlog.metadata.controller_api import (
     TopicResults,
 )
 from raftlog.metadata.image import MetadataImage
+from raftlog.security.acls import AclFilter
 
 _NOT_THERE = frozenset({UnknownTopicId.code, UnknownTopicOrPartition.code})
 
@@ -56,6 +64,11 @@ def first_attempt_reply(request: Request, reply: Reply, before: MetadataImage) -
         return TopicResults(tuple(_deleted(result, seen) for result in reply.results))
     if isinstance(request, ExpireToken) and isinstance(reply, ErrorReply):
         return _expired(request, reply, before)
+    if isinstance(request, DeleteAcls) and isinstance(reply, AclDeletions):
+        asked = zip(request.filters, reply.results, strict=True)
+        return AclDeletions(tuple(_removed(each, deletion, before) for each, deletion in asked))
+    if isinstance(request, AlterScramCredentials) and isinstance(reply, PartResults):
+        return _without_users(request, reply, before)
     if isinstance(reply, PartitionResults):
         return PartitionResults(tuple(_cancelled(result, before) for result in reply.results))
     return reply
@@ -73,6 +86,25 @@ def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResul
     if result.error_code != NoReassignmentInProgress.code or state is None or not state.is_reassigned:
         return result
     return PartitionResult(result.topic, result.partition)
+
+
+def _removed(asked: AclFilter, deletion: AclDeletion, before: MetadataImage) -> AclDeletion:
+    """The rules that were there and match are gone now, whichever asking removed them."""
+    seen = (acl for acl in before.acls if asked.matches(acl))
+    return AclDeletion(tuple(dict.fromkeys((*deletion.matches, *seen))))
+
+
+def _without_users(request: AlterScramCredentials, reply: PartResults, before: MetadataImage) -> PartResults:
+    users: dict[str, bool] = {}
+    for each in request.alterations:
+        was_there = each.credential is not None or (each.user, each.mechanism) in before.scram
+        users[each.user] = users.get(each.user, True) and was_there
+    return PartResults(
+        tuple(
+            PartResult() if seen and result.error_code == ResourceNotFound.code else result
+            for seen, result in zip(users.values(), reply.results, strict=True)
+        )
+    )
 
 
 def _topic(ref: TopicRef, image: MetadataImage) -> tuple[str, UUID] | None:

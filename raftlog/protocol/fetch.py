@@ -30,7 +30,6 @@ from raftlog.protocol.primitives import (
     read_uuid,
     read_varint,
     skip_tagged_fields,
-    uuid_of,
     write_compact_string,
     write_endpoints,
     write_leader,
@@ -226,7 +225,7 @@ def _decode_single(
         request.session_id,
         request.session_epoch,
     ) = head
-    request.topics = [(uuid_of(topic), [tuple.__new__(FetchPartition, partition)])]
+    request.topics = [(read_uuid(memoryview(topic), 0)[0], [tuple.__new__(FetchPartition, partition)])]
     request.replica_id, request.replica_epoch = replica
     request.parts = 2
     return request

@@ -27,7 +27,6 @@ from raftlog.protocol.primitives import (
     read_compact_length,
     read_uuid,
     read_varint,
-    uuid_of,
     write_compact_string,
     write_length,
     write_tag,
@@ -159,7 +158,7 @@ def _decode(frame: memoryview) -> FetchResponse:
     single = single_fetch.unpack_response(frame)
     if single is not None:
         correlation_id, error_code, session_id, topic, result = single
-        topics = [(uuid_of(topic), [_new(FetchedPartition, result)])]
+        topics = [(read_uuid(memoryview(topic), 0)[0], [_new(FetchedPartition, result)])]
         return _new(FetchResponse, (correlation_id, error_code, session_id, topics))
     correlation_id = _i32.unpack_from(frame)[0]
     position = skip_tagged(frame, 4)

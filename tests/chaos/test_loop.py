@@ -42,6 +42,25 @@ async def echo(host: str, count: int = 3, port: int = 9000) -> list[bytes]:
     return answers
 
 
+def test_a_port_that_is_bound_refuses_until_it_serves() -> None:
+    """As asyncio's `create_server(start_serving=False)`: the port is taken, and nobody gets in."""
+
+    async def program(loop: SimLoop) -> list[str]:
+        server, client = loop.host("server"), loop.host("client")
+        bound = await server.start(loop.create_server(asyncio.Protocol, "0.0.0.0", 9000, start_serving=False))
+        told = []
+        for _ in range(2):
+            try:
+                await client.start(loop.create_connection(asyncio.Protocol, "server", 9000))
+                told.append("in")
+            except ConnectionRefusedError:
+                told.append("refused")
+            await bound.start_serving()
+        return told
+
+    assert simulate(program).result == ["refused", "in"]
+
+
 def test_time_is_virtual() -> None:
     """An hour of sleep costs no real time and is measured by loop.time()."""
 

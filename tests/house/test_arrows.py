@@ -42,6 +42,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "quorum",
             "records",
             "replication",
+            "security",
             "storage",
             "testing",
         }
@@ -87,7 +88,7 @@ HOMES: dict[str, frozenset[str]] = {
     "structlog": frozenset({"base"}),
     "re2": frozenset({"base"}),
     "aiohttp": frozenset({"admin", "broker"}),
-    "cryptography": frozenset({"broker"}),
+    "cryptography": frozenset({"broker", "raftlog_chaos"}),
     "joserfc": frozenset({"security"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),

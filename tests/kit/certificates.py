@@ -20,13 +20,13 @@ class Authority:
         self.path = folder / f"{name}.pem"
         self._ca.cert_pem.write_to_path(str(self.path))
 
-    def issue(self, name: str, *hosts: str, **names: str) -> Path:
+    def issue(self, name: str, *hosts: str, **names: Any) -> Path:
         """Write a key and its certificate chain as one PEM file, for hosts or a user; `names` as trustme has them."""
         path = self._folder / f"{name}.pem"
         self.renew(path, *hosts, **names)
         return path
 
-    def renew(self, path: Path, *hosts: str, **names: str) -> None:
+    def renew(self, path: Path, *hosts: str, **names: Any) -> None:
         """Put another certificate in a file's place, at once, as whoever renews them does."""
         made = self._ca.issue_cert(*(hosts or (HOST, "localhost")), **names)
         fresh = path.with_suffix(".new")

@@ -9,20 +9,28 @@ from raftlog.base.errors import (
     DelegationTokenNotFound,
     DelegationTokenOwnerMismatch,
     NoReassignmentInProgress,
+    ResourceNotFound,
     TopicDeletionDisabled,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from raftlog.metadata.controller_api import (
+    AclDeletion,
+    AclDeletions,
     AlterReassignments,
+    AlterScramCredentials,
     CreateTopics,
+    DeleteAcls,
     DeleteTopics,
     ErrorReply,
     ExpireToken,
     NewTopic,
     PartitionResult,
     PartitionResults,
+    PartResult,
+    PartResults,
     Reassignment,
+    ScramAlteration,
     TokenTimes,
     TopicRef,
     TopicResult,
@@ -33,6 +41,8 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
+from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from raftlog.security.scram import ScramCredential
 from raftlog.security.tokens import DelegationToken
 
 SEEN = MetadataImage(
@@ -79,6 +89,23 @@ def test_cancelling_again_what_was_under_way_is_success() -> None:
     none = [PartitionResult("t", index, NoReassignmentInProgress.code, "none") for index in (0, 1)]
     told = first_attempt_reply(request, PartitionResults(tuple(none)), seen)
     assert told == PartitionResults((PartitionResult("t", 0), none[1]))
+
+
+def test_removing_again_a_rule_or_a_user_that_was_there_is_success() -> None:
+    """Rules that matched before are told, and gone; a user that was never there is still none."""
+    rule = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
+    kept = ScramCredential(b"salt", 4096, b"stored", b"server")
+    seen = MetadataImage(acls={rule: True}, scram={("a", "SCRAM-SHA-256"): kept})
+    asked = AclFilter(ResourceType.ANY, None, PatternType.ANY, "User:a", None, Operation.ANY, Permission.ANY)
+    nothing = AclDeletions((AclDeletion(()), AclDeletion(())))
+    request = DeleteAcls((asked, asked._replace(principal="User:b")))
+    told = first_attempt_reply(request, nothing, seen)
+    assert told == AclDeletions((AclDeletion((rule,)), AclDeletion(())))
+    gone = PartResult(ResourceNotFound.code, "there is no such credential")
+    removal = AlterScramCredentials(
+        tuple(ScramAlteration(user, "SCRAM-SHA-256", None) for user in ("a", "b"))
+    )
+    assert first_attempt_reply(removal, PartResults((gone, gone)), seen) == PartResults((PartResult(), gone))
 
 
 def test_other_failures_of_a_repeated_request_are_failures() -> None:

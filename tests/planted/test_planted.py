@@ -23,6 +23,7 @@ LONGER = (
     "holes-not-noted",
     "leaders-share-for-all",
     "outcome-before-commit",
+    "rights-one-takes-all",
     "stable-offset-one-too-high",
 )
 """With them one of each kind of scenario."""

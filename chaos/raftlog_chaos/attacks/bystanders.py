@@ -71,8 +71,10 @@ class Bystanders:
     Records are waited for, and read back, as long as anything comes within `still_s` seconds.
     """
 
-    def __init__(self, bootstrap: str, still_s: float) -> None:
-        self._settings = {"bootstrap.servers": bootstrap, **COMMON}
+    def __init__(
+        self, bootstrap: str, still_s: float, client_settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._settings = {"bootstrap.servers": bootstrap, **COMMON, **(client_settings or {})}
         self._still_s = still_s
         self._ops: list[Op] = []
         self._recorder = Recorder(time.monotonic_ns, self._ops.append)

@@ -23,6 +23,8 @@ FAMILIES: Final = (
     "groups",
     "transactions",
     "peers",
+    "logins",
+    "tls",
     "controllers",
     "http",
     "http_bodies",
@@ -30,9 +32,9 @@ FAMILIES: Final = (
 """The modules of this package that hold attacks, in the order of their running."""
 
 
-Shape = Literal["usual", "cold", "few files"]
+Shape = Literal["usual", "cold", "few files", "closed"]
 """The kind of cluster that an attack needs. usual: every API was asked once before. cold: no API was asked yet. few
-files: each node may open few files."""
+files: each node may open few files. closed: the bystanders and the brokers talk TLS, and clients log in."""
 
 
 class Attack(NamedTuple):

@@ -92,6 +92,10 @@ class AttackedCluster(Protocol):
     def bootstrap(self) -> str:
         """host:port of the nodes, joined by commas."""
 
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """librdkafka's settings of an honest client."""
+
     def pid(self, node: int) -> int: ...
 
     def log(self, node: int) -> Path:
@@ -120,10 +124,10 @@ class AttackSession:
         """Names of the attacks so far."""
         self.idle_s = 0.0
         self.target = Target(dict(ground.doors), ATTACKED, COMPACTED, TOPIC)
-        self._bystanders = Bystanders(ground.bootstrap, limits.still_s)
+        self._bystanders = Bystanders(ground.bootstrap, limits.still_s, ground.client_settings)
         self._pids = {node: ground.pid(node) for node in ground.doors}
         self._ports = [
-            port for each in ground.doors.values() for port in (each.kafka, each.controller, each.http)
+            port for each in ground.doors.values() for name in get_args(Port) if (port := getattr(each, name))
         ]
         self._guarded = self._broken = ""
         self._calm_s = 0.0

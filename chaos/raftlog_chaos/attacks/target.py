@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,11 @@ from raftlog.protocol.codec import RequestHeader, decode_response, encode_reques
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.writer import write_varint
 
-Port = Literal["kafka", "controller", "http"]
+Port = Literal["kafka", "controller", "http", "logins", "secure"]
+
+LOGIN_USERS: Final = ("ann", "ben")
+LOGIN_PASSWORD: Final = "one password for both"  # noqa: S105 - of clusters that are there to be attacked
+"""The users of a closed cluster's listener without TLS."""
 
 ATTACKER: Final = "127.0.0.66"
 """Source address of attacks, unless they come from many addresses."""
@@ -51,13 +56,15 @@ def expect(holds: bool, otherwise: str) -> None:
 
 
 class NodePorts(msgspec.Struct, frozen=True):
-    """The ports of one node, and the folder of its logs."""
+    """The ports of one node, and the folder of its logs. `logins` asks for a login, `secure` over TLS; 0: not there."""
 
     host: str
     kafka: int
     controller: int
     http: int
     folder: str
+    logins: int = 0
+    secure: int = 0
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -144,6 +151,11 @@ class Line:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def secure(self, context: ssl.SSLContext, within_s: float = ANSWER_S) -> None:
+        """Go on over TLS. Raises OSError if the other end does not."""
+        self.socket.settimeout(within_s)
+        self.socket = context.wrap_socket(self.socket)
 
     def send(self, data: bytes, within_s: float = ANSWER_S) -> int:
         """Send all of it, or as much as the other end takes in time; return how many bytes went out."""

@@ -116,6 +116,8 @@ class Case:
     title: str = ""
     suites: tuple[str, ...] = ()
     nodes: int = bounded(3, 1, 9)
+    secured: bool = False
+    """Clients and brokers talk TLS, clients log in and need rights, and certificates are renewed all the while."""
     settings: Mapping[str, str] = field(default_factory=dict)
     workload: Workload = field(default_factory=Workload)
     faults: Faults = field(default_factory=Faults)

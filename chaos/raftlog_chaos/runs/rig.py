@@ -18,6 +18,8 @@ class OpenTestbed(Testbed, Protocol):
 
     bootstrap: str
     """host:port of its nodes, joined by commas."""
+    client_settings: Mapping[str, str]
+    """librdkafka's, of clients that are let in."""
 
     def logs(self) -> Mapping[int, Path]:
         """The path of each node's log."""

@@ -9,6 +9,7 @@ import asyncio
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from raftlog_chaos.history import Op
@@ -72,6 +73,7 @@ class OpenSimTestbed(SimTestbed):
     """A simulated cluster that was opened for one run."""
 
     bootstrap = ""
+    client_settings: Mapping[str, str] = MappingProxyType({})
 
     def logs(self) -> Mapping[int, Path]:
         """Simulated nodes keep no logs."""

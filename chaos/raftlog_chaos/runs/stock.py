@@ -19,9 +19,10 @@ PACE_S: Final = 0.005
 class StockMeter:
     """The meter of stock clients, for a run on an event loop. The loop's clock is time.monotonic."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, testbed: OpenTestbed, topic: str, partitions: int) -> None:
+        settings = {**PATIENCE, **testbed.client_settings}
         self._meter = UnavailabilityMeter(
-            bootstrap, topic, partitions, pace_s=PACE_S, log_level=0, **PATIENCE
+            testbed.bootstrap, topic, partitions, pace_s=PACE_S, log_level=0, **settings
         )
         self._running = False
 
@@ -46,8 +47,9 @@ class StockMeter:
 class LoopedCommitMeter:
     """The meter of commits by stock clients, for a run on an event loop."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._meter = StockCommitMeter(bootstrap, topic, **PATIENCE)
+    def __init__(self, testbed: OpenTestbed, topic: str) -> None:
+        settings = {**PATIENCE, **testbed.client_settings}
+        self._meter = StockCommitMeter(testbed.bootstrap, topic, **settings)
         self._running = False
 
     @property
@@ -72,13 +74,13 @@ def stock_rig(testbed: OpenTestbed) -> Rig:
     """Return a place with stock clients. Raises ImportError without confluent-kafka."""
     from raftlog_chaos.workloads.stock import StockPorts
 
-    ports = StockPorts(testbed.bootstrap)
+    ports = StockPorts(testbed.bootstrap, testbed.client_settings)
 
     def open_meter(topic: str, partitions: int) -> StockMeter:
-        return StockMeter(testbed.bootstrap, topic, partitions)
+        return StockMeter(testbed, topic, partitions)
 
     def open_commit_meter(topic: str) -> LoopedCommitMeter:
-        return LoopedCommitMeter(testbed.bootstrap, topic)
+        return LoopedCommitMeter(testbed, topic)
 
     return Rig(
         testbed,

@@ -45,6 +45,7 @@ from raftlog_chaos.scenarios.refused import refused
 from raftlog_chaos.scenarios.refused_holes import refused_holes
 from raftlog_chaos.scenarios.relay import relay
 from raftlog_chaos.scenarios.retry import retry
+from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -91,6 +92,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "refused-holes": refused_holes,
     "relay": relay,
     "retry": retry,
+    "rights": rights,
     "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,

@@ -27,6 +27,8 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
+NODE_ID: Final = "{node.id}"
+"""In a setting that goes to all nodes: the node's own."""
 LOOK_S: Final = 0.01
 """How often `until` looks, virtual seconds."""
 
@@ -90,12 +92,15 @@ class SimCluster:
         self.failures.chronicle = loop.chronicle
         self.invariants = Invariants(self.failures, loop.chronicle)
         loop.observer = self.invariants.stepped
+        self.watchers: list[Callable[[int, Node], object]] = []
+        """They hear of each life of a node before it begins."""
         self.may_rot = False
         """Whether disks may rot here, so that a damaged log is no failure."""
         voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
         self.nodes: dict[int, SimNode] = {}
         for node_id in range(1, nodes + 1):
-            own = {**HASTE, **_settings(node_id, voters), **(settings or {})}
+            own = {**HASTE, **_settings(node_id, voters)}
+            own |= {name: value.replace(NODE_ID, str(node_id)) for name, value in (settings or {}).items()}
             self.nodes[node_id] = SimNode(loop.host(f"node{node_id}"), node_id, own)
 
     @property
@@ -120,6 +125,8 @@ class SimCluster:
         if self.compaction is not None and node.control.quorum is not None:
             node.control.quorum.snapshot_policy = self.compaction
         node.metadata.subscribe_each(self.invariants.began(sim_node.host, sim_node.node_id, node))
+        for watcher in self.watchers:
+            watcher(sim_node.node_id, node)
         try:
             await node.start()
         except Exception as error:

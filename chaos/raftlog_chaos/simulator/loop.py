@@ -322,7 +322,10 @@ class SimLoop(asyncio.BaseEventLoop):
         """Listen on this process's host. Backlog, reuse and family options have no meaning here."""
         if sock is not None or ssl is not None:
             raise RuntimeError("a simulation has neither real sockets nor TLS")
-        return self.network.listen(protocol_factory, host, port or 0)
+        server = self.network.listen(protocol_factory, host, port or 0)
+        if start_serving:
+            await server.start_serving()
+        return server
 
     async def create_connection(  # type: ignore[override]  # a subset: what has no meaning here is refused
         self,

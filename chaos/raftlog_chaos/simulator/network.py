@@ -91,9 +91,10 @@ class SimServer(asyncio.AbstractServer):
         self.context = contextvars.copy_context()
         self.sockets: tuple[SimSocket, ...] = (SimSocket((process.host.address, port)),)
         self._closed: asyncio.Future[None] | None = None
+        self._serves = False
 
     def is_serving(self) -> bool:
-        return bool(self.sockets)
+        return self._serves and bool(self.sockets)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._network.loop
@@ -107,7 +108,8 @@ class SimServer(asyncio.AbstractServer):
             self._closed.set_result(None)
 
     async def start_serving(self) -> None:
-        """A simulated server serves from the start."""
+        """Accept connections; until then they are refused, though the port is taken."""
+        self._serves = True
 
     async def wait_closed(self) -> None:
         await asyncio.sleep(0)
@@ -236,7 +238,7 @@ class Network:
             await asyncio.sleep(CONNECT_TIMEOUT_S)
             raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
         server = self._servers.get((target.name, port))
-        transport = None if server is None else self._accept(source, server)
+        transport = self._accept(source, server) if server is not None and server.is_serving() else None
         await self._travel(back, port)
         if transport is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {name}:{port}")

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Final
 
 from raftlog_chaos.faults import FAULTS
-from raftlog_chaos.runs.rig import OpenTestbed
+from raftlog_chaos.runs.rig import OpenTestbed, Unavailable
 from raftlog_chaos.testbeds.testbed import Ability
 
 SUITES: Final = Path(__file__).parents[1] / "suites"
@@ -44,11 +44,16 @@ class TestbedKind:
         return [each for each in faults if not FAULTS[each].needs <= self.abilities]
 
     async def open(
-        self, directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
+        self, directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int, secured: bool = False
     ) -> OpenTestbed:
         """Start a cluster with its files in that folder. Raises Unavailable, or what starting it raises."""
+        more: dict[str, bool] = {}
+        if secured:
+            if not getattr(self._module, "CAN_SECURE", False):
+                raise Unavailable("has no listener with TLS and logins")
+            more["secured"] = True
         testbed: OpenTestbed = await self._module.open_testbed(
-            directory, nodes=nodes, settings=settings, seed=seed
+            directory, nodes=nodes, settings=settings, seed=seed, **more
         )
         return testbed
 

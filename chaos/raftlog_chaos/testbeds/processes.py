@@ -16,10 +16,15 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
+from raftlog_chaos.certificates import NoCertificates
+from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
+from raftlog_chaos.testbeds.secured import SecuredListener
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 
 ASK_TIMEOUT_S = 5.0
+CAN_SECURE = True
+"""Whether a case may ask for TLS and logins here."""
 
 
 class ProcessTestbed:
@@ -32,6 +37,9 @@ class ProcessTestbed:
         self.nodes = tuple(cluster.nodes)
         self.abilities = ABILITIES
         self.bootstrap = cluster.bootstrap_servers
+        self.client_settings: Mapping[str, str] = {}
+        self._secured: SecuredListener | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._chance = chance
         self._down: set[int] = set(self.nodes)
         """Nodes that somebody stopped."""
@@ -51,7 +59,24 @@ class ProcessTestbed:
         return dict(self._fallen)
 
     def violations(self) -> Sequence[str]:
-        return (*self._hung, *self._rot.unnoticed())
+        secured = self._secured
+        unsafe = (
+            ()
+            if secured is None
+            else secured.faults or ("no certificate was renewed",) * (not secured.renewed)
+        )
+        return (*self._hung, *self._rot.unnoticed(), *unsafe)
+
+    def secure(self, folder: Path) -> None:
+        """Have clients and brokers use a listener with TLS and logins, before any node starts."""
+        self._secured = SecuredListener(self.cluster, folder)
+        self.bootstrap, self.client_settings = self._secured.bootstrap, self._secured.client_settings
+
+    async def let_in(self) -> None:
+        """Make what clients need to log in, once all nodes run, and begin to renew certificates."""
+        if self._secured is not None:
+            await asyncio.to_thread(self._secured.let_in)
+            self._renewing = asyncio.create_task(self._secured.renew_for_ever())
 
     def _see(self, node_id: int) -> None:
         """Remember a node that ended by itself, before a fault or a cure hides it."""
@@ -153,6 +178,8 @@ class ProcessTestbed:
         return await asyncio.to_thread(method, *arguments)
 
     async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
         self.cluster.close()
 
 
@@ -225,11 +252,18 @@ P = TypeVar("P", bound=ProcessTestbed)
 
 
 async def open_testbed(
-    directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
+    directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int, secured: bool = False
 ) -> ProcessTestbed:
-    """Start a cluster in that folder and return it once every node sees all. Raises ClusterError."""
+    """Start a cluster in that folder and return it once every node sees all. Raises ClusterError, Unavailable."""
     cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
-    return await started(ProcessTestbed(cluster, random.Random(seed)))
+    testbed = ProcessTestbed(cluster, random.Random(seed))
+    if secured:
+        try:
+            testbed.secure(directory / "certificates")
+        except NoCertificates as error:
+            await testbed.close()
+            raise Unavailable(str(error)) from error
+    return await started(testbed)
 
 
 async def started(testbed: P) -> P:
@@ -238,6 +272,7 @@ async def started(testbed: P) -> P:
         for node_id in testbed.nodes:
             await testbed.start(node_id)
         await asyncio.to_thread(testbed.cluster.wait_ready)
+        await testbed.let_in()
     except BaseException:
         await testbed.close()
         raise

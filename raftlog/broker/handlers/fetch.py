@@ -15,10 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
-from raftlog.base.errors import (
-    KafkaError,
-    TopicAuthorizationFailed,
-)
+from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
@@ -29,6 +26,7 @@ from raftlog.broker.handlers.fetch_response import (
     refuse_all,
     throttled_answer,
 )
+from raftlog.broker.handlers.fetch_rights import REFUSED, may_still_read, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
     INITIAL_EPOCH,
@@ -88,24 +86,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except Exception:
         fetch.abandoned()
         raise
-    if buffers is None:
-        connection.hold(fetch)
-    else:
-        connection.respond(buffers)
-
-
-def _owner(connection: Connection) -> str:
-    return f"{connection.principal} {connection.peer_host}"
-
-
-def _replica(connection: Connection, request: FetchRequest) -> ReplicaId:
-    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
-    peer = connection.peer
-    if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
-        raise TopicAuthorizationFailed()
-    if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
-        raise TopicAuthorizationFailed()
-    return peer
+    connection.hold(fetch) if buffers is None else connection.respond(buffers)
 
 
 class PendingFetch(Slot):
@@ -201,7 +182,7 @@ class PendingFetch(Slot):
         connection, request = self.connection, self.request
         server = connection.server
         try:
-            replica = self.replica = None if request.replica_id < 0 else _replica(connection, request)
+            replica = self.replica = None if request.replica_id < 0 else replica_of(connection, request)
             session = server.sessions.open(
                 request,
                 self.header.api_version,
@@ -216,6 +197,8 @@ class PendingFetch(Slot):
         except KafkaError as error:
             return encode_error(self.header, error.code)
         self.session = session
+        if request.session_epoch > INITIAL_EPOCH:
+            self._take_back()
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         if replica is not None and session.session_id:
             self._end_session_with_connection(session.session_id)
@@ -269,6 +252,7 @@ class PendingFetch(Slot):
                     return
                 self._is_taking_turns = False
                 self._stop_waiting()
+                self._take_back()
                 told = self._tell()
                 await turns.next()
                 if told is not None and self.buffers is None and self.connection.is_open:
@@ -420,6 +404,7 @@ class PendingFetch(Slot):
         return total
 
     def _answer(self) -> None:
+        self._take_back()
         told = self._tell()
         if told is not None:
             self.answer(told.encode(self.header))
@@ -443,6 +428,12 @@ class PendingFetch(Slot):
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
         return told
+
+    def _take_back(self) -> None:
+        """Refuse the partitions that the client may not read any more, whether they have news or not."""
+        if self.replica is None and self.connection.server.broker.authorizer is not None:
+            take_back(self.connection, self.session)
+            self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -604,7 +595,8 @@ class PendingFetch(Slot):
 
     def _take_cold(self, reads: list[PartitionRead]) -> None:
         for cold, read in zip(self._cold, reads, strict=True):
-            cold.entry.read = cold.finish(read)
+            told = cold.finish(read)
+            cold.entry.read = told if may_still_read(self.connection, cold.entry) else REFUSED
         self._cold.clear()
         reads = [each.read for each in self.session.ready if each.read is not None]
         self._gathered_bytes = sum(len(read.records) for read in reads if read.records)

@@ -65,7 +65,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         codes |= {name: LeaderNotAvailable.code for name, _ in throttled}
         codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
-        await _news_of(broker, asked)
+        image = broker.image()
+        await _news_of(broker, [each for each in asked if not _denied(broker, request, image, each)])
     return await _answer(broker, request, message, asked=asked, codes=codes)
 
 
@@ -116,7 +117,8 @@ async def _to_create(
 async def _news_of(broker: BrokerContext, asked: list[Asked | None]) -> None:
     """Wait for news that a client has before us: one that lost a leader asks within a millisecond.
 
-    Told the old leader, or none, librdkafka asks again a second later: a late answer is the faster one.
+    Told the old leader, or none, librdkafka asks again a second later: a late answer is the faster one. The topics that
+    the sender may not see are left out, lest the time tells that they are there.
     """
     for _ in range(LEADERS_AWAITED):
         await asyncio.sleep(NEWS_S)

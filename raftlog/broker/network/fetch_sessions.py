@@ -163,6 +163,7 @@ class FetchSession(Guard):
         "owner",
         "ready",
         "replica",
+        "rules",
         "session_id",
         "untold",
         "used_at",
@@ -183,6 +184,8 @@ class FetchSession(Guard):
         self.high_watermarks_told_at = NEVER
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
+        self.rules: object = None
+        """The rules by which its partitions were last looked at all together."""
         self.created_at = self.used_at = 0.0
         self.counted = 0
         """Partitions that the account of all sessions knows of."""
@@ -220,7 +223,8 @@ class FetchSession(Guard):
         entry = self.entries.pop((topic, index), None)
         if entry is not None:
             self.ready.pop(entry, None)
-            self.untold.pop(entry, None)
+            if self.untold:
+                self.untold.pop(entry, None)
             self.attach(entry, None)
 
     def attach(self, entry: SessionPartition, partition: Partition | None) -> None:

@@ -79,7 +79,7 @@ class Login:
         "_exchange_tokens",
         "_failure",
         "_has_failed",
-        "_is_known",
+        "_kept",
         "_logins",
         "_mechanism",
         "_token",
@@ -105,8 +105,8 @@ class Login:
         self._bearer: TokenExchange | None = None
         self._failure: LoginFailure | None = None
         self._has_failed = False
-        self._is_known = False
-        """Whether there is such a user as the one of the exchange, or such a token."""
+        self._kept: ScramCredential | None = None
+        """The credential of the exchange's user; None: there is no such user."""
         self._token: DelegationToken | None = None
         """The token of the exchange."""
         self.principal: str | None = None
@@ -204,21 +204,24 @@ class Login:
             return LoginStep(self._exchange.first(message))
         verifier, login = self._exchange.final(message)
         if self._token is not None:
-            self._token = self._valid_token(self._token.token_id)
-            self._is_known = self._token is not None
-        if not self._is_known:
+            return self._by_token(verifier, self._token.token_id)
+        kept = self._credentials.image().scram.get((login.user, self._mechanism))
+        if self._kept is None or self._kept != kept:
+            raise SaslAuthenticationFailed(scram.REFUSED)  # also where it was changed or removed meanwhile
+        return LoginStep(verifier, f"{USER}:{login.user}")
+
+    def _by_token(self, verifier: bytes, token_id: str) -> LoginStep:
+        token = self._token = self._valid_token(token_id)
+        if token is None:
             raise SaslAuthenticationFailed(scram.REFUSED)
-        if self._token is None:
-            return LoginStep(verifier, f"{USER}:{login.user}")
-        left_ms = self._token.expires_ms - self._credentials.wall_clock_ms()
-        return LoginStep(verifier, self._token.owner, max(1, left_ms))  # 0 is for ever
+        left_ms = token.expires_ms - self._credentials.wall_clock_ms()
+        return LoginStep(verifier, token.owner, max(1, left_ms))  # 0 is for ever
 
     def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
         if extensions.get(EXTENSION, "").lower() == "true":
             return self._find_token(user)
         mechanism, known = self._mechanism, self._credentials.image().scram
-        kept = known.get((user, mechanism))
-        self._is_known = kept is not None
+        kept = self._kept = known.get((user, mechanism))
         if kept is not None:
             return kept
         some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
@@ -227,7 +230,7 @@ class Login:
     def _find_token(self, token_id: str) -> ScramCredential:
         mechanism, credentials = self._mechanism, self._credentials
         self._token = self._valid_token(token_id)
-        self._is_known = self._token is not None
+        self._kept = None
         if self._token is None:
             return scram.made_up(mechanism, token_id, credentials.secret)
         return credentials.token_key.credential(mechanism, token_id, credentials.image().tokens)

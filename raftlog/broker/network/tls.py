@@ -47,10 +47,27 @@ _REASONS: Final = {
     _NO_TLS: "the client does not speak TLS: set security.protocol to SSL or SASL_SSL in it",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, but ssl.client.auth=required",
     "TLSV1_ALERT_UNKNOWN_CA": "the client does not believe this node's certificate: give it the authority's",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refused this node's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": (
+        "the client refused this node's certificate: is it for the host in advertised.listeners?"
+    ),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refused this node's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this node's certificate has expired: put a new one in its place",
     "UNSUPPORTED_PROTOCOL": "the client has no version of TLS that ssl.enabled.protocols has",
 }
+
+_UNKNOWN_AUTHORITY: Final = (
+    "add its authority to ssl.truststore.location, or give the client one of those in it"
+)
+_MENDING: Final = {
+    9: "it is not valid yet: is it the right time here?",
+    10: "give the client a new one",
+    18: _UNKNOWN_AUTHORITY,
+    19: _UNKNOWN_AUTHORITY,
+    20: _UNKNOWN_AUTHORITY,
+    21: _UNKNOWN_AUTHORITY,
+    22: "it comes with too many others",
+}
+"""Advice by OpenSSL's numbers for what is wrong with a certificate (X509_V_ERR_...)."""
 
 log = get_logger(__name__)
 
@@ -236,7 +253,9 @@ async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
 def reason_of(error: ssl.SSLError) -> str:
     """Return a failed handshake's reason, for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not believed: {error.verify_message}"
+        advice = _MENDING.get(error.verify_code)
+        reason = f"the client's certificate is not believed: {error.verify_message}"
+        return f"{reason} ({advice})" if advice else reason
     return _REASONS.get(error.reason or "", (error.reason or str(error)).lower().replace("_", " "))
 
 

@@ -22,11 +22,13 @@ from raftlog.base.errors import (
     DelegationTokenAuthorizationFailed,
     FetchSessionIdNotFound,
     GroupAuthorizationFailed,
+    InvalidRequest,
     NotController,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
 from raftlog.broker.context import RequestContext
+from raftlog.broker.handlers import metadata
 from raftlog.broker.rights import NAMES_AT_ONCE, NEEDED, among, follow_rules
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group_requests import DeleteOffsets
@@ -559,6 +561,88 @@ async def test_a_rule_that_goes_while_a_fetch_waits_refuses_its_records() -> Non
     assert (code, records) == (TopicAuthorizationFailed.code, b"")
     pipe.send(fetch(2, session=(session_id, 1)))
     assert _fetched(pipe)[1:] == (TopicAuthorizationFailed.code, b"")
+
+
+async def test_a_fetch_that_waits_in_vain_is_refused_where_its_right_has_gone() -> None:
+    """Nothing is appended: the end of its wait is no "no news" to who may not read any more, with a session or not."""
+    for session in ((0, 0), (0, -1)):
+        broker = GuardedBroker(allow(READ, TOPIC))
+        pipe = broker.connect()
+        pipe.send(fetch(1, (0, 0), max_wait_ms=20, session=session))
+        assert not pipe.transport.written
+        broker.put_in_force()
+        await pipe.wait()
+        assert _fetched(pipe)[1] == TopicAuthorizationFailed.code
+
+
+async def test_a_session_without_news_is_refused_where_its_right_has_gone() -> None:
+    """A dry partition is not read again, but its rights are looked at again; and it is told once they are back."""
+    broker = GuardedBroker(allow(READ, TOPIC))
+    pipe = broker.connect()
+    pipe.send(fetch(1, (0, 0), session=(0, 0)))
+    session_id, code, _ = _fetched(pipe)
+    assert code == 0
+    broker.put_in_force()
+    pipe.send(fetch(2, session=(session_id, 1)))
+    assert _fetched(pipe)[1] == TopicAuthorizationFailed.code
+    broker.put_in_force(allow(READ, TOPIC))
+    broker.fake.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+    pipe.send(fetch(3, session=(session_id, 2)))
+    assert _fetched(pipe)[1:] == (0, batch())
+
+
+async def test_the_time_of_an_answer_does_not_tell_that_a_topic_is_there() -> None:
+    """A question about a topic that has just lost its leader waits for the next, unless the sender may not see it."""
+    for rules, waits in (((allow(DESCRIBE, TOPIC),), True), ((), False)):
+        broker = GuardedBroker(*rules)
+        waited: list[Any] = []
+
+        async def note(_: Any, asked: Any, waited: list[Any] = waited) -> None:
+            waited += asked
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata, "_news_of", note)
+            brokers = dict.fromkeys((1, 2), next(iter(broker.fake.image.brokers.values()), None))
+            broker.fake.image = msgspec.structs.replace(broker.fake.image, brokers=brokers)
+            await metadata.handle(*_question(broker))
+        assert waited == ([KNOWN] if waits else [])
+
+
+def _question(broker: GuardedBroker) -> tuple[Any, Any, Any]:
+    row = ROWS["metadata"]
+    make = request_builders(row.api_key, row.version)
+    sender = SimpleNamespace(
+        api_key=row.api_key,
+        api_version=row.version,
+        principal=ALICE,
+        peer_host="127.0.0.1",
+        has_all_rights=False,
+        listener="PLAINTEXT",
+        sender={},
+    )
+    return broker.fake.broker, sender, make.MetadataRequest(**row.fields(make, KNOWN))
+
+
+async def test_a_rule_for_an_operation_that_there_is_not_is_refused_by_name() -> None:
+    """The error names the field and what it may be; rules beside it are not concerned (KIP-140)."""
+    broker = GuardedBroker(allow(ALTER, CLUSTER))
+    make = request_builders(ApiKey.CREATE_ACLS, 3)
+    creation = make.AclCreation(
+        resource_type=2,
+        resource_name="t",
+        resource_pattern_type=3,
+        principal="User:a",
+        host="*",
+        operation=99,
+        permission_type=3,
+    )
+    pipe = broker.connect()
+    pipe.send(request(ApiKey.CREATE_ACLS, 3, 1, make.CreateAclsRequest(creations=(creation,))))
+    await pipe.wait()
+    (result,) = pipe.answer(ApiKey.CREATE_ACLS, 3).results
+    assert result.error_code == InvalidRequest.code
+    assert result.error_message.startswith("operation: 99 is none of UNKNOWN, ANY, ALL, READ")
+    assert not broker.asked
 
 
 async def test_a_fetch_session_belongs_to_the_user_who_opened_it() -> None:

@@ -191,6 +191,25 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
         assert fake.server.counters.failed_logins == {(mechanism, "wrong_credentials"): 1}
 
 
+@pytest.mark.parametrize("change", ["removed", "another password"])
+async def test_a_login_that_stood_still_ends_by_the_users_of_now(change: str) -> None:
+    """A user who was removed while the login was half done does not get in, and hears what everybody hears."""
+    fake = closed_world()
+    pipe = fake.connect()
+    assert (await begin(pipe, "SCRAM-SHA-256")).error_code == 0
+    client = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORDS["alice"])
+    answer = await say(pipe, client.get_client_first().encode())
+    client.set_server_first(bytes(answer.auth_bytes).decode())
+    key, users = ("alice", "SCRAM-SHA-256"), dict(fake.image.scram)
+    del users[key]
+    if change != "removed":
+        users[key] = credential(key[1], "through the looking-glass", b"salt" * 6, MIN_ITERATIONS)
+    fake.image = msgspec.structs.replace(fake.image, scram=users)
+    answer = await say(pipe, client.get_client_final().encode())
+    assert (answer.error_code, answer.error_message) == (SaslAuthenticationFailed.code, REFUSED)
+    assert pipe.transport.closed and pipe.connection.principal == ANONYMOUS
+
+
 async def test_a_failed_login_is_answered_late() -> None:
     """`connection.failed.authentication.delay.ms` slows guessing down; meanwhile the connection handles nothing."""
     delay_s = 0.03

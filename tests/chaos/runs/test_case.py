@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import ModuleType
+
 import pytest
 
 from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.runs.case import CaseError, parse_case, read_cases, suite_of
-from raftlog_chaos.testbeds.find import SUITES
+from raftlog_chaos.runs.rig import Unavailable
+from raftlog_chaos.testbeds.find import SUITES, TestbedKind
 
 KNOWN = ("kill", "pause")
 
@@ -72,6 +76,14 @@ def test_a_shorter_run_is_expected_to_do_less_but_a_longer_one_not_more():
     assert case.lasting(5).expect.injections == 1
     assert case.lasting(200).expect.acked == 100
     assert case.lasting(200).faults.seconds == 200
+
+
+def test_a_testbed_without_tls_is_not_asked_for_a_secured_case(tmp_path):
+    """The case is not run there, rather than run without what it is about."""
+    kind = TestbedKind("bare", ModuleType("bare"))
+    with pytest.raises(Unavailable, match="no listener with TLS"):
+        asyncio.run(kind.open(tmp_path, nodes=3, settings={}, seed=1, secured=True))
+    assert parse_case("x", 'suites = ["x"]\nsecured = true\n[expect]\ninjections = 0', KNOWN).secured
 
 
 def test_all_cases_that_ship_can_be_read():

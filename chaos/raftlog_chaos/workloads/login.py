@@ -1,0 +1,57 @@
+"""A login on a connection of `raw_client`: SaslHandshake and SaslAuthenticate with SCRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raftlog.base.errors import SaslAuthenticationFailed
+from raftlog.protocol.message_builders import request_builders
+from raftlog_chaos.workloads.raw_client import Client, RawConnection
+from raftlog_chaos.workloads.scram_client import ScramClient
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
+
+
+class OddAnswer(Exception):
+    """The broker's answer to a step of the login is none that the protocol has; the message says which."""
+
+
+async def log_in(
+    client: Client,
+    wire: RawConnection,
+    scram: ScramClient,
+    *,
+    mechanism: str,
+    between: Callable[[], Awaitable[None]],
+) -> bool:
+    """Return whether the broker lets the user in. `between` is awaited once the login is half done.
+
+    Raises what `AWAY` lists, and OddAnswer.
+    """
+    make = request_builders(SASL_HANDSHAKE, HANDSHAKE_VERSION)
+    message = make.SaslHandshakeRequest(mechanism=mechanism)
+    answer = await client.answer(wire, wire.send(SASL_HANDSHAKE, message, HANDSHAKE_VERSION))
+    if answer.error_code:
+        raise OddAnswer(f"{mechanism} was refused with error {int(answer.error_code)}")
+    answer = await _say(client, wire, scram.first())
+    if answer.error_code:
+        raise OddAnswer(f"a first message was refused with error {int(answer.error_code)}")
+    await between()
+    answer = await _say(client, wire, scram.final(bytes(answer.auth_bytes)))
+    if int(answer.error_code) == SaslAuthenticationFailed.code:
+        return False
+    if answer.error_code:
+        raise OddAnswer(f"a final message was refused with error {int(answer.error_code)}")
+    if not scram.is_server(bytes(answer.auth_bytes)):
+        raise OddAnswer("the broker let a user in whose credential it does not know")
+    return True
+
+
+async def _say(client: Client, wire: RawConnection, message: bytes) -> Any:
+    make = request_builders(SASL_AUTHENTICATE, AUTHENTICATE_VERSION)
+    asked = make.SaslAuthenticateRequest(auth_bytes=message)
+    return await client.answer(wire, wire.send(SASL_AUTHENTICATE, asked, AUTHENTICATE_VERSION))

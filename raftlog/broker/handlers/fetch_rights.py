@@ -1,0 +1,52 @@
+"""The sender of a fetch, and whether it still may read when the answer leaves.
+
+A fetch looks at rights as it reads, and may then wait for records, for a disk or for other turns of the loop. Rules
+change meanwhile, and a partition without news is not read at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raftlog.base.errors import TopicAuthorizationFailed
+from raftlog.broker.network.fetch_sessions import FetchSession, SessionPartition
+from raftlog.broker.rights import connection_may
+from raftlog.protocol.fetch import FetchRequest
+from raftlog.replication.replica_host import PartitionRead, ReplicaId
+from raftlog.security.acls import Operation
+
+if TYPE_CHECKING:
+    from raftlog.broker.network.connection import Connection
+
+REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"")
+
+
+def take_back(connection: Connection, session: FetchSession) -> None:
+    """Refuse the partitions that the client may not read any more, if rules have changed since the last look."""
+    rules = connection.server.broker.image().acls
+    if session.rules is rules:
+        return
+    session.rules = rules
+    for entry in session.entries.values():
+        if not may_still_read(connection, entry):
+            session.attach(entry, None)
+            entry.image, entry.dry, entry.read = None, False, REFUSED
+            session.ready[entry] = None
+
+
+def may_still_read(connection: Connection, entry: SessionPartition) -> bool:
+    """Whether a partition that was looked at before may be read by the rules of now."""
+    broker = connection.server.broker
+    if broker.authorizer is None or entry.image is None or entry.image is broker.image():
+        return True
+    return connection_may(connection, Operation.READ, entry.topic)
+
+
+def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:
+    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
+    peer = connection.peer
+    if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
+        raise TopicAuthorizationFailed()
+    if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
+        raise TopicAuthorizationFailed()
+    return peer
