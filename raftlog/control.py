@@ -21,6 +21,7 @@ from raftlog.base.log import get_logger
 from raftlog.broker.links.probe import probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
+from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     DescribeQuorum,
@@ -158,9 +159,11 @@ class ControlPlane:
     async def start(self) -> None:
         """Open the quorum's journal and listen for the other voters, or begin to follow them.
 
-        Raises JournalUnusable, OSError.
+        Raises JournalUnusable, BootstrapUnusable, OSError.
         """
         self._watch.start()
+        if self.controller is not None:
+            self.controller.bootstrap = read_bootstrap(self._env.disk, self._config.metadata_log_dir)
         if self.quorum is not None:
             name = self._config.controller_listener_names[0]
             listener = next(each for each in self._config.listeners if each.name == name)

@@ -29,7 +29,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
-    "testing": frozenset({"base", "faults"}),
+    "testing": frozenset({"base", "faults", "metadata", "security"}),
     "raftlog_chaos": frozenset(
         {
             "",
@@ -57,6 +57,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "process",
             "raftlog_chaos",
             "records",
+            "security",
             "storage",
             "testing",
         }
