@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -122,21 +122,19 @@ def list_rules(
     form: Form,
 ) -> None:
     """List rules: all, or those of the resources and users that are named."""
+    wanted = filters(reached.asked, principals or ())
     admin = reached.target.admin
-    found = [
-        each
-        for asked in filters(reached.asked, principals or ())
-        for each in admin.ask(admin.client.describe_acls, _filter(asked))
-    ]
+    admin.demand("DESCRIBE")
+    found = [each for asked in wanted for each in admin.ask(admin.client.describe_acls, _filter(asked))]
     _print(found, form)
 
 
 @_verb("add", _RESOURCES, _RULES)
 def add(reached: Reached, *, form: Form) -> int:
     """Add rules. One that is there already is no error."""
-    wanted = [_binding(each) for each in rules(reached.asked)]
+    wanted = rules(reached.asked)
     admin = reached.target.admin
-    return _settle(admin, admin.ask(admin.client.create_acls, wanted), lambda binding, _: [binding], form)
+    return _settle(admin, create_rules(admin, wanted), lambda binding, _: [binding], form)
 
 
 @_verb("remove", _RESOURCES, _RULES)
@@ -155,6 +153,7 @@ def remove(
     if not reached.asked.names_users and not force:
         _confirm()
     admin = reached.target.admin
+    admin.demand("ALTER")
     return _settle(admin, admin.ask(admin.client.delete_acls, wanted), lambda _, gone: gone, form)
 
 
@@ -212,9 +211,12 @@ def _print(found: list[Any], form: Form) -> None:
     )
 
 
-def _binding(rule: Acl) -> Any:
+def create_rules(admin: Admin, wanted: Sequence[Acl]) -> dict[Any, Any]:
+    """Return a future for each rule, by librdkafka's binding. Raises Failure."""
     library = confluent_kafka().admin
-    return library.AclBinding(*_wire(rule))
+    bindings = [library.AclBinding(*_wire(each)) for each in wanted]
+    admin.demand("ALTER")
+    return dict(admin.ask(admin.client.create_acls, bindings))
 
 
 def _filter(asked: AclFilter) -> Any:

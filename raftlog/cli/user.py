@@ -100,12 +100,14 @@ def remove(target: Target, name: Name, *, mechanism: Mechanisms = None) -> None:
 
 
 def _alter(admin: Admin, name: str, changes: list[Any]) -> None:
+    admin.demand("ALTER")
     futures = admin.ask(admin.client.alter_user_scram_credentials, changes)
     admin.wait(futures[name], f"{name}: ")
 
 
 def _credentials(admin: Admin) -> dict[str, dict[Mechanism, int]]:
     """Return the iterations of every user's credentials, by mechanism."""
+    admin.demand("DESCRIBE")
     found = admin.ask(admin.client.describe_user_scram_credentials)
     return {
         name: {

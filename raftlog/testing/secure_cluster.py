@@ -32,7 +32,8 @@ MECHANISM: Final = "SCRAM-SHA-512"
 class SecureCluster(AdminCluster):
     """A cluster with users `admin`, who may do everything, and those of `other_users`, who may what rules allow them.
 
-    Files are under `directory`: certificates in tls/, passwords in users.json. A folder that is kept keeps them.
+    Files are under `directory`: certificates in tls/, passwords in users.json, the HTTP API's token in admin.tokens. A
+    folder that is kept keeps them.
     """
 
     listener = "SASL_SSL"
@@ -56,13 +57,18 @@ class SecureCluster(AdminCluster):
     def passwords(self) -> dict[str, str]:
         """The users' passwords, made by the first use."""
         path = self.directory / "users.json"
-        if path.exists():
-            return dict(json.loads(path.read_text()))
-        made = {user: secrets.token_urlsafe(12) for user in (ADMIN, *self.other_users)}
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(opened, "w") as file:
-            json.dump(made, file)
-        return made
+        if not path.exists():
+            users = (ADMIN, *self.other_users)
+            write_secret(path, json.dumps({user: secrets.token_urlsafe(12) for user in users}))
+        return dict(json.loads(path.read_text()))
+
+    @property
+    def token_file(self) -> Path:
+        """The file of the HTTP API's token, the last of its words; made by the first use."""
+        path = self.directory / "admin.tokens"
+        if not path.exists():
+            write_secret(path, f"operator {ADMIN} {secrets.token_urlsafe(24)}\n")
+        return path
 
     def settings_of(self, node_id: int) -> Mapping[str, str]:
         """Return a node's settings of TLS, logins and rights; and leave the users beside its metadata log."""
@@ -72,6 +78,7 @@ class SecureCluster(AdminCluster):
         return {
             **own,
             "raftlog.admin.ssl.certificate": own["ssl.keystore.location"],
+            "raftlog.admin.tokens.file": str(self.token_file),
             "sasl.enabled.mechanisms": MECHANISM,
             "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": f"User:{ADMIN}",
@@ -114,3 +121,11 @@ class SecureCluster(AdminCluster):
     def admin_url(self, node_id: int = 1) -> str:
         """Return where a node's admin API is, which speaks TLS."""
         return super().admin_url(node_id).replace("http://", "https://")
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a new file that nobody else can read."""
+    path.unlink(missing_ok=True)
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(opened, "w") as file:
+        file.write(text)
