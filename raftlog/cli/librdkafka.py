@@ -72,15 +72,20 @@ class Troubles:
         if self._refused_at is None or time.monotonic() - self._refused_at < REFUSED_FOR_S:
             return None
         self._said = True
-        return Failure(f"{self._bootstrap}: {self._reason}", exits.DENIED)
+        return Failure(self._all_down(), exits.DENIED)
 
-    def explain(self, error: Any, client: Any) -> str:
-        """Return the message for a call that failed with a KafkaError."""
+    def failure(self, error: Any, client: Any, about: str = "") -> Failure:
+        """Return the end of a command whose call failed with a KafkaError."""
         self._said = True
         client.poll(0)  # the callback is only called from here
-        return self._all_down() if exit_of(error) == exits.UNREACHABLE else str(error.str())
+        code = exit_of(error)
+        if code != exits.UNREACHABLE:
+            return Failure(f"{about}{error.str()}", code)
+        return Failure(f"{about}{self._all_down()}", code if self._refused_at is None else exits.DENIED)
 
     def _all_down(self) -> str:
+        if self._refused_at is not None:
+            return f"{self._bootstrap}: {self._reason}"
         reason = f" ({self._reason})" if self._reason else ""
         return f"no broker answers at {self._bootstrap}{reason}"
 

@@ -151,8 +151,7 @@ class Sender:
         try:
             found = self._producer.list_topics(self._topic, timeout=self._timeout_s).topics[self._topic]
         except self._library.KafkaException as error:
-            reason = self._troubles.explain(error.args[0], self._producer)
-            raise Failure(reason, exit_of(error.args[0])) from None
+            raise self._troubles.failure(error.args[0], self._producer) from None
         last = len(found.partitions) - 1
         if found.partitions and self._partition > last:
             known = f"0 to {last}" if last else "0 alone"

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import Troubles, confluent_kafka, exit_of, open_client
+from raftlog.cli.librdkafka import Troubles, confluent_kafka, open_client
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
@@ -201,9 +201,7 @@ class Admin:
 
     def failure(self, error: Any, about: str = "") -> Failure:
         """Return what a KafkaException means for a person."""
-        kafka_error = error.args[0]
-        message = self._troubles.explain(kafka_error, self.client)
-        return Failure(f"{about}{message}", exit_of(kafka_error))
+        return self._troubles.failure(error.args[0], self.client, about)
 
     def ask(self, call: Callable[..., Any], *arguments: Any, about: str = "", **options: Any) -> Any:
         """Return what a call, or the future it returns, comes to. Raises Failure."""
