@@ -56,6 +56,10 @@ def format_folders(
     node = read_config(config, [])
     users = _read_users(node, add_scram or [])
     asked = cluster_id or node.cluster_id
+    if users and len(node.voters) > 1 and not asked:
+        raise Failure(
+            "--add-scram with several voters needs --cluster-id, the same on all of them", exits.USAGE
+        )
     chosen = asked or _random_cluster_id()
     folders = node.log_dirs if "broker" in node.roles else (node.metadata_log_dir,)
     there = _formatted(folders)

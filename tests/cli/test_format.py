@@ -23,8 +23,10 @@ Format = Callable[..., tuple[int, str, str]]
 def format_(tmp_path: Path) -> Format:
     config = tmp_path / "node.properties"
 
-    def run(*arguments: str, roles: str = "broker,controller") -> tuple[int, str, str]:
-        config.write_text(f"node.id=1\nprocess.roles={roles}\ncontroller.quorum.voters=1@localhost:9093\n"
+    def run(
+        *arguments: str, roles: str = "broker,controller", voters: str = "1@localhost:9093"
+    ) -> tuple[int, str, str]:
+        config.write_text(f"node.id=1\nprocess.roles={roles}\ncontroller.quorum.voters={voters}\n"
                           f"log.dirs={tmp_path}/data\nmetadata.log.dir={tmp_path}/metadata\n")  # fmt: skip
         return invoke("format", "--config", str(config), *arguments)
 
@@ -94,6 +96,15 @@ def test_a_folder_that_is_formatted_gets_no_users(format_: Format, tmp_path: Pat
     code, out, _ = format_(*user, "--ignore-formatted")
     assert code == 0 and "formatted already" in out
     assert not (tmp_path / "metadata" / BOOTSTRAP).exists()
+
+
+def test_several_voters_have_to_be_told_their_clusters_name(format_: Format) -> None:
+    """Each would make up one of its own, and refuse the others."""
+    user = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=hush]")
+    voters = "1@localhost:9093,2@localhost:9094,3@localhost:9095"
+    code, _, err = format_(*user, voters=voters)
+    assert code == exits.USAGE and "--cluster-id" in err
+    assert format_(*user, "--cluster-id", "ours", voters=voters)[0] == 0
 
 
 def test_a_node_that_does_not_vote_and_a_user_twice_are_refused(format_: Format) -> None:
