@@ -31,7 +31,7 @@ Resource = tuple[ResourceType, str]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was said on the line: resources, and for rules who may do what with them, or may not, from where."""
+    """The words on the line: resources, and for rules also principals, hosts and operations."""
 
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()

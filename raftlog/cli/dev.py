@@ -48,7 +48,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was said on the line. 0 nodes: three, or as many as the folder's."""
+    """The options on the line. 0 nodes: three, or as many as the folder's."""
 
     nodes: int
     port: int

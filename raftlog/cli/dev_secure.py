@@ -1,4 +1,4 @@
-"""What `raftlog dev --secure` adds: rules for its users, files of clients' settings, and how to use them."""
+"""`raftlog dev --secure` in addition: rules for its users, files of clients' settings, and how to use them."""
 
 from __future__ import annotations
 

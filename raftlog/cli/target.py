@@ -147,7 +147,7 @@ KAFKA_PYTHON: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "ssl.key.password": ("ssl_password", str),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", lambda text: text == "https"),
 }
-"""What kafka-python calls librdkafka's settings of a login."""
+"""kafka-python's names for librdkafka's settings of a login."""
 CODES: Final = {
     "UnknownTopicOrPartitionError": exits.NOT_FOUND,
     "GroupIdNotFoundError": exits.NOT_FOUND,

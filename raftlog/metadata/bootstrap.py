@@ -33,7 +33,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChanged]) -> None:
-    """Write the credentials that a new cluster is to have, durably. Whoever reads the file can try passwords."""
+    """Write the credentials that a new cluster is to have, durably. The file lets its readers try passwords."""
     disk.mkdir(folder)
     content = msgspec.json.encode(_File(VERSION, tuple(scram)))
     assert len(content) <= MOST_BYTES, "the caller limits how many users there are"

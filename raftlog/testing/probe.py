@@ -47,7 +47,7 @@ class Login(NamedTuple):
 
 
 class _Ask(NamedTuple):
-    """Where and how to ask."""
+    """The address of a node, and how to ask there."""
 
     host: str
     port: int

@@ -72,7 +72,7 @@ def test_a_producer_and_a_consumer_get_what_kafka_acls_gives_them() -> None:
 
 
 def test_filters_are_for_the_same_rules_or_for_all_of_a_resource() -> None:
-    """What `add` made, the same words remove; without users, whatever there is."""
+    """The words of `add` remove what it made; without users, all rules of the resource go."""
     exact = Asked(topics=("t",), allow_principals=(ALICE,), producer=True)
     assert [each[:6] for each in filters(exact)] == [
         (each.resource_type, each.resource_name, each.pattern_type, each.principal, each.host, each.operation)

@@ -59,7 +59,7 @@ def test_one_command_makes_what_nodes_and_clients_need(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten_but_by_renew_which_keeps_the_ca(tmp_path: Path) -> None:
-    """Whoever believes the CA believes the new certificates; further ones are of the same CA, too."""
+    """Clients that believe the CA believe the new certificates; further ones are of the same CA, too."""
     made = Certificates(tmp_path)
     host = ("certs", str(tmp_path), "--host", "node1")
     assert invoke(*host)[0] == 0

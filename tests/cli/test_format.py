@@ -34,7 +34,7 @@ def format_(tmp_path: Path) -> Format:
 
 
 def test_users_lie_beside_the_metadata_log_without_their_passwords(format_: Format, tmp_path: Path) -> None:
-    """What a server keeps of a password, and no more; nothing that is printed has it either."""
+    """The file has what a server keeps of a password; neither it nor the output has the password."""
     (tmp_path / "password").write_text("the builder\n")
     code, out, err = format_(
         "--add-scram", 'SCRAM-SHA-256=[name=alice,password="in, wonderland"]',

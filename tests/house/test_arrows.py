@@ -84,7 +84,7 @@ HOMES: dict[str, frozenset[str]] = {
     "structlog": frozenset({"base"}),
     "re2": frozenset({"base"}),
     "aiohttp": frozenset({"admin", "broker"}),
-    "cryptography": frozenset({"broker"}),
+    "cryptography": frozenset({"broker", "testing"}),
     "joserfc": frozenset({"security"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),

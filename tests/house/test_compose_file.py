@@ -13,7 +13,7 @@ from tests.house.source import ROOT
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 NODES = sorted(set(SERVICES) - {"secrets"})
 SECURE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/secure.yml").read_text())["services"]
-"""What deploy/secure.env adds."""
+"""The services as deploy/secure.env changes them."""
 
 
 @pytest.mark.parametrize("name", [*SERVICES, "users"])
