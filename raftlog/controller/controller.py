@@ -117,7 +117,7 @@ class Controller:
         self.lateness = Lateness()
         """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
-        """The users that this node's folder was formatted with. Set before it leads: committed if it names the cluster."""
+        """The users that this node's folder was formatted with. They count if it names the cluster."""
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
