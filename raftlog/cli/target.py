@@ -197,6 +197,7 @@ class Admin:
     def __init__(self, target: Target) -> None:
         self._timeout_s = target.timeout_s
         self.client, self._troubles = target.client("AdminClient", {})
+        self._troubles.quiet = True  # a call ends with one line
         self._kafka_exception = confluent_kafka().KafkaException
 
     def failure(self, error: Any, about: str = "") -> Failure:
