@@ -23,6 +23,7 @@ from raftlog.base.log import get_logger
 from raftlog.broker.links.probe import probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
+from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     DescribeQuorum,
@@ -169,11 +170,13 @@ class ControlPlane:
     async def start(self) -> None:
         """Open the quorum's journal and listen for the other voters, or begin to follow them.
 
-        Raises JournalUnusable, OSError.
+        Raises JournalUnusable, BootstrapUnusable, OSError.
         """
         self._watch.start()
         if self._tls is not None:
             await _open_tls(self._tls, self._env)
+        if self.controller is not None:
+            self.controller.bootstrap = read_bootstrap(self._env.disk, self._config.metadata_log_dir)
         if self.quorum is not None:
             listener = find_listener(self._config.listeners, self._config.controller_listener_names)
             assert listener is not None, "a voter has one"

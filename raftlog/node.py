@@ -40,6 +40,7 @@ from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.control import ControlPlane, JournalUnusable
+from raftlog.metadata.bootstrap import BootstrapUnusable
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
@@ -70,6 +71,10 @@ _UNREACHED: Final = {
     "silent": f"no answer within {PROBE_S:.0f} s",
     "accepted": f"connected, but no answer within {PROBE_S:.0f} s",
 }
+
+
+_UNUSABLE: Final = (ForeignLogDirectory, ListenerUnavailable, JournalUnusable, BootstrapUnusable, OSError)
+"""The reasons why a node does not start that an operator can mend."""
 
 
 class NodeFailed(Exception):
@@ -110,7 +115,7 @@ class Node:
             await self._start()
         except BaseException as error:
             await self.stop()
-            if isinstance(error, ForeignLogDirectory | ListenerUnavailable | JournalUnusable | OSError):
+            if isinstance(error, _UNUSABLE):
                 raise NodeFailed(str(error)) from error
             raise
 

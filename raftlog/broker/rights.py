@@ -180,7 +180,10 @@ def _note_denial(
 
 def refusal(resource_type: ResourceType) -> KafkaError:
     """Return the error for a resource that the sender may not use; its message never says whether there is one."""
-    return _REFUSALS[resource_type]()
+    # Kafka's words; librdkafka shows "(null)" for an error without any
+    return _REFUSALS[resource_type](
+        f"{resource_type.name.capitalize().replace('_', ' ')} authorization failed."
+    )
 
 
 def demand(

@@ -19,7 +19,7 @@ T = TypeVar("T")
 COMPLETION_S: Final = 0.6
 """How long a shell's completion may wait for the cluster."""
 
-_SHARED: Final[dict[str, tuple[Any, Any]]] = {
+SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "bootstrap": (
         Annotated[
             str,
@@ -56,6 +56,7 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
         TIMEOUT_S,
     ),
 }
+"""The options of every command that talks to a cluster."""
 OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
     "output": (Annotated[Form, typer.Option("--output", "-o", help="how to print")], Form.TABLE),
     "json": (Annotated[bool, typer.Option("--json", "-J", help="-o json")], False),
@@ -72,13 +73,14 @@ def verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[
     (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer."""
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        add_command(app, name, body, reach=_target, shared=_SHARED, prints_rows=prints_rows)
+        add_command(app, name, body, reach=target_of, shared=SHARED, prints_rows=prints_rows)
         return body
 
     return decorate
 
 
-def _target(given: dict[str, Any]) -> Target:
+def target_of(given: dict[str, Any]) -> Target:
+    """Take the options that all commands share from what was given on the line."""
     settings = tuple(given.pop("setting") or ())
     return Target(given.pop("bootstrap"), settings, given.pop("file"), given.pop("timeout"))
 

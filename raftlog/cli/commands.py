@@ -49,6 +49,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "demo": Entry(_TRY, "raftlog.cli.demo:run", "Stream a file, kill nodes, prove nothing was lost."),
     "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
     "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
+    "certs": Entry(_RUN, "raftlog.cli.certs:certs", "Make a CA and certificates, for development."),
     "config": Entry(
         _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
     ),
@@ -71,6 +72,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and remove quotas: what clients may use."),
     "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, end and list delegation tokens."),
+    "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and remove users that log in with SCRAM."),
+    "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and remove rules about who may do what."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",

@@ -109,7 +109,7 @@ def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
         ):  # or what was printed is not committed, and the group waits for a dead member
             return _read(reader, source)
     except confluent_kafka().KafkaException as error:
-        raise Failure(troubles.explain(error.args[0], consumer), exit_of(error.args[0])) from None
+        raise troubles.failure(error.args[0], consumer) from None
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     finally:

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,11 +38,21 @@ class Layout:
     kafka: dict[int, int]
     controller: dict[int, int]
     http: dict[int, int]
+    secure: bool = False
 
     @property
     def ports(self) -> list[int]:
         """All of them."""
         return [*self.kafka.values(), *self.controller.values(), *self.http.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options on the line. 0 nodes: three, or as many as the folder's."""
+
+    nodes: int
+    port: int
+    secure: bool
 
 
 def dev(
@@ -58,6 +68,9 @@ def dev(
         int,
         typer.Option("--port", "-p", min=1024, max=64_000, help="Kafka's port of node 1, then counting up"),
     ] = FIRST_KAFKA_PORT,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="with TLS, logins and rights, and three users to try them with")
+    ] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--override", metavar="NAME=VALUE", help="a setting of every node")
     ] = None,
@@ -72,7 +85,7 @@ def dev(
     _check(settings)
     try:
         with _folder(data) as (folder, kept), ended_by_signals():
-            raise typer.Exit(_run(folder, kept, nodes=nodes, port=port, settings=settings))
+            raise typer.Exit(_run(folder, kept, asked=Asked(nodes, port, secure), settings=settings))
     except KeyboardInterrupt:
         return
     except OSError as error:
@@ -100,37 +113,52 @@ def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
         yield Path(folder), False
 
 
-def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[str, str]) -> int:
+def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str]) -> int:
     from raftlog.testing.cluster import AdminCluster, ClusterError
 
-    layout = _layout(folder, nodes=nodes, port=port)
+    layout = _layout(folder, asked)
+    kind: Any = AdminCluster
+    if asked.secure:
+        from raftlog.testing.secure_cluster import SecureCluster
 
-    class Here(AdminCluster):
+        kind = SecureCluster
+
+    class Here(kind):  # type: ignore[misc]  # one of two, which are the same to what follows
         """A cluster at the ports of the layout."""
 
         def open_hosts(self, nodes: int) -> Any:
             return _Ports(layout)
 
     own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
-    with closing(Here(len(layout.kafka), directory=folder, settings=own)) as cluster:
+    with closing(_open(lambda: Here(len(layout.kafka), directory=folder, settings=own))) as cluster:
         try:
             took_s = cluster.start()
         except ClusterError as error:
             message, *log = str(error).splitlines()
             raise Failure(message, details=log) from None
-        _tell(cluster, kept=kept, took_s=took_s, asked_port=port)
+        _tell(cluster, kept=kept, took_s=took_s, asked=asked)
         try:
             return _watch(cluster)
         finally:
             _stop(cluster)
 
 
-def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
+def _open(make: Callable[[], Any]) -> Any:
+    """Return a cluster. Raises Failure where its certificates cannot be made."""
+    from raftlog.testing.certificates import CertificatesUnusable
+
+    try:
+        return make()
+    except CertificatesUnusable as error:
+        raise Failure(str(error)) from None
+
+
+def _layout(folder: Path, asked: Asked) -> Layout:
     """Return the layout that a folder was used with, or a new one, kept there. Raises Failure."""
     path = folder / LAYOUT
     if path.exists():
-        return _read_layout(path, nodes)
-    nodes = nodes or NODES
+        return _read_layout(path, asked)
+    nodes, port = asked.nodes or NODES, asked.port
     import secrets
 
     from raftlog.testing.ports import HeldPorts
@@ -148,25 +176,30 @@ def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
     kafka, controller, http = (
         dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
     )
-    layout = Layout(secrets.token_hex(16), kafka, controller, http)
+    layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure)
     path.touch(mode=0o600)  # the secret is in it
     path.write_text(json.dumps(asdict(layout)))
     return layout
 
 
-def _read_layout(path: Path, nodes: int) -> Layout:
+def _read_layout(path: Path, asked: Asked) -> Layout:
     try:
         found = json.loads(path.read_text())
         kafka, controller, http = (
             {int(node): int(port) for node, port in found[kind].items()}
             for kind in ("kafka", "controller", "http")
         )
-        layout = Layout(str(found["secret"]), kafka, controller, http)
+        layout = Layout(str(found["secret"]), kafka, controller, http, bool(found.get("secure", False)))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
-    if nodes and len(layout.kafka) != nodes:
+    if asked.nodes and len(layout.kafka) != asked.nodes:
         raise Failure(
             f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
+        )
+    if layout.secure != asked.secure:
+        say = "say --secure" if layout.secure else "--secure needs a folder of its own"
+        raise Failure(
+            f"{path.parent} is of a cluster {'with' if layout.secure else 'without'} logins: {say}", USAGE
         )
     taken = [each for each in layout.ports if not _is_free(each)]
     if taken:
@@ -210,24 +243,31 @@ class _Ports:
         """Nothing is held: the nodes themselves do."""
 
 
-def _tell(cluster: Any, *, kept: bool, took_s: float, asked_port: int) -> None:
+def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
     """Say where the cluster is, and three things to try."""
     many = "1 node" if len(cluster.nodes) == 1 else f"{len(cluster.nodes)} nodes"
     first = cluster.nodes[1].port
-    moved = "" if first == asked_port else f"  (other ports: those from {asked_port} on are taken)"
+    moved = "" if first == asked.port else f"  (other ports: those from {asked.port} on are taken)"
     at = "" if first == FIRST_KAFKA_PORT else f" -b localhost:{first}"
     lines = [
         f"{many} ready in {took_s:.1f} s{moved}",
         f"  Kafka  {cluster.bootstrap_servers}",
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
-        "Try, in another terminal:",
-        f"  raftlog topic create orders{at} --partitions 3",
-        f"  seq 1000 | raftlog produce{at} -t orders",
-        f"  raftlog consume{at} -t orders -e -c 3 -f '%t %p %o %s\\n'",
-        "Ctrl-C ends it.",
     ]
-    print(*lines, sep="\n", flush=True)
+    if asked.secure:
+        from raftlog.cli.dev_secure import open_doors, what_to_try
+
+        open_doors(cluster)
+        lines += what_to_try(cluster)
+    else:
+        lines += [
+            "Try, in another terminal:",
+            f"  raftlog topic create orders{at} --partitions 3",
+            f"  seq 1000 | raftlog produce{at} -t orders",
+            f"  raftlog consume{at} -t orders -e -c 3 -f '%t %p %o %s\\n'",
+        ]
+    print(*lines, "Ctrl-C ends it.", sep="\n", flush=True)
 
 
 def _watch(cluster: Any) -> int:

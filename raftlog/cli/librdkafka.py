@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -17,11 +18,20 @@ from raftlog.cli.exits import Failure
 LOG_LEVEL: Final = "2"
 """syslog's critical."""
 
+_HOPELESS: Final = ("_AUTHENTICATION", "_SSL")
+"""Errors of a connection that come again with every attempt."""
+
 _EXIT_OF: Final = {
     "UNKNOWN_TOPIC_OR_PART": exits.NOT_FOUND,
     "_UNKNOWN_TOPIC": exits.NOT_FOUND,
     "_UNKNOWN_PARTITION": exits.NOT_FOUND,
     "TOPIC_ALREADY_EXISTS": exits.EXISTS,
+    "CLUSTER_AUTHORIZATION_FAILED": exits.DENIED,
+    "TOPIC_AUTHORIZATION_FAILED": exits.DENIED,
+    "GROUP_AUTHORIZATION_FAILED": exits.DENIED,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": exits.DENIED,
+    "SASL_AUTHENTICATION_FAILED": exits.DENIED,
+    "_AUTHENTICATION": exits.DENIED,
     "_RESOLVE": exits.UNREACHABLE,
     "_TRANSPORT": exits.UNREACHABLE,
     "_ALL_BROKERS_DOWN": exits.UNREACHABLE,
@@ -29,6 +39,9 @@ _EXIT_OF: Final = {
     "_MSG_TIMED_OUT": exits.UNREACHABLE,
     "REQUEST_TIMED_OUT": exits.UNREACHABLE,
 }
+REFUSED_FOR_S: Final = 1.0
+"""So long logins may fail before a command gives up: a user who was just made is not known to every broker yet."""
+
 _DECORATION: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
 """The text that librdkafka puts around a reason: "host:port/id: … (after 0ms in state CONNECT)"."""
 
@@ -39,24 +52,40 @@ class Troubles:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._reason = ""
+        self._refused_at: float | None = None
         self._said = False
         self.quiet = False
 
     def __call__(self, error: Any) -> None:
         if error.name() == "_ALL_BROKERS_DOWN":
-            if not self._said and not self.quiet:
+            if not (self._said or self.quiet or self._refused_at is not None):
                 self._said = True
                 print(f"raftlog: {self._all_down()}; trying again", file=sys.stderr)
-        else:
-            self._reason = _DECORATION.sub("", error.str())
+            return
+        self._reason = _DECORATION.sub("", error.str())
+        if error.name() in _HOPELESS and self._refused_at is None:
+            self._refused_at = time.monotonic()
 
-    def explain(self, error: Any, client: Any) -> str:
-        """Return the message for a call that failed with a KafkaError."""
+    @property
+    def refused(self) -> Failure | None:
+        """The end of a command whose logins or handshakes have failed for a while, which trying again does not mend."""
+        if self._refused_at is None or time.monotonic() - self._refused_at < REFUSED_FOR_S:
+            return None
+        self._said = True
+        return Failure(self._all_down(), exits.DENIED)
+
+    def failure(self, error: Any, client: Any, about: str = "") -> Failure:
+        """Return the end of a command whose call failed with a KafkaError."""
         self._said = True
         client.poll(0)  # the callback is only called from here
-        return self._all_down() if self._reason and exit_of(error) == exits.UNREACHABLE else str(error.str())
+        code = exit_of(error)
+        if code != exits.UNREACHABLE:
+            return Failure(f"{about}{error.str()}", code)
+        return Failure(f"{about}{self._all_down()}", code if self._refused_at is None else exits.DENIED)
 
     def _all_down(self) -> str:
+        if self._refused_at is not None:
+            return f"{self._bootstrap}: {self._reason}"
         reason = f" ({self._reason})" if self._reason else ""
         return f"no broker answers at {self._bootstrap}{reason}"
 

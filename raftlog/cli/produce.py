@@ -151,8 +151,7 @@ class Sender:
         try:
             found = self._producer.list_topics(self._topic, timeout=self._timeout_s).topics[self._topic]
         except self._library.KafkaException as error:
-            reason = self._troubles.explain(error.args[0], self._producer)
-            raise Failure(reason, exit_of(error.args[0])) from None
+            raise self._troubles.failure(error.args[0], self._producer) from None
         last = len(found.partitions) - 1
         if found.partitions and self._partition > last:
             known = f"0 to {last}" if last else "0 alone"
@@ -173,6 +172,7 @@ class Sender:
                     on_delivery=self._delivered,
                     headers=self._headers,
                 )
+                self._producer.poll(0)
                 break
             except BufferError:
                 self._producer.poll(POLL_S)
@@ -180,8 +180,9 @@ class Sender:
                     raise Failure("the cluster takes nothing more", exits.UNREACHABLE) from None
             except self._library.KafkaException as error:
                 size = len(value or b"") + len(key or b"")
-                raise Failure(f"a record of {size} bytes was not sent: {error.args[0].str()}") from None
-        self._producer.poll(0)
+                raise Failure(
+                    f"a record of {size} bytes was not sent: {error.args[0].str()}", exit_of(error.args[0])
+                ) from None
 
     def send_files(self, paths: Sequence[Path], key: bytes | None) -> None:
         """Send each file as a record, but for empty ones. Raises Failure at the first that can't be read."""
@@ -205,8 +206,11 @@ class Sender:
     def finish(self) -> int:
         """Wait until all is acknowledged, or nothing more is; tells what is not and returns the exit code."""
         began = time.monotonic()
-        while (unsent := self._producer.flush(POLL_S)) and not self._is_silent(began):
-            continue
+        try:
+            while (unsent := self._producer.flush(POLL_S)) and not self._is_silent(began):
+                continue
+        except self._library.KafkaException as error:  # one that no later record gets around
+            raise Failure(error.args[0].str(), exit_of(error.args[0])) from None
         lost = len(self._failures) + unsent
         if not lost:
             return 0

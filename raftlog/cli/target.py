@@ -14,12 +14,17 @@ from typing import Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import Troubles, client_settings, confluent_kafka, exit_of, open_client
+from raftlog.cli.librdkafka import Troubles, client_settings, confluent_kafka, open_client
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
 LARGEST_PORT: Final = 65_535
 AGAIN_AFTER_S: Final = 0.2
+LOOK_EVERY_S: Final = 0.2
+"""While a command waits for an answer: whether its logins fail."""
+FIRST_TRY_S: Final = 0.5
+CLOCKS_S: Final = 0.1
+"""So much earlier than asked for librdkafka may say that it waited long enough."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +81,36 @@ class Target:
 
         A stock client may turn to a broker that has just died, and does not try another: here it is tried again.
         """
-        if self.settings:
-            raise Failure(
-                "kafka-python does this, which has no settings of librdkafka: leave out -X", exits.USAGE
-            )
+        login = self._kafka_python_login()
         kafka = _kafka_python()
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         deadline = time.monotonic() + self.timeout_s
         while True:
             left_ms = int(max(0.1, deadline - time.monotonic()) * 1000)
             try:
-                with _closing(kafka, self.servers, left_ms) as client:
+                with _closing(kafka, self.servers, left_ms, login) as client:
                     return call(client)
             except kafka.errors.KafkaError as error:
                 failure = self._failure(error)
                 if failure.code != exits.UNREACHABLE or time.monotonic() + AGAIN_AFTER_S > deadline:
                     raise failure from None
             time.sleep(AGAIN_AFTER_S)
+
+    def _kafka_python_login(self) -> dict[str, Any]:
+        """Return kafka-python's settings for those of librdkafka that are about the login. Raises Failure for others
+        of -X; a file may have any, as those of other commands."""
+        from raftlog.cli.librdkafka import client_settings
+
+        given = client_settings(self.settings)
+        if others := [name for name in given if name not in KAFKA_PYTHON and name != "bootstrap.servers"]:
+            known = ", ".join(KAFKA_PYTHON)
+            raise Failure(f"-X {others[0]}: kafka-python does this, which knows only {known}", exits.USAGE)
+        all_of_them = {**self._from_file, **given}
+        return {
+            name: read(all_of_them[setting])
+            for setting, (name, read) in KAFKA_PYTHON.items()
+            if setting in all_of_them
+        }
 
     def _failure(self, error: Any) -> Failure:
         name = type(error).__name__
@@ -125,6 +143,19 @@ _UNREACHABLE: Final = frozenset(
         "RequestTimedOutError",
     }
 )
+KAFKA_PYTHON: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "security.protocol": ("security_protocol", str.upper),
+    "sasl.mechanism": ("sasl_mechanism", str),
+    "sasl.mechanisms": ("sasl_mechanism", str),
+    "sasl.username": ("sasl_plain_username", str),
+    "sasl.password": ("sasl_plain_password", str),
+    "ssl.ca.location": ("ssl_cafile", str),
+    "ssl.certificate.location": ("ssl_certfile", str),
+    "ssl.key.location": ("ssl_keyfile", str),
+    "ssl.key.password": ("ssl_password", str),
+    "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", lambda text: text == "https"),
+}
+"""kafka-python's names for librdkafka's settings of a login."""
 CODES: Final = {
     "UnknownTopicOrPartitionError": exits.NOT_FOUND,
     "GroupIdNotFoundError": exits.NOT_FOUND,
@@ -145,12 +176,13 @@ def kafka_error(name: str) -> Any:
 
 
 @contextmanager
-def _closing(kafka: Any, servers: str, timeout_ms: int) -> Iterator[Any]:
+def _closing(kafka: Any, servers: str, timeout_ms: int, login: Mapping[str, Any]) -> Iterator[Any]:
     """Give a KafkaAdminClient for one call, which may try two brokers in its time."""
     client = kafka.KafkaAdminClient(
         bootstrap_servers=servers.split(","),
         bootstrap_timeout_ms=timeout_ms,
         request_timeout_ms=max(100, timeout_ms // 2),
+        **login,
     )
     try:
         yield client
@@ -173,13 +205,12 @@ class Admin:
     def __init__(self, target: Target) -> None:
         self._timeout_s = target.timeout_s
         self.client, self._troubles = target.client("AdminClient", {})
+        self._troubles.quiet = True  # a call ends with one line
         self._kafka_exception = confluent_kafka().KafkaException
 
     def failure(self, error: Any, about: str = "") -> Failure:
         """Return what a KafkaException means for a person."""
-        kafka_error = error.args[0]
-        message = self._troubles.explain(kafka_error, self.client)
-        return Failure(f"{about}{message}", exit_of(kafka_error))
+        return self._troubles.failure(error.args[0], self.client, about)
 
     def ask(self, call: Callable[..., Any], *arguments: Any, about: str = "", **options: Any) -> Any:
         """Return what a call, or the future it returns, comes to. Raises Failure."""
@@ -193,10 +224,26 @@ class Admin:
 
     def wait(self, future: Any, about: str = "") -> Any:
         """Return what a future comes to. Raises Failure."""
+        deadline = time.monotonic() + self._timeout_s + 5
+        while not future.done() and time.monotonic() < deadline:
+            try:
+                future.result(LOOK_EVERY_S)
+            except TimeoutError:
+                self._give_up_if_refused()
+            except self._kafka_exception:
+                break
         try:
-            return future.result(self._timeout_s + 5)
+            return future.result(0)
         except self._kafka_exception as error:
             raise self.failure(error, about) from None
+        except TimeoutError:  # a client library that lost the answer
+            raise Failure(f"{about}no answer within {self._timeout_s:g} s", exits.UNREACHABLE) from None
+
+    def _give_up_if_refused(self) -> None:
+        """Raise Failure once logins have failed for a while."""
+        self.client.poll(0)  # errors of connections are told from here
+        if (refused := self._troubles.refused) is not None:
+            raise refused
 
     def topics(self) -> dict[str, Any]:
         """Return the metadata of all topics by name. Raises Failure."""
@@ -215,10 +262,28 @@ class Admin:
 
     def metadata(self) -> Any:
         """Return the cluster's metadata. Raises Failure."""
-        try:
-            return self.client.list_topics(timeout=self._timeout_s)
-        except self._kafka_exception as error:
-            raise self.failure(error) from None
+        began, try_s = time.monotonic(), FIRST_TRY_S
+        while True:
+            end = min(time.monotonic() + try_s, began + self._timeout_s)
+            try:
+                return self.client.list_topics(timeout=max(0.0, end - time.monotonic()))
+            except self._kafka_exception as error:
+                self._give_up_if_refused()
+                now = time.monotonic()
+                if (
+                    now < end or now >= began + self._timeout_s
+                ):  # it was not for want of time, or there is no more
+                    raise self.failure(error) from None
+            try_s *= 2  # an answer may take longer than a try
+
+    def demand(self, operation: str) -> None:
+        """Raise Failure if the user of this client lacks a right to the cluster as a whole.
+
+        Commands ask beforehand where librdkafka takes a refusal for nothing, loses it, or ends its process over it.
+        """
+        about = self.ask(self.client.describe_cluster, include_authorized_operations=True)
+        if operation not in {each.name for each in about.authorized_operations or ()}:
+            raise Failure(f"not authorized: this needs {operation} of the cluster", exits.DENIED)
 
 
 def settle(admin: Admin, futures: Mapping[Any, Any], tell: Callable[[Any, Any], None]) -> int:

@@ -70,7 +70,13 @@ from raftlog.metadata.controller_api import (
     UpdateFeatures,
 )
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
-from raftlog.metadata.metadata_records import Batch, ClusterNamed, ControllerElected, Record
+from raftlog.metadata.metadata_records import (
+    Batch,
+    ClusterNamed,
+    ControllerElected,
+    Record,
+    ScramCredentialChanged,
+)
 from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows
 
@@ -121,6 +127,8 @@ class Controller:
         """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
         """The clock by which delegation tokens expire. Set before it leads, too."""
+        self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
+        """The users that this node's folder was formatted with. They count if it names the cluster."""
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
@@ -222,8 +230,14 @@ class Controller:
         random_id = topics.random_uuid(self._random).bytes
         cluster_id = self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
         return Decision(
-            (ClusterNamed(cluster_id),),
-            effects=(LogEvent("info", "cluster_named", {"cluster_id": cluster_id}),),
+            (ClusterNamed(cluster_id), *self.bootstrap),
+            effects=(
+                LogEvent("info", "cluster_named", {"cluster_id": cluster_id}),
+                *(
+                    LogEvent("info", "scram_credential_set", {"user": each.user, "mechanism": each.mechanism})
+                    for each in self.bootstrap
+                ),
+            ),
         )
 
     # --- the one way to decide

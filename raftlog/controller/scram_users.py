@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
     DuplicateResource,
     KafkaError,
     ResourceNotFound,
-    UnacceptableCredential,
     UnsupportedSaslMechanism,
 )
 from raftlog.base.machine import Decision
@@ -19,10 +17,7 @@ from raftlog.controller.metadata_limits import MetadataLimits
 from raftlog.metadata.controller_api import AlterScramCredentials, PartResult, PartResults, ScramAlteration
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.metadata_records import ScramCredentialChanged
-from raftlog.security.scram import HASHES, MAX_ITERATIONS, MIN_ITERATIONS
-
-MAX_USER_CHARS: Final = 249
-MAX_SALT_BYTES: Final = 64
+from raftlog.security.scram import HASHES, check_numbers, check_user
 
 
 def decide_alter_scram_credentials(
@@ -62,8 +57,7 @@ def decide_alter_scram_credentials(
 
 
 def _check(image: MetadataImage, asked: ScramAlteration) -> None:
-    if not 0 < len(asked.user) <= MAX_USER_CHARS:
-        raise UnacceptableCredential(f"name: has 1 to {MAX_USER_CHARS} characters, not {len(asked.user)}")
+    check_user(asked.user)
     if asked.mechanism not in HASHES:
         raise UnsupportedSaslMechanism(f"mechanism: must be one of {', '.join(HASHES)}")
     new = asked.credential
@@ -71,9 +65,4 @@ def _check(image: MetadataImage, asked: ScramAlteration) -> None:
         if (asked.user, asked.mechanism) not in image.scram:
             raise ResourceNotFound("there is no such credential to delete")
         return
-    if not MIN_ITERATIONS <= new.iterations <= MAX_ITERATIONS:
-        raise UnacceptableCredential(
-            f"iterations: must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}, not {new.iterations}"
-        )
-    if not 0 < len(new.salt) <= MAX_SALT_BYTES:
-        raise UnacceptableCredential(f"salt: has 1 to {MAX_SALT_BYTES} bytes, not {len(new.salt)}")
+    check_numbers(new)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from raftlog.base.errors import SaslAuthenticationFailed
+from raftlog.base.errors import SaslAuthenticationFailed, UnacceptableCredential
 from raftlog.security.sasl_messages import MALFORMED
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -30,6 +30,8 @@ NUMBERS: Final[Mapping[str, int]] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 16_384
 SALT_BYTES: Final = 24
+MAX_SALT_BYTES: Final = 64
+MAX_USER_CHARS: Final = 249
 
 _ALPHANUMERIC: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -59,6 +61,22 @@ class ScramCredential(msgspec.Struct, frozen=True, array_like=True):
 
     def __repr__(self) -> str:
         return f"ScramCredential(iterations={self.iterations})"
+
+
+def check_user(name: str) -> None:
+    """Raise UnacceptableCredential for a user's name that no credential can have."""
+    if not 0 < len(name) <= MAX_USER_CHARS:
+        raise UnacceptableCredential(f"name: has 1 to {MAX_USER_CHARS} characters, not {len(name)}")
+
+
+def check_numbers(new: ScramCredential) -> None:
+    """Raise UnacceptableCredential for iterations or a salt out of bounds."""
+    if not MIN_ITERATIONS <= new.iterations <= MAX_ITERATIONS:
+        raise UnacceptableCredential(
+            f"iterations: must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}, not {new.iterations}"
+        )
+    if not 0 < len(new.salt) <= MAX_SALT_BYTES:
+        raise UnacceptableCredential(f"salt: has 1 to {MAX_SALT_BYTES} bytes, not {len(new.salt)}")
 
 
 class Login(NamedTuple):

@@ -34,6 +34,7 @@ from raftlog.testing.node_process import NodeProcess, environment_of_nodes
 from raftlog.testing.ports import HeldPorts
 from raftlog.testing.probe import (
     ClusterView,
+    Login,
     PartitionView,
     find_controller,
     view_cluster,
@@ -63,6 +64,12 @@ class Cluster:
     admin = False
     """Whether each node has its HTTP API, at `admin_url`; see AdminCluster."""
 
+    listener = "PLAINTEXT"
+    """The name of the listener for clients and brokers."""
+
+    login: Login | None = None
+    """How this cluster's own questions log in; see SecureCluster."""
+
     forked = True
     """Whether nodes are forked from one process that has imported raftlog, which takes them less time."""
 
@@ -85,12 +92,14 @@ class Cluster:
         self._more_ports: list[HeldPorts] = []
         self.nodes: dict[int, NodeProcess] = {}
         voters = min(nodes, 5) if voters is None else voters
-        for node_id, own in _layout(self._hosts.addresses, voters, admin=self.admin).items():
+        layout = _layout(self._hosts.addresses, voters, admin=self.admin, listener=self.listener)
+        for node_id, own in layout.items():
             folder = self.directory / f"node-{node_id}"
             merged = {
                 "group.initial.rebalance.delay.ms": "0",  # nobody tests to wait three seconds for a first consumer
                 **own,
                 "log.dirs": str(folder / "data"),
+                **self.settings_of(node_id),
                 **(settings or {}),
                 **(node_settings or {}).get(node_id, {}),
             }
@@ -104,6 +113,11 @@ class Cluster:
     def open_hosts(self, nodes: int) -> Hosts:
         """Return where the nodes are to live; a cluster elsewhere than on loopback overrides this."""
         return Loopback(nodes)
+
+    def settings_of(self, node_id: int) -> Mapping[str, str]:
+        """Return settings that a kind of cluster has on a node; what whoever makes one asks for comes before them."""
+        assert node_id in self._hosts.addresses
+        return {}
 
     # --- the whole
 
@@ -358,13 +372,13 @@ class Cluster:
 
     def view(self, node_id: int) -> ClusterView:
         """Return how a node sees the cluster. Raises OSError while it does not answer."""
-        return view_cluster(self.nodes[node_id].host, self.nodes[node_id].port)
+        return view_cluster(self.nodes[node_id].host, self.nodes[node_id].port, login=self.login)
 
     def partitions(self, topic: str) -> dict[int, PartitionView]:
         """Return a topic's partitions as the first answering node sees them; empty while none answers."""
         for node_id in sorted(self.running_ids()):
             try:
-                return view_topic(self.nodes[node_id].host, self.nodes[node_id].port, topic)
+                return view_topic(self.nodes[node_id].host, self.nodes[node_id].port, topic, login=self.login)
             except OSError:
                 continue
         return {}
@@ -373,7 +387,9 @@ class Cluster:
         """Return the active controller as the first answering node knows it, or None."""
         for node_id in sorted(self.running_ids()):
             try:
-                controller = find_controller(self.nodes[node_id].host, self.nodes[node_id].port)
+                controller = find_controller(
+                    self.nodes[node_id].host, self.nodes[node_id].port, login=self.login
+                )
             except OSError:
                 continue
             if controller in self.running_ids():
@@ -416,7 +432,7 @@ class Cluster:
         def healthy() -> bool:
             node = self.nodes[1]
             try:
-                partitions = view_topics(node.host, node.port).partitions
+                partitions = view_topics(node.host, node.port, login=self.login).partitions
             except OSError as error:
                 unhealthy[:] = [f"node 1 does not answer ({error})"]
                 return False
@@ -509,7 +525,9 @@ class NetworkCluster(Cluster):
         super().close()
 
 
-def _layout(addresses: Mapping[int, Addresses], voters: int, *, admin: bool) -> dict[int, dict[str, str]]:
+def _layout(
+    addresses: Mapping[int, Addresses], voters: int, *, admin: bool, listener: str
+) -> dict[int, dict[str, str]]:
     """Return each node's own settings."""
     secret = secrets.token_hex(16)
     quorum = ",".join(
@@ -519,13 +537,14 @@ def _layout(addresses: Mapping[int, Addresses], voters: int, *, admin: bool) -> 
     )
     layout = {}
     for node_id, (host, port, controller_port, admin_port) in addresses.items():
-        listeners = f"PLAINTEXT://{host}:{port}"
+        listeners = f"{listener}://{host}:{port}"
         votes = node_id <= voters
         layout[node_id] = {
             "process.roles": "broker,controller" if votes else "broker",
             "node.id": str(node_id),
             "controller.quorum.voters": quorum,
             "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": listener,
             "listeners": f"{listeners},CONTROLLER://{host}:{controller_port}" if votes else listeners,
             "advertised.listeners": listeners,
             "raftlog.cluster.secret": secret,

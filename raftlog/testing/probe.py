@@ -1,25 +1,58 @@
 """A few bytes of the Kafka protocol by hand: enough to ask any node who is there, who controls and who leads what.
 
 Knows five requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be
-timed without loading a client library, and a node asked without a client's opinion of which one to ask.
+timed without loading a client library, and a node asked without a client's opinion of which one to ask. At a listener
+that wants a login it comes with a `Login`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 import socket
+import ssl
 import struct
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from raftlog.security.scram import HASHES
 from raftlog.testing.progress import patient
 
 ANSWER_S: Final = 10.0
 """So long a node may take for its answer; what is known to be paused is better not asked."""
-_METADATA, _CREATE_TOPICS, _ELECT_LEADERS, _DESCRIBE_QUORUM = 3, 19, 43, 55
+_METADATA, _SASL_HANDSHAKE, _CREATE_TOPICS = 3, 17, 19
+_SASL_AUTHENTICATE, _ELECT_LEADERS, _DESCRIBE_QUORUM = 36, 43, 55
 _PREFERRED = 0
 _ALL = -1
 _LARGEST_ANSWER = 16 << 20
 _QUORUM_TOPIC = b"__cluster_metadata"
+
+
+class Login(NamedTuple):
+    """How to log in at a listener that speaks SASL_SSL. Its text form hides the password."""
+
+    user: str
+    password: str
+    ca: Path
+    """The certificate of the authority that the node's own is of."""
+    mechanism: str = "SCRAM-SHA-512"
+
+    def __repr__(self) -> str:
+        return f"Login({self.user})"
+
+
+class _Ask(NamedTuple):
+    """The address of a node, and how to ask there."""
+
+    host: str
+    port: int
+    timeout_s: float
+    login: Login | None
 
 
 class ClusterView(NamedTuple):
@@ -78,6 +111,11 @@ class _Reader:
         self._position += size
         return self._data[self._position - size : self._position].decode()
 
+    def bytes(self) -> bytes:
+        size = self.take("i")
+        self._position += size
+        return self._data[self._position - size : self._position]
+
     def ints(self) -> tuple[int, ...]:
         return tuple(self.take("i") for _ in range(self.take("i")))
 
@@ -97,9 +135,11 @@ class _Reader:
             self.skip(self.varint())
 
 
-def view_cluster(host: str, port: int, *, timeout_s: float = ANSWER_S) -> ClusterView:
+def view_cluster(
+    host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None
+) -> ClusterView:
     """Ask a node for its cluster. Raises OSError while it does not answer."""
-    answer = _ask(host, port, _METADATA, version=1, body=struct.pack(">i", 0), timeout_s=timeout_s)
+    answer = _ask(_Ask(host, port, timeout_s, login), _METADATA, version=1, body=struct.pack(">i", 0))
     return ClusterView(frozenset(_take_brokers(answer)), answer.take("i"))
 
 
@@ -111,11 +151,13 @@ def _take_brokers(answer: _Reader) -> Iterator[int]:
         answer.skip_string()
 
 
-def view_topic(host: str, port: int, topic: str, *, timeout_s: float = ANSWER_S) -> dict[int, PartitionView]:
+def view_topic(
+    host: str, port: int, topic: str, *, timeout_s: float = ANSWER_S, login: Login | None = None
+) -> dict[int, PartitionView]:
     """Ask a node for a topic's partitions; empty when it knows none. Raises OSError while it does not answer."""
     name = topic.encode()
     body = struct.pack(f">ih{len(name)}s", 1, len(name), name)
-    answer = _ask(host, port, _METADATA, version=1, body=body, timeout_s=timeout_s)
+    answer = _ask(_Ask(host, port, timeout_s, login), _METADATA, version=1, body=body)
     for _ in _take_brokers(answer):
         pass
     answer.skip(4 + 4 + 2)  # controller, one topic, its error
@@ -129,10 +171,10 @@ def view_topic(host: str, port: int, topic: str, *, timeout_s: float = ANSWER_S)
     return partitions
 
 
-def view_topics(host: str, port: int, *, timeout_s: float = ANSWER_S) -> Topics:
+def view_topics(host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None) -> Topics:
     """Ask a node for all topics. Raises OSError while it does not answer."""
     body = struct.pack(">ib", _ALL, 0)  # a null array: all; and do not create any
-    answer = _ask(host, port, _METADATA, version=7, body=body, timeout_s=timeout_s)
+    answer = _ask(_Ask(host, port, timeout_s, login), _METADATA, version=7, body=body)
     answer.skip(4)  # throttle
     brokers = set()
     for _ in range(answer.take("i")):
@@ -162,7 +204,7 @@ def create_topic(
     pairs = b"".join(_string(each) + _string(value) for each, value in settings.items())
     body = struct.pack(">i", 1) + _string(name) + struct.pack(">ihi", partitions, factor, 0)
     body += struct.pack(">i", len(settings)) + pairs + struct.pack(">ib", int(ANSWER_S * 1000), 0)
-    answer = _ask(host, port, _CREATE_TOPICS, version=4, body=body, timeout_s=2 * ANSWER_S)
+    answer = _ask(_Ask(host, port, 2 * ANSWER_S, None), _CREATE_TOPICS, version=4, body=body)
     answer.skip(4 + 4)  # throttle, one topic
     answer.skip_string()
     code = answer.take("h")
@@ -174,22 +216,26 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(encoded)) + encoded
 
 
-def elect_preferred_leaders(host: str, port: int, *, timeout_s: float = ANSWER_S) -> None:
+def elect_preferred_leaders(
+    host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None
+) -> None:
     """Have every partition led by its first replica where that is in sync. Raises OSError when nobody answers."""
     body = struct.pack(">bii", _PREFERRED, _ALL, int(timeout_s * 1000))
-    _ask(host, port, _ELECT_LEADERS, version=1, body=body, timeout_s=timeout_s)
+    _ask(_Ask(host, port, timeout_s, login), _ELECT_LEADERS, version=1, body=body)
 
 
-def find_controller(host: str, port: int, *, timeout_s: float = ANSWER_S) -> int:
+def find_controller(host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None) -> int:
     """Ask a node which node leads the metadata quorum; -1 when none does. Raises OSError while it does not answer."""
-    return view_quorum(host, port, timeout_s=timeout_s).leader_id
+    return view_quorum(host, port, timeout_s=timeout_s, login=login).leader_id
 
 
-def view_quorum(host: str, port: int, *, timeout_s: float = ANSWER_S) -> QuorumView:
+def view_quorum(
+    host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None
+) -> QuorumView:
     """Ask a node who leads the metadata quorum. Raises OSError while it does not answer."""
     topic = bytes([2, len(_QUORUM_TOPIC) + 1]) + _QUORUM_TOPIC + b"\x02" + struct.pack(">i", 0) + b"\x00\x00"
     answer = _ask(
-        host, port, _DESCRIBE_QUORUM, version=0, body=b"\x00" + topic + b"\x00", timeout_s=timeout_s
+        _Ask(host, port, timeout_s, login), _DESCRIBE_QUORUM, version=0, body=b"\x00" + topic + b"\x00"
     )
     answer.skip_tags()
     if answer.take("h") != 0 or answer.varint() < 2:
@@ -201,17 +247,74 @@ def view_quorum(host: str, port: int, *, timeout_s: float = ANSWER_S) -> QuorumV
     return NO_QUORUM if answer.take("h") != 0 else QuorumView(answer.take("i"), answer.take("i"))
 
 
-def _ask(host: str, port: int, api_key: int, *, version: int, body: bytes, timeout_s: float) -> _Reader:
+def _ask(where: _Ask, api_key: int, *, version: int, body: bytes) -> _Reader:
+    with _connect(where) as connection:
+        return _round_trip(connection, api_key, version=version, body=body)
+
+
+def _round_trip(connection: socket.socket, api_key: int, *, version: int, body: bytes) -> _Reader:
     # header v1, of which v2 (flexible requests) is this and a tag section, which such a body brings along
     frame = struct.pack(">hhih", api_key, version, 1, -1) + body
-    with socket.create_connection((host, port), timeout=patient(timeout_s)) as connection:
-        connection.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", _receive(connection, 4))
-        if not 4 <= size <= _LARGEST_ANSWER:
-            raise ConnectionError(f"an answer of {size} bytes")
-        reader = _Reader(_receive(connection, size))
+    connection.sendall(struct.pack(">i", len(frame)) + frame)
+    (size,) = struct.unpack(">i", _receive(connection, 4))
+    if not 4 <= size <= _LARGEST_ANSWER:
+        raise ConnectionError(f"an answer of {size} bytes")
+    reader = _Reader(_receive(connection, size))
     reader.skip(4)
     return reader
+
+
+@contextmanager
+def _connect(where: _Ask) -> Iterator[socket.socket]:
+    """Yield a connection that has logged in where that is wanted. Raises OSError."""
+    with socket.create_connection((where.host, where.port), timeout=patient(where.timeout_s)) as plain:
+        if where.login is None:
+            yield plain
+            return
+        with _tls_context(where.login.ca).wrap_socket(plain, server_hostname=where.host) as connection:
+            _log_in(connection, where.login)
+            yield connection
+
+
+@lru_cache(maxsize=16)
+def _tls_context(ca: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca)
+
+
+def _log_in(connection: socket.socket, login: Login) -> None:
+    """Log in with SCRAM (RFC 5802). Raises ConnectionError when the node refuses."""
+    name = HASHES[login.mechanism]
+    mechanism = login.mechanism.encode()
+    answer = _round_trip(
+        connection,
+        _SASL_HANDSHAKE,
+        version=1,
+        body=struct.pack(f">h{len(mechanism)}s", len(mechanism), mechanism),
+    )
+    if answer.take("h") != 0:
+        raise ConnectionError(f"the node does not offer {login.mechanism}")
+    user = login.user.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={user},r={secrets.token_hex(16)}"
+    server_first = _authenticate(connection, f"n,,{first}")
+    parts = dict(each.split("=", 1) for each in server_first.split(","))
+    without_proof = f"c=biws,r={parts['r']}"
+    salted = hashlib.pbkdf2_hmac(name, login.password.encode(), b64decode(parts["s"]), int(parts["i"]))
+    key = hmac.digest(salted, b"Client Key", name)
+    said = f"{first},{server_first},{without_proof}".encode()
+    signature = hmac.digest(hashlib.new(name, key).digest(), said, name)
+    proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+    _authenticate(connection, f"{without_proof},p={b64encode(proof).decode()}")
+
+
+def _authenticate(connection: socket.socket, message: str) -> str:
+    said = message.encode()
+    answer = _round_trip(
+        connection, _SASL_AUTHENTICATE, version=0, body=struct.pack(f">i{len(said)}s", len(said), said)
+    )
+    if answer.take("h") != 0:
+        raise ConnectionError(f"the login is refused: {answer.string()}")
+    answer.skip_string()
+    return answer.bytes().decode()
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from kafka import KafkaProducer
 
+from raftlog.cli.exits import DENIED, USAGE
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.kit.marks import taste
-from tests.kit.waits import ended, run
+from tests.kit.waits import PATIENCE_S, ended, run
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +108,56 @@ def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(tmp_p
         assert second.bootstrap == first.bootstrap and first.bootstrap.count(":") == 2
         assert CommandLine(second.bootstrap)("consume", "-t", "kept", "-e").stdout == "here\n"
     assert (data / "dev.json").stat().st_mode & 0o077 == 0
+
+
+def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_path: Path) -> None:
+    """Pasted as they are printed: the writer creates and writes, the reader reads, and nobody else gets in."""
+    data = tmp_path / "data"
+    arguments = ("--secure", "--data", str(data), "--nodes", "1", "--port", str(free_port()))
+    with dev(tmp_path, *arguments) as running:
+        printed = _printed_settings(running.said)
+        assert set(printed) == {
+            "librdkafka, kcat",
+            "Python (confluent-kafka)",
+            "Python (kafka-python)",
+            "Java",
+        }
+        native = printed["librdkafka, kcat"]
+        assert printed["Python (confluent-kafka)"] == native
+        assert (
+            f'username="writer" password="{native["sasl.password"]}"' in printed["Java"]["sasl.jaas.config"]
+        )
+        failures: list[object] = []
+        producer = Producer(native)
+        producer.produce("orders", b"one", on_delivery=lambda error, _: failures.append(error))
+        assert producer.flush(PATIENCE_S) == 0 and failures == [None]
+        other = KafkaProducer(**printed["Python (kafka-python)"])
+        assert other.send("orders", b"two").get(PATIENCE_S).topic == "orders"
+        other.close()
+        assert "may read topics, in any group" in running.said
+        reader = str(data / "clients" / "reader.properties")
+        raftlog = CommandLine(running.bootstrap)
+        assert raftlog("consume", "-t", "orders", "-e", "-F", reader).stdout.split() == ["one", "two"]
+        assert raftlog("produce", "-t", "orders", "-F", reader, stdin=b"three\n").returncode == DENIED
+        assert raftlog("topic", "list", "-m", "2").returncode != 0
+        running.end(signal.SIGTERM)
+    assert {path.stat().st_mode & 0o777 for path in (data / "clients").iterdir()} == {0o600}
+    code, _, err = invoke("dev", "--data", str(data))
+    assert code == USAGE and "say --secure" in err
+    with dev(tmp_path, "--secure", "--data", str(data)) as again:
+        assert _printed_settings(again.said) == printed
+
+
+def _printed_settings(said: str) -> dict[str, dict[str, Any]]:
+    """Return the settings that are to be pasted, by their headings."""
+    found: dict[str, dict[str, Any]] = {}
+    for heading, block in re.findall(r"(?m)^  # (.*)\n((?:    .*\n)+)", said):
+        lines = textwrap.dedent(block)
+        if lines.startswith("settings = "):
+            found[heading] = ast.literal_eval(lines.removeprefix("settings = "))
+        else:
+            found[heading] = dict(line.split("=", 1) for line in lines.splitlines())
+    return found
 
 
 def test_ports_that_are_taken_are_replaced_and_told(tmp_path: Path) -> None:

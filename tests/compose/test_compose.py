@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from raftlog.testing.probe import view_cluster
 from tests.compose.conftest import (
     BOOTSTRAP,
     ComposeProducer,
@@ -186,3 +187,46 @@ def test_five_nodes_vote_and_a_sixth_only_holds_partitions() -> None:
         assert json.loads(quorum)["voters"] == [1, 2, 3, 4, 5]
     finally:
         compose(*five, "down", "--volumes", "--timeout", "1")
+
+
+def test_secure_env_lets_in_who_belongs_and_nobody_else() -> None:
+    """deploy/secure.env, on fresh volumes: TLS, logins and rules, for clients on this machine and in containers."""
+    compose("down", "--volumes", "--timeout", "5")
+    secure = ("--env-file", "deploy/secure.env")
+    raftlog = (*secure, "exec", "-T", "users", "raftlog")
+    inside = ("-b", "node1:9092,node2:9092,node3:9092", "-F")
+    files = {user: f"/run/raftlog/clients/{user}.properties" for user in ("admin", "writer", "reader")}
+    try:
+        began = time.monotonic()
+        compose(*secure, "up", "--detach", "--wait")
+        print(f"secure, up to healthy: {time.monotonic() - began:.1f} s")
+        users = json.loads(compose(*raftlog, "user", "list", "-J", *inside, files["admin"]))
+        assert [each["user"] for each in users] == ["admin", "reader", "writer"]
+        compose(*raftlog, "topic", "create", "orders", *inside, files["writer"])
+        assert not compose(*raftlog, "topic", "delete", "orders", *inside, files["reader"], check=False)
+        text = compose(
+            *secure, "exec", "-T", "users", "sh", "-c", f"cat {files['writer']}; cat /run/raftlog/tls/ca.pem"
+        )
+        lines, _, authority = text.partition("-----BEGIN")
+        login = dict(line.split("=", 1) for line in lines.split())
+        login |= {"ssl.ca.pem": f"-----BEGIN{authority}", "bootstrap.servers": BOOTSTRAP}
+        del login["ssl.ca.location"]
+        _produce_from_here(login)
+        read = compose(*raftlog, "consume", "-t", "orders", "-e", *inside, files["reader"])
+        assert read.split() == ["from-the-host"]
+        with pytest.raises(OSError):
+            view_cluster("localhost", 19091)
+        compose(*secure, "restart", "--timeout", "20", "node1")
+        wait_until(lambda: healthy("node1"), "a node that is formatted already starts")
+    finally:
+        compose(*secure, "down", "--volumes", "--timeout", "1")
+
+
+def _produce_from_here(login: dict[str, str]) -> None:
+    from confluent_kafka import Producer
+
+    failures: list[object] = []
+    producer = Producer(dict(login))
+    producer.produce("orders", b"from-the-host", on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(PATIENCE_S) == 0
+    assert failures == [None]

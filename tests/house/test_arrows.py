@@ -29,7 +29,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
-    "testing": frozenset({"base", "faults"}),
+    "testing": frozenset({"base", "faults", "metadata", "security"}),
     "raftlog_chaos": frozenset(
         {
             "",
@@ -88,7 +88,7 @@ HOMES: dict[str, frozenset[str]] = {
     "structlog": frozenset({"base"}),
     "re2": frozenset({"base"}),
     "aiohttp": frozenset({"admin", "broker"}),
-    "cryptography": frozenset({"broker", "raftlog_chaos"}),
+    "cryptography": frozenset({"broker", "raftlog_chaos", "testing"}),
     "joserfc": frozenset({"security"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),

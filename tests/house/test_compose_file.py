@@ -12,12 +12,14 @@ from tests.house.source import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 NODES = sorted(set(SERVICES) - {"secrets"})
+SECURE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/secure.yml").read_text())["services"]
+"""The services as deploy/secure.env changes them."""
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", [*SERVICES, "users"])
 def test_every_container_has_limits_of_memory_processes_and_logs(name: str) -> None:
     """One that leaks, forks or talks for ever takes its own share of the machine, and no other's."""
-    service = SERVICES[name]
+    service = SERVICES.get(name) or SECURE[name]
     assert service["mem_limit"] == service["memswap_limit"]
     assert 0 < service["pids_limit"] <= 256
     assert service["logging"]["driver"] == "json-file"
@@ -34,11 +36,27 @@ def test_every_node_has_files_for_its_logs_and_leaves_no_core(name: str) -> None
 def test_a_nodes_settings_are_a_config_that_starts_and_its_ports_are_this_machines_only(name: str) -> None:
     """As `docker compose up` gives them; the admin API's tokens are never sent beyond this machine in the clear."""
     service = SERVICES[name]
-    environment = {
-        key: value.partition(":-")[2].rstrip("}") if value.startswith("${") else value
-        for key, value in service["environment"].items()
-        if not key.endswith("_SECRET_FILE")
-    }
-    config = load_config(environment=environment)
+    config = load_config(environment=_environment(service["environment"]))
     assert config.admin_tokens_without_tls and config.admin_tokens_file
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_secure_node_speaks_tls_at_every_port_but_the_controllers(name: str) -> None:
+    """As deploy/secure.env gives the settings: clients log in, brokers and the admin API speak TLS, rules decide."""
+    environment = _environment(SERVICES[name]["environment"] | SECURE[name]["environment"])
+    config = load_config(environment=environment | {"RAFTLOG_CLUSTER_SECRET": "s" * 32})
+    protocols = {each.name: each.security_protocol for each in config.listeners if each.name != "CONTROLLER"}
+    assert protocols == {"INTERNAL": "SASL_SSL", "HOST": "SASL_SSL"}
+    assert config.authorizer_class_name and config.super_users == ("User:admin",)
+    assert config.admin_ssl_certificate.endswith(f"/{name}.pem") and not config.admin_tokens_without_tls
+    assert name == "broker6" or "--add-scram" in SECURE[name]["command"][-1]
+
+
+def _environment(settings: dict[str, str]) -> dict[str, str]:
+    """Return a node's variables as compose gives them where nobody sets any."""
+    return {
+        key: value.partition(":-")[2].rstrip("}") if value.startswith("${") else value
+        for key, value in settings.items()
+        if not key.endswith("_SECRET_FILE")
+    }

@@ -13,10 +13,12 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
+from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
 from raftlog.metadata.controller_api import (
     PREFERRED,
     AllocateProducerIds,
     AlterConfigs,
+    AlterScramCredentials,
     ConfigAlteration,
     ConfigOp,
     CreatePartitions,
@@ -27,12 +29,15 @@ from raftlog.metadata.controller_api import (
     NewPartitions,
     NewTopic,
     Request,
+    ScramAlteration,
     TopicRef,
     UnregisterBroker,
 )
+from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.security.scram import MIN_ITERATIONS, credential
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
 from raftlog_chaos.workloads.raw_client import Client
@@ -78,6 +83,56 @@ def test_a_formatted_folder_names_the_cluster() -> None:
 
     run_scenario(script, 1)
     run_scenario(script, 3)
+
+
+def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_once() -> None:
+    """`raftlog format --add-scram`: whoever names the cluster brings its own; what was changed since is not undone."""
+
+    async def script(cluster: SimCluster) -> None:
+        for sim_node in cluster.nodes.values():
+            kept = credential("SCRAM-SHA-256", f"of node {sim_node.node_id}", b"salt", MIN_ITERATIONS)
+            write_bootstrap(
+                sim_node.host.disk, "/data", [ScramCredentialChanged("admin", "SCRAM-SHA-256", kept)]
+            )
+        with capture_logs() as logs:
+            cluster.start()
+            await cluster.until_ready()
+        assert [each["user"] for each in logs if each["event"] == "scram_credential_set"] == ["admin"]
+        leader = cluster.leader_id()
+        assert leader is not None
+        image = cluster.newest_image()
+        assert image is not None
+        assert image.scram["admin", "SCRAM-SHA-256"] == credential(
+            "SCRAM-SHA-256", f"of node {leader}", b"salt", MIN_ITERATIONS
+        )
+        node = cluster.nodes[leader].node
+        assert node is not None
+        removed = AlterScramCredentials((ScramAlteration("admin", "SCRAM-SHA-256", None),))
+        await cluster.nodes[leader].host.start(_ask(node, removed))
+        cluster.restart(*cluster.nodes)
+        await cluster.until_ready()
+        image = cluster.newest_image()
+        assert image is not None and not image.scram
+        cluster.check()
+
+    run_scenario(script, 1)
+    run_scenario(script, 3)
+
+
+def test_a_voter_whose_bootstrap_file_is_damaged_does_not_start() -> None:
+    """A cluster that nobody could log in to would be named otherwise; the file is named, not shown."""
+
+    async def script(cluster: SimCluster) -> None:
+        disk = cluster.nodes[1].host.disk
+        disk.mkdir("/data")
+        disk.write_file(f"/data/{BOOTSTRAP}", b'{"version": 1, "scram": "secret"}')
+        cluster.start()
+        await asyncio.sleep(5)
+        assert not cluster.nodes[1].ready
+        (told,) = cluster.failures
+        assert f"/data/{BOOTSTRAP} is not what raftlog format wrote" in told and "secret" not in told
+
+    run_scenario(script, 1)
 
 
 def test_a_node_of_another_cluster_never_joins() -> None:

@@ -1,0 +1,242 @@
+"""`raftlog acl …`: rules about who may do what, in the words of kafka-acls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from raftlog.cli import exits
+from raftlog.cli.acl_rules import Asked, filters, rules
+from raftlog.cli.cluster_command import SHARED, add_command, noun, target_of
+from raftlog.cli.exits import Failure
+from raftlog.cli.librdkafka import confluent_kafka
+from raftlog.cli.rows import Form, print_rows
+from raftlog.cli.target import Admin, Target
+from raftlog.security.acls import Acl, AclFilter, Operation, PatternType
+
+acl = noun("List, add and remove rules (ACLs) about who may do what.")
+
+COLUMNS: Final = ("permission", "principal", "operation", "host", "resource", "pattern", "name")
+
+
+class Pattern(StrEnum):
+    """How a resource's name is meant."""
+
+    LITERAL = "literal"
+    PREFIXED = "prefixed"
+    ANY = "any"
+    MATCH = "match"
+
+
+class Reached(NamedTuple):
+    """A cluster, and what is asked about its rules."""
+
+    target: Target
+    asked: Asked
+
+
+def _many(name: str, help: str, metavar: str = "NAME") -> tuple[Any, Any]:
+    return Annotated[list[str] | None, typer.Option(name, metavar=metavar, help=help)], None
+
+
+def _flag(name: str, help: str) -> tuple[Any, Any]:
+    return Annotated[bool, typer.Option(name, help=help)], False
+
+
+_RESOURCES: Final[dict[str, tuple[Any, Any]]] = {
+    "topics": _many("--topic", "a topic, or *"),
+    "groups": _many("--group", "a group, or *"),
+    "transactional_ids": _many("--transactional-id", "a transactional id, or *", "ID"),
+    "cluster": _flag("--cluster", "the cluster itself"),
+    "pattern_type": (
+        Annotated[
+            Pattern,
+            typer.Option(
+                "--resource-pattern-type",
+                help="prefixed: all whose names begin so; any, match: to look for rules only",
+            ),
+        ],
+        Pattern.LITERAL,
+    ),
+}
+_RULES: Final[dict[str, tuple[Any, Any]]] = {
+    "allow_principals": _many("--allow-principal", "who may, User:* for everyone", "User:NAME"),
+    "deny_principals": _many("--deny-principal", "who may not", "User:NAME"),
+    "allow_hosts": _many("--allow-host", "from where they may; default: *", "ADDRESS"),
+    "deny_hosts": _many("--deny-host", "from where they may not; default: *", "ADDRESS"),
+    "operations": _many("--operation", "as Read, Write, DescribeConfigs; default: All", "OPERATION"),
+    "producer": _flag("--producer", "all that a producer needs of topics and transactional ids"),
+    "consumer": _flag("--consumer", "all that a consumer needs of topics and groups"),
+    "idempotent": _flag("--idempotent", "with --producer: idempotent, for clients before Kafka 2.8"),
+}
+"""kafka-acls' options. Their names are the attributes of `Asked`."""
+
+
+def _verb(name: str, *options: dict[str, tuple[Any, Any]]) -> Callable[..., Any]:
+    """Make a command of `body(reached, …, form=…)` with options about resources, and perhaps about rules."""
+    own = {key: value for each in options for key, value in each.items()}
+
+    def reach(given: dict[str, Any]) -> Reached:
+        said = {key: given.pop(key) for key in own}
+        return Reached(target_of(given), _asked(said))
+
+    def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
+        add_command(acl, name, body, reach=reach, shared={**own, **SHARED}, prints_rows=True)
+        return body
+
+    return decorate
+
+
+def _asked(said: dict[str, Any]) -> Asked:
+    said["pattern_type"] = PatternType[said["pattern_type"].name]
+    said["operations"] = [_operation(each) for each in said.get("operations") or ()]
+    given: dict[str, Any] = {
+        key: tuple(value or ()) if value is None or isinstance(value, list) else value
+        for key, value in said.items()
+    }
+    return Asked(**given)
+
+
+def _operation(word: str) -> Operation:
+    """Read an operation as kafka-acls writes it, DescribeConfigs, or as rules show it. Raises Failure."""
+    wanted = word.replace("_", "").replace("-", "").upper()
+    known = [each for each in Operation if each > Operation.ANY]
+    for each in known:
+        if each.name.replace("_", "") == wanted:
+            return each
+    names = ", ".join(each.name for each in known)
+    raise Failure(f"--operation: there is no {word!r}; there are {names}", exits.USAGE)
+
+
+@_verb("list", _RESOURCES)
+def list_rules(
+    reached: Reached,
+    *,
+    principals: Annotated[
+        list[str] | None, typer.Option("--principal", metavar="User:NAME", help="only rules about these")
+    ] = None,
+    form: Form,
+) -> None:
+    """List rules: all, or those of the resources and users that are named."""
+    wanted = filters(reached.asked, principals or ())
+    admin = reached.target.admin
+    admin.demand("DESCRIBE")
+    found = [each for asked in wanted for each in admin.ask(admin.client.describe_acls, _filter(asked))]
+    _print(found, form)
+
+
+@_verb("add", _RESOURCES, _RULES)
+def add(reached: Reached, *, form: Form) -> int:
+    """Add rules. One that is there already is no error."""
+    wanted = rules(reached.asked)
+    admin = reached.target.admin
+    return _settle(admin, create_rules(admin, wanted), lambda binding, _: [binding], form)
+
+
+@_verb("remove", _RESOURCES, _RULES)
+def remove(
+    reached: Reached,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="do not ask before all rules of a resource go")
+    ] = False,
+    form: Form,
+) -> int:
+    """Remove rules: those that the same words would add, or all of a resource. Prints what is gone."""
+    wanted = [_filter(each) for each in filters(reached.asked)]
+    if not reached.asked.resources:
+        raise Failure("say of what: --topic, --group, --transactional-id or --cluster", exits.USAGE)
+    if not reached.asked.names_users and not force:
+        _confirm()
+    admin = reached.target.admin
+    admin.demand("ALTER")
+    return _settle(admin, admin.ask(admin.client.delete_acls, wanted), lambda _, gone: gone, form)
+
+
+def _confirm() -> None:
+    """Ask before much goes. Raises Failure when nobody is there, or says no."""
+    if not sys.stdin.isatty():
+        raise Failure("this removes all rules of the resource: say --force, or about whom", exits.USAGE)
+    if not typer.confirm("Remove all rules of the resource?", err=True):
+        raise Failure("nothing was removed")
+
+
+def _settle(admin: Admin, futures: Any, rules_of: Callable[[Any, Any], list[Any]], form: Form) -> int:
+    """Print the rules of what was done, and each failure; returns the first failure's exit code."""
+    done: list[Any] = []
+    failures: list[Failure] = []
+    for asked, future in futures.items():
+        try:
+            done += rules_of(asked, admin.wait(future))
+        except Failure as failure:
+            failures.append(failure)
+    _print(done, form)
+    for message in dict.fromkeys(map(str, failures)):
+        print(f"raftlog: {message}", file=sys.stderr)
+    return failures[0].code if failures else 0
+
+
+def _print(found: list[Any], form: Form) -> None:
+    rows = {
+        (
+            each.restype.name.replace("BROKER", "CLUSTER"),
+            each.name,
+            each.resource_pattern_type.name,
+            each.principal,
+            each.host,
+            each.operation.name,
+            each.permission_type.name,
+        )
+        for each in found
+    }
+    print_rows(
+        [
+            {
+                "permission": permission,
+                "principal": principal,
+                "operation": operation,
+                "host": host,
+                "resource": resource,
+                "pattern": pattern,
+                "name": name,
+            }
+            for resource, name, pattern, principal, host, operation, permission in sorted(rows)
+        ],
+        form,
+        COLUMNS,
+    )
+
+
+def create_rules(admin: Admin, wanted: Sequence[Acl]) -> dict[Any, Any]:
+    """Return a future for each rule, by librdkafka's binding. Raises Failure."""
+    library = confluent_kafka().admin
+    bindings = [library.AclBinding(*_wire(each)) for each in wanted]
+    admin.demand("ALTER")
+    return dict(admin.ask(admin.client.create_acls, bindings))
+
+
+def _filter(asked: AclFilter) -> Any:
+    library = confluent_kafka().admin
+    return library.AclBindingFilter(*_wire(asked))
+
+
+def _wire(rule: Acl | AclFilter) -> tuple[Any, ...]:
+    """Return the arguments of librdkafka's AclBinding. Raises Failure for an operation that it does not know."""
+    library = confluent_kafka().admin
+    try:
+        operation = library.AclOperation(int(rule.operation))
+    except ValueError:
+        raise Failure(f"--operation {rule.operation.name}: librdkafka does not know it yet") from None
+    return (
+        library.ResourceType(int(rule.resource_type)),  # it calls the cluster a broker
+        rule.resource_name,
+        library.ResourcePatternType(int(rule.pattern_type)),
+        rule.principal,
+        rule.host,
+        operation,
+        library.AclPermissionType(int(rule.permission)),
+    )

@@ -1,0 +1,91 @@
+"""`raftlog dev --secure` in addition: rules for its users, files of clients' settings, and how to use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from raftlog.cli.acl import create_rules
+from raftlog.cli.acl_rules import Asked, rules
+from raftlog.cli.target import Target
+from raftlog.security.acls import WILDCARD
+from raftlog.testing.secure_cluster import ADMIN, SecureCluster, write_secret
+
+WRITER: Final = "writer"
+READER: Final = "reader"
+MAY: Final = {
+    ADMIN: "may do everything",
+    WRITER: "may create topics and write to them",
+    READER: "may read topics, in any group",
+}
+
+
+def open_doors(cluster: SecureCluster) -> None:
+    """Give the users their rights, and leave a file of settings for each. Raises Failure."""
+    for user in MAY:
+        path = settings_file(cluster, user)
+        path.parent.mkdir(exist_ok=True)
+        write_secret(path, _properties(cluster.client_settings(user)))
+        write_secret(path.with_suffix(".java.properties"), _properties(cluster.java_settings(user)))
+    asked = (
+        Asked(
+            topics=(WILDCARD,),
+            transactional_ids=(WILDCARD,),
+            allow_principals=(f"User:{WRITER}",),
+            producer=True,
+        ),
+        Asked(topics=(WILDCARD,), groups=(WILDCARD,), allow_principals=(f"User:{READER}",), consumer=True),
+    )
+    admin = Target(file=settings_file(cluster, ADMIN)).admin
+    for future in create_rules(admin, [rule for each in asked for rule in rules(each)]).values():
+        admin.wait(future)
+
+
+def settings_file(cluster: SecureCluster, user: str) -> Path:
+    """Return the file of a user's settings for librdkafka; Java's is beside it."""
+    return cluster.directory / "clients" / f"{user}.properties"
+
+
+def what_to_try(cluster: SecureCluster) -> Iterator[str]:
+    """Yield the lines about users, their settings for each library, and three things to try."""
+    files = {user: settings_file(cluster, user) for user in MAY}
+    yield f"  token  {cluster.token_file}  (of the HTTP API)"
+    yield "Users, and their settings in files (for Java beside them: NAME.java.properties):"
+    for user, may in MAY.items():
+        yield f"  {user:<6}  {may:<35}  {files[user]}"
+    yield f"To paste, for {WRITER}; {READER} and {ADMIN} have passwords of their own, in their files:"
+    yield from _blocks(cluster)
+    yield "Try, in another terminal:"
+    yield f"  raftlog topic create orders --partitions 3 -F {files[WRITER]}"
+    yield f"  seq 1000 | raftlog produce -t orders -F {files[WRITER]}"
+    yield f"  raftlog consume -t orders -e -c 3 -f '%t %p %o %s\\n' -F {files[READER]}"
+    yield f"  raftlog acl list -F {files[ADMIN]}"
+
+
+def _blocks(cluster: SecureCluster) -> Iterator[str]:
+    native = cluster.client_settings(WRITER)
+    python = {
+        "bootstrap_servers": native["bootstrap.servers"].split(","),
+        "security_protocol": native["security.protocol"],
+        "sasl_mechanism": native["sasl.mechanism"],
+        "sasl_plain_username": native["sasl.username"],
+        "sasl_plain_password": native["sasl.password"],
+        "ssl_cafile": native["ssl.ca.location"],
+    }
+    for heading, lines in (
+        ("librdkafka, kcat", _properties(native).splitlines()),
+        ("Python (confluent-kafka)", _python("settings", native)),
+        ("Python (kafka-python)", _python("settings", python)),
+        ("Java", _properties(cluster.java_settings(WRITER)).splitlines()),
+    ):
+        yield f"  # {heading}"
+        yield from (f"    {line}" for line in lines)
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _python(name: str, settings: Mapping[str, object]) -> list[str]:
+    return [f"{name} = {{", *(f"    {key!r}: {value!r}," for key, value in settings.items()), "}"]

@@ -1,0 +1,54 @@
+"""The metadata that a cluster has from its first moment: what `raftlog format` left beside the metadata log.
+
+Kafka calls it bootstrap metadata (`bootstrap.checkpoint`). The first controller commits its own file's records in the
+batch that names the cluster, so they count once; a cluster that has a name never reads them again.
+Must not know: who decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from raftlog.base.disk import Disk
+from raftlog.metadata.metadata_records import ScramCredentialChanged
+
+BOOTSTRAP: Final = "raftlog-bootstrap.json"
+VERSION: Final = 1
+MOST_BYTES: Final = 1 << 20
+"""Of the file: some thousand credentials, which fit in one batch of the metadata log."""
+
+
+class BootstrapUnusable(Exception):
+    """The file is damaged, or is of another version; the message names it and never shows a credential."""
+
+
+class _File(msgspec.Struct, frozen=True):
+    """The file's content. Byte strings are base64 in it."""
+
+    version: int
+    scram: tuple[ScramCredentialChanged, ...]
+
+
+def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChanged]) -> None:
+    """Write the credentials that a new cluster is to have, durably. The file lets its readers try passwords."""
+    disk.mkdir(folder)
+    content = msgspec.json.encode(_File(VERSION, tuple(scram)))
+    assert len(content) <= MOST_BYTES, "the caller limits how many users there are"
+    disk.write_file(f"{folder}/{BOOTSTRAP}", content)
+
+
+def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...]:
+    """Return what a new cluster is to have; nothing where there is no file. Raises BootstrapUnusable."""
+    path = f"{folder}/{BOOTSTRAP}"
+    if not disk.exists(path):
+        return ()
+    try:
+        found = msgspec.json.decode(disk.read_file(path), type=_File)
+    except msgspec.DecodeError:  # its message could quote the file
+        raise BootstrapUnusable(f"{path} is not what raftlog format wrote") from None
+    if found.version != VERSION:
+        raise BootstrapUnusable(f"{path} is of version {found.version}, but this raftlog reads {VERSION}")
+    return found.scram

@@ -1,0 +1,131 @@
+"""A cluster that only those get into who belong there: TLS, logins with SCRAM, and rules about rights.
+
+Its nodes have one listener, for clients (SASL_SSL) and for each other. Certificates are made on the spot, by an
+authority of its own, and users are there from the first moment, as after `raftlog format --add-scram`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.disk import RealDisk
+from raftlog.metadata.bootstrap import write_bootstrap
+from raftlog.metadata.metadata_records import ScramCredentialChanged
+from raftlog.security.scram import MIN_ITERATIONS, SALT_BYTES, credential
+from raftlog.testing.certificates import Certificates
+from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.probe import Login
+
+ADMIN: Final = "admin"
+"""The user who may do everything."""
+
+MECHANISM: Final = "SCRAM-SHA-512"
+
+
+class SecureCluster(AdminCluster):
+    """A cluster with users `admin`, who may do everything, and those of `other_users`, who may what rules allow them.
+
+    Files are under `directory`: certificates in tls/, passwords in users.json, the HTTP API's token in admin.tokens. A
+    folder that is kept keeps them.
+    """
+
+    listener = "SASL_SSL"
+    other_users: Sequence[str] = ("writer", "reader")
+
+    @cached_property
+    def certificates(self) -> Certificates:
+        """The certificates; made by the first use. Raises CertificatesUnusable."""
+        made = Certificates(self.directory / "tls")
+        hosts = [[each.host, "localhost"] for each in self.addresses.values()]
+        missing = [
+            names
+            for names in {names[0]: names for names in hosts}.values()
+            if not made.node(names[0]).exists()
+        ]
+        if missing:
+            made.make(missing)
+        return made
+
+    @cached_property
+    def passwords(self) -> dict[str, str]:
+        """The users' passwords, made by the first use."""
+        path = self.directory / "users.json"
+        if not path.exists():
+            users = (ADMIN, *self.other_users)
+            write_secret(path, json.dumps({user: secrets.token_urlsafe(12) for user in users}))
+        return dict(json.loads(path.read_text()))
+
+    @property
+    def token_file(self) -> Path:
+        """The file of the HTTP API's token, the last of its words; made by the first use."""
+        path = self.directory / "admin.tokens"
+        if not path.exists():
+            write_secret(path, f"operator {ADMIN} {secrets.token_urlsafe(24)}\n")
+        return path
+
+    def settings_of(self, node_id: int) -> Mapping[str, str]:
+        """Return a node's settings of TLS, logins and rights; and leave the users beside its metadata log."""
+        self.login = Login(ADMIN, self.passwords[ADMIN], self.certificates.ca, MECHANISM)
+        own = self.certificates.node_settings(self.addresses[node_id].host)
+        write_bootstrap(RealDisk(), str(self.directory / f"node-{node_id}" / "data"), self._credentials)
+        return {
+            **own,
+            "raftlog.admin.ssl.certificate": own["ssl.keystore.location"],
+            "raftlog.admin.tokens.file": str(self.token_file),
+            "sasl.enabled.mechanisms": MECHANISM,
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+            "super.users": f"User:{ADMIN}",
+        }
+
+    @cached_property
+    def _credentials(self) -> list[ScramCredentialChanged]:
+        return [
+            ScramCredentialChanged(
+                user,
+                MECHANISM,
+                credential(MECHANISM, password, secrets.token_bytes(SALT_BYTES), MIN_ITERATIONS),
+            )
+            for user, password in self.passwords.items()
+        ]
+
+    def client_settings(self, user: str) -> dict[str, Any]:
+        """Return the settings with which a client of librdkafka logs in."""
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": user,
+            "sasl.password": self.passwords[user],
+            "ssl.ca.location": str(self.certificates.ca),
+        }
+
+    def java_settings(self, user: str) -> dict[str, str]:
+        """Return the settings with which a client in Java logs in."""
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.jaas.config": f'{module} required username="{user}" password="{self.passwords[user]}";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificates.ca),
+        }
+
+    def admin_url(self, node_id: int = 1) -> str:
+        """Return where a node's admin API is, which speaks TLS."""
+        return super().admin_url(node_id).replace("http://", "https://")
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a new file that nobody else can read."""
+    path.unlink(missing_ok=True)
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(opened, "w") as file:
+        file.write(text)

@@ -1,0 +1,164 @@
+"""Claims about `raftlog user` and `raftlog acl` at a cluster with TLS, logins and rules, and about dev --secure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.testing.secure_cluster import SecureCluster
+from tests.cli.live import CommandLine, Ran
+from tests.kit.waits import poll_until
+
+
+class As:
+    """The command line with the login of a user."""
+
+    def __init__(self, cluster: SecureCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self._folder = folder
+        self._raftlog = CommandLine(cluster.bootstrap_servers)
+
+    def __call__(self, user: str, *arguments: str, password: str | None = None, stdin: bytes = b"") -> Ran:
+        settings = self.cluster.client_settings(user if user in self.cluster.passwords else "reader")
+        settings |= {"sasl.username": user}
+        settings |= {} if password is None else {"sasl.password": password}
+        file = self._folder / "login.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return self._raftlog(*arguments, "-F", str(file), stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SecureCluster]:
+    with SecureCluster(1) as found:
+        yield found
+
+
+@pytest.fixture
+def as_(cluster: SecureCluster, tmp_path: Path) -> As:
+    return As(cluster, tmp_path)
+
+
+def test_users_are_there_from_the_first_moment(as_: As) -> None:
+    """The credentials that lay beside the metadata log are the cluster's; nobody had to log in to make them."""
+    ran = as_("admin", "user", "list", "-J")
+    assert json.loads(ran.stdout) == [
+        {"user": user, "mechanism": "SCRAM-SHA-512", "iterations": 4096}
+        for user in ("admin", "reader", "writer")
+    ]
+
+
+def test_a_user_is_set_logs_in_is_removed_and_logs_in_no_more(as_: As, tmp_path: Path) -> None:
+    """By a password from standard input, then by another one from a file; no output has either."""
+    assert as_("admin", "user", "set", "alice", "--password-stdin", stdin=b"in wonderland\n").returncode == 0
+    poll_until(
+        lambda: as_("alice", "topic", "list", password="in wonderland").returncode == 0, "alice logs in"
+    )
+    (tmp_path / "password").write_text("through the looking-glass\n")
+    ran = as_(
+        "admin", "user", "set", "alice", "--mechanism", "SCRAM-SHA-512", "--iterations", "8192",
+        "--password-file", str(tmp_path / "password"),
+    )  # fmt: skip
+    assert ran.stdout == "alice can log in with SCRAM-SHA-512\n" and not ran.stderr
+    rows = json.loads(as_("admin", "user", "list", "alice", "-J").stdout)
+    assert [each["iterations"] for each in rows] == [4096, 8192]
+    assert as_("alice", "topic", "list", password="in wonderland").returncode == exits.DENIED
+    new = "through the looking-glass"
+    assert as_("alice", "topic", "list", password=new).returncode == 0
+    assert as_("admin", "user", "remove", "alice", "--mechanism", "SCRAM-SHA-256").returncode == 0
+    assert as_("admin", "user", "remove", "alice").stdout == "alice removed\n"
+    refused = as_("alice", "topic", "list", password=new)
+    assert refused.returncode == exits.DENIED
+    assert "the user name or password is wrong" in refused.stderr and new not in refused.stderr
+    assert as_("admin", "user", "remove", "alice").returncode == exits.NOT_FOUND
+
+
+def test_wrong_words_about_users_are_refused_before_a_password_is_asked_for(as_: As) -> None:
+    """Each with a line that says what to mend."""
+    for arguments, code, said in (
+        (("user", "set", "alice"), exits.USAGE, "--password-file FILE or --password-stdin"),
+        (("user", "set", "alice", "--password-stdin"), exits.USAGE, "the password is empty"),
+        (("user", "set", "alice", "--password-file", "/nowhere"), exits.USAGE, "/nowhere: No such file"),
+        (("user", "set", "alice", "--iterations", "10", "--password-stdin"), exits.USAGE, "4096"),
+        (("user", "set", "alice", "--mechanism", "PLAIN", "--password-stdin"), exits.USAGE, "SCRAM-SHA-512"),
+        (("user", "set", "", "--password-stdin"), exits.USAGE, "a name is empty"),
+        (("user", "list", "nobody"), exits.NOT_FOUND, "there is no user nobody"),
+    ):
+        ran = as_("admin", *arguments)
+        assert (ran.returncode, ran.stdout) == (code, ""), arguments
+        assert said in ran.stderr, ran.stderr
+
+
+def test_rules_are_added_listed_in_force_and_removed(as_: As) -> None:
+    """kafka-acls' words: --producer and --consumer are the rules that it makes; removal by the same words."""
+    denied = as_("writer", "topic", "create", "orders")
+    assert denied.returncode == exits.DENIED, denied.stderr
+    words = ("--allow-principal", "User:writer", "--producer", "--topic", "orders")
+    rows = json.loads(as_("admin", "acl", "add", *words, "--idempotent", "-J").stdout)
+    assert {(each["resource"], each["name"], each["operation"]) for each in rows} == {
+        ("TOPIC", "orders", "WRITE"),
+        ("TOPIC", "orders", "DESCRIBE"),
+        ("TOPIC", "orders", "CREATE"),
+        ("CLUSTER", "kafka-cluster", "IDEMPOTENT_WRITE"),
+    }
+    assert as_("writer", "topic", "create", "orders").returncode == 0
+    assert as_("writer", "produce", "-t", "orders", stdin=b"one\n").returncode == 0
+    read = ("consume", "-t", "orders", "-e")
+    assert as_("reader", *read).returncode != 0
+    as_("admin", "acl", "add", "--allow-principal", "User:reader", "--consumer", "--topic", "ord",
+        "--group", "*", "--resource-pattern-type", "prefixed")  # fmt: skip
+    as_("admin", "acl", "add", "--allow-principal", "User:reader", "--operation", "Read", "--group", "*")
+    assert as_("reader", *read).stdout == "one\n"
+    found = json.loads(
+        as_("admin", "acl", "list", "--topic", "orders", "--resource-pattern-type", "match",
+            "--principal", "User:reader", "-J").stdout
+    )  # fmt: skip
+    assert {(each["name"], each["pattern"], each["operation"]) for each in found} == {
+        ("ord", "PREFIXED", "READ"),
+        ("ord", "PREFIXED", "DESCRIBE"),
+    }
+    as_("admin", "acl", "add", "--deny-principal", "User:reader", "--operation", "read", "--topic", "orders")
+    assert as_("reader", *read).returncode != 0
+    gone = json.loads(as_("admin", "acl", "remove", *words, "--idempotent", "-J").stdout)
+    assert len(gone) == 4
+    assert as_("admin", "acl", "remove", "--topic", "orders").returncode == exits.USAGE
+    assert len(json.loads(as_("admin", "acl", "remove", "--topic", "orders", "--force", "-J").stdout)) == 1
+    assert as_("writer", "produce", "-t", "orders", stdin=b"two\n").returncode == exits.DENIED
+
+
+def test_who_may_not_look_after_security_is_told_so(as_: As) -> None:
+    """librdkafka would show no rules, wait for ever, or end its process."""
+    for arguments in (
+        ("user", "list"),
+        ("user", "set", "bob", "--password-stdin"),
+        ("acl", "list"),
+        ("acl", "add", "--allow-principal", "User:writer", "--cluster"),
+        ("acl", "remove", "--cluster", "--force"),
+    ):
+        ran = as_("writer", *arguments, stdin=b"a password\n")
+        assert (ran.returncode, ran.stdout) == (exits.DENIED, ""), arguments
+        assert "not authorized: this needs" in ran.stderr
+
+
+def test_commands_that_use_another_client_log_in_too(as_: As) -> None:
+    """kafka-python gets librdkafka's settings of the login."""
+    ran = as_("admin", "broker", "log-dirs", "-J")
+    assert [each["broker"] for each in json.loads(ran.stdout)] == [1]
+    assert as_("admin", "group", "delete", "nothing").returncode == exits.NOT_FOUND
+
+
+def test_nodes_show_no_secret_in_their_logs(as_: As, cluster: SecureCluster) -> None:
+    """Passwords, tokens and keys are in files of their own, and nowhere else."""
+    log = cluster.nodes[1].log_path.read_text()
+    token = cluster.token_file.read_text().split()[2]
+    assert not [each for each in (*cluster.passwords.values(), token) if each in log]
+    assert "PRIVATE KEY" not in log
+    for path in (
+        cluster.directory / "users.json",
+        cluster.token_file,
+        cluster.certificates.node("127.0.0.1"),
+    ):
+        assert path.stat().st_mode & 0o777 == 0o600
