@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,9 @@ _REFUSALS = re.compile(
 )
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+_ADMIN = b64encode(f"admin:{ADMIN_PASSWORD}".encode()).decode()
 
 
 class Way(NamedTuple):
@@ -147,7 +151,8 @@ class FiveListeners:
         counts: dict[str, int] = {}
         for node_id in self.cluster.nodes:
             url = f"{self.cluster.admin_url(node_id)}/metrics"
-            text = urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode()
+            asked = urllib.request.Request(url, headers={"Authorization": f"Basic {_ADMIN}"})
+            text = urllib.request.urlopen(asked, timeout=PATIENCE_S).read().decode()
             for labels, count in _REFUSALS.findall(text):
                 counts[labels] = counts.get(labels, 0) + int(count)
         return counts
