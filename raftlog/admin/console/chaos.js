@@ -12,6 +12,8 @@ const DETAILS = {
   "clock-jump": ["Milliseconds from the true time", { name: "offset_ms", type: "number", value: 60000 }, (value) => ({ offset_ms: Number(value) })],
   "failing-disk": ["Operation", ["sync", "write", "read"], (value) => ({ operation: value })],
 };
+const LOAD_TOPIC = "chaos-load";
+const LOAD_PARTITIONS = 6;
 const LOAD_MS = 150;
 const LOAD_SPAN_MS = 60_000;
 
@@ -75,16 +77,15 @@ export function chaos(root, _parts, signal) {
     button.textContent = "■ End the load";
     const mine = running.signal;
     signal.addEventListener("abort", () => running?.abort());
-    const topic = "chaos-load";
     try {
-      await post(v3("topics"), { topic_name: topic, partitions_count: 6 });
+      await post(v3("topics"), { topic_name: LOAD_TOPIC, partitions_count: LOAD_PARTITIONS });
     } catch (error) {
       if (error.status !== 409) return stop(), note(error.message, "bad");
     }
     let felt = [], longest = 0, written = 0, failures = 0, last = performance.now(), turn = 0;
     every(LOAD_MS, mine, async () => {
       const began = performance.now();
-      const report = await call("POST", v3("topics", topic, "records"), { partition_id: turn++ % 6, value: { type: "JSON", data: { at: Date.now() } } }, mine);
+      const report = await call("POST", v3("topics", LOAD_TOPIC, "records"), { partition_id: turn++ % LOAD_PARTITIONS, value: { type: "JSON", data: { at: Date.now() } } }, mine);
       const now = performance.now();
       if (report.error_code !== 200) throw Object.assign(new Error(report.message), { status: report.error_code });
       longest = Math.max(longest, now - last);
@@ -104,7 +105,8 @@ export function chaos(root, _parts, signal) {
   look();
   every(2000, signal, show);
   onMetadata(signal, async () => {
-    const found = await get(`${path("v1", "topics", "chaos-load", "replicas")}?most=6`, signal).catch(() => ({ data: [] }));
+    const { data: all } = await get("/v1/topics", signal);
+    const found = all.some((each) => each.topic_name === LOAD_TOPIC) ? await get(path("v1", "topics", LOAD_TOPIC, "replicas"), signal) : { data: [] };
     put(leaders, h("h2", {}, "Leaders and replicas"), found.data.length ? h("ul", { class: "plain" }, found.data.map((each) => h("li", {}, `${number(each.partition_id)}: `, each.replicas.map((one) => cell(one, true))))) : h("p", { class: "quiet" }, "The load has a topic of its own, whose replicas are shown here."));
     put(events, h("h2", {}, "This broker"), story(await get(path("v1", "brokers", session.me.node_id, "why"), signal)));
   });

@@ -43,7 +43,8 @@ function pieces(points) {
 /** Return a small line of numbers. */
 export function spark(values) {
   const top = Math.max(1, ...values);
-  const step = 80 / Math.max(1, values.length - 1);
+  if (values.length === 1) values = [values[0], values[0]];
+  const step = 80 / (values.length - 1);
   const points = values.map((value, index) => `${(index * step).toFixed(1)},${(18 - (value / top) * 16).toFixed(1)}`).join(" ");
   return svg("svg", { class: "spark", viewBox: "0 0 80 20", role: "img", "aria-label": `from ${values[0]} to ${values.at(-1)}` },
     svg("polyline", { class: "line line-0", points }));

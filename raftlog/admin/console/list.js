@@ -22,7 +22,7 @@ export function list({ label, columns, opened, moved = () => {}, sorted, empty =
   function titles() {
     put(head, columns.map((column) => {
       const mark = order?.column === column ? (order.up ? " ↑" : " ↓") : "";
-      const title = column.sort ? h("button", { type: "button", class: "plain", onclick: () => sort(column) }, column.title + mark) : column.title;
+      const title = column.sort ? h("button", { type: "button", class: "plain", onclick: () => sort(column) }, column.title, mark) : column.title;
       return h("div", { role: "columnheader", class: column.kind, "aria-sort": order?.column === column ? (order.up ? "ascending" : "descending") : null }, title);
     }));
   }

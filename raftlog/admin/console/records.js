@@ -176,7 +176,7 @@ function body(content) {
   const shown = text(content);
   if (content.type === "STRING" && /^\s*[[{]/.test(shown)) {
     try {
-      return h("div", { class: "json" }, tree(JSON.parse(shown)), h("details", {}, h("summary", {}, "as it is written"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
+      return h("div", { class: "json" }, tree(JSON.parse(shown, digits)), h("details", {}, h("summary", {}, "as it is written"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
     } catch {
       // not JSON after all
     }
@@ -184,8 +184,18 @@ function body(content) {
   return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), h("p", { class: "quiet" }, content.type === "STRING" ? plural(shown.length, "character") : `${bytes(Math.ceil((shown.length + 1) / 3))}, no UTF-8: shown in hexadecimal`)];
 }
 
+/** A number as it is written, where JavaScript would round it. */
+class Digits {
+  constructor(source) {
+    this.source = source;
+  }
+}
+
+const digits = (_key, value, context) => (typeof value === "number" && context?.source && String(value) !== context.source ? new Digits(context.source) : value);
+
 function tree(value, name, depth = 0) {
   const label = name === undefined ? null : h("span", { class: "name" }, `${name}: `);
+  if (value instanceof Digits) return h("div", { class: "leaf" }, label, h("span", { class: "json-number" }, value.source));
   if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, label, h("span", { class: `json-${value === null ? "null" : typeof value}` }, JSON.stringify(value)));
   const entries = Object.entries(value);
   const kind = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;

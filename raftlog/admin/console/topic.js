@@ -113,7 +113,7 @@ function measured(row, before) {
 function gridColumns(brokers) {
   const size = (each) => each.replicas.find((one) => one.broker_id === each.leader_id)?.size_bytes;
   const shared = [
-    { title: "Partition", kind: "number first", cell: (each) => [String(each.partition_id), each.reassigning && h("span", { title: "is being reassigned" }, " ⇄")] },
+    { title: "Part.", kind: "number first", cell: (each) => [String(each.partition_id), each.reassigning && h("span", { title: "is being reassigned" }, " ⇄")] },
   ];
   const measures = [
     { title: "Epoch", kind: "number wide", cell: (each) => each.leader_epoch },
@@ -122,7 +122,7 @@ function gridColumns(brokers) {
     { title: "Size", kind: "number wide", cell: (each) => bytes(size(each)) },
   ];
   if (brokers.length > MOST_COLUMNS) return [...shared, { title: "Replicas", kind: "name", cell: (each) => each.replicas.map((one) => cell(one, true)) }, ...measures];
-  return [...shared, ...brokers.map((id) => ({ title: `Broker ${id}`, kind: "replica", cell: (each) => {
+  return [...shared, ...brokers.map((id) => ({ title: [h("span", { class: "wide" }, "Broker "), String(id)], kind: "replica", cell: (each) => {
     const one = each.replicas.find((replica) => replica.broker_id === id);
     return one ? cell(one) : "";
   } })), ...measures];
