@@ -38,6 +38,8 @@ class Layout:
     kafka: dict[int, int]
     controller: dict[int, int]
     http: dict[int, int]
+    faults: bool = False
+    """Whether nodes can be hurt: a folder that ran so must go on so."""
 
     @property
     def ports(self) -> list[int]:
@@ -61,6 +63,9 @@ def dev(
     setting: Annotated[
         list[str] | None, typer.Option("--override", metavar="NAME=VALUE", help="a setting of every node")
     ] = None,
+    enable_faults: Annotated[
+        bool, typer.Option("--enable-faults", help="let nodes be hurt over HTTP, by the console's Chaos too")
+    ] = False,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: to write a program against, or to look around in.
 
@@ -72,7 +77,8 @@ def dev(
     _check(settings)
     try:
         with _folder(data) as (folder, kept), ended_by_signals():
-            raise typer.Exit(_run(folder, kept, nodes=nodes, port=port, settings=settings))
+            layout = _layout(folder, nodes=nodes, port=port, faults=enable_faults)
+            raise typer.Exit(_run(layout, folder, kept=kept, asked_port=port, settings=settings))
     except KeyboardInterrupt:
         return
     except OSError as error:
@@ -100,10 +106,8 @@ def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
         yield Path(folder), False
 
 
-def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[str, str]) -> int:
+def _run(layout: Layout, folder: Path, *, kept: bool, asked_port: int, settings: Mapping[str, str]) -> int:
     from raftlog.testing.cluster import AdminCluster, ClusterError
-
-    layout = _layout(folder, nodes=nodes, port=port)
 
     class Here(AdminCluster):
         """A cluster at the ports of the layout."""
@@ -112,24 +116,24 @@ def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[s
             return _Ports(layout)
 
     own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
-    with closing(Here(len(layout.kafka), directory=folder, settings=own)) as cluster:
+    with closing(Here(len(layout.kafka), directory=folder, settings=own, faults=layout.faults)) as cluster:
         try:
             took_s = cluster.start()
         except ClusterError as error:
             message, *log = str(error).splitlines()
             raise Failure(message, details=log) from None
-        _tell(cluster, kept=kept, took_s=took_s, asked_port=port)
+        _tell(cluster, kept=kept, took_s=took_s, asked_port=asked_port)
         try:
             return _watch(cluster)
         finally:
             _stop(cluster)
 
 
-def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
+def _layout(folder: Path, *, nodes: int, port: int, faults: bool) -> Layout:
     """Return the layout that a folder was used with, or a new one, kept there. Raises Failure."""
     path = folder / LAYOUT
     if path.exists():
-        return _read_layout(path, nodes)
+        return _read_layout(path, nodes, faults=faults)
     nodes = nodes or NODES
     import secrets
 
@@ -148,26 +152,28 @@ def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
     kafka, controller, http = (
         dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
     )
-    layout = Layout(secrets.token_hex(16), kafka, controller, http)
+    layout = Layout(secrets.token_hex(16), kafka, controller, http, faults)
     path.touch(mode=0o600)  # the secret is in it
     path.write_text(json.dumps(asdict(layout)))
     return layout
 
 
-def _read_layout(path: Path, nodes: int) -> Layout:
+def _read_layout(path: Path, nodes: int, *, faults: bool) -> Layout:
     try:
         found = json.loads(path.read_text())
         kafka, controller, http = (
             {int(node): int(port) for node, port in found[kind].items()}
             for kind in ("kafka", "controller", "http")
         )
-        layout = Layout(str(found["secret"]), kafka, controller, http)
+        layout = Layout(str(found["secret"]), kafka, controller, http, bool(found.get("faults", False)))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
     if nodes and len(layout.kafka) != nodes:
         raise Failure(
             f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
         )
+    if faults and not layout.faults:
+        raise Failure(f"{path.parent} began without --enable-faults: take another folder", USAGE)
     taken = [each for each in layout.ports if not _is_free(each)]
     if taken:
         raise Failure(f"{path.parent} is of a cluster at ports that are taken: {', '.join(map(str, taken))}")
@@ -220,6 +226,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked_port: int) -> None:
         f"{many} ready in {took_s:.1f} s{moved}",
         f"  Kafka  {cluster.bootstrap_servers}",
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
+        f"Open {cluster.admin_url(1)} in a browser to see it.",
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
         "Try, in another terminal:",
         f"  raftlog topic create orders{at} --partitions 3",
