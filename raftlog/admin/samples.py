@@ -10,19 +10,18 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from raftlog.admin.cluster_summary import survey
 from raftlog.admin.facts import Facts
+from raftlog.base.config import NodeConfig
+from raftlog.base.env import TurnQueue
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from raftlog.admin.view import NodeView
 
 EVERY_S: Final = 3.0
 KEPT: Final = 300
@@ -57,8 +56,23 @@ class Sample(msgspec.Struct):
     lag: int | None
 
 
+class SampledNode(Protocol):
+    """The part of a `NodeView` that is sampled."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def image(self) -> Callable[[], MetadataImage]: ...
+    @property
+    def wall_clock_ms(self) -> Callable[[], float]: ...
+    @property
+    def facts(self) -> Facts | None: ...
+    @property
+    def turns(self) -> TurnQueue: ...
+
+
 class _Totals(NamedTuple):
-    """What only grows, at one moment."""
+    """Counts that only grow, at one moment."""
 
     at: float
     records_in: int
@@ -72,7 +86,7 @@ class _Totals(NamedTuple):
 class Samples:
     """`asked` for each question, `take` at each `EVERY_S`."""
 
-    def __init__(self, node: NodeView, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, node: SampledNode, clock: Callable[[], float] = time.monotonic) -> None:
         self._node = node
         self._clock = clock
         self._kept: deque[Sample] = deque(maxlen=KEPT)

@@ -82,7 +82,7 @@ async def test_sample_has_the_rates_since_the_one_before(world: World) -> None:
 
 
 async def test_nothing_is_sampled_before_somebody_asks_nor_long_after(world: World) -> None:
-    """What nobody looks at costs nothing, and a line is not drawn over a time that nobody knows."""
+    """A node that nobody looks at has no cost of it, and no line is drawn over a time that nobody knows."""
     for _ in range(3):
         await world.take()
     assert world.samples.asked(0) == []

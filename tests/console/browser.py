@@ -1,4 +1,4 @@
-"""Where the browser is, and how it is started: no sandbox as root, and nothing asked of the network by itself."""
+"""The browser and its arguments: no sandbox as root, and nothing asked of the network by itself."""
 
 from __future__ import annotations
 

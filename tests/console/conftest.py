@@ -53,7 +53,7 @@ def api(cluster: AdminCluster) -> Api:
 
 @pytest.fixture
 def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A new page with nothing remembered. What it logs as an error, or may not do by its policy, fails the test.
+    """A new page with nothing remembered. An error in its log, or a breach of its policy, fails the test.
 
     A test that takes the node away, or has it refuse something, has the marker `errors_expected`.
     """

@@ -9,7 +9,7 @@ export const SPAN_MS = 900_000;
 
 /** Return { element, draw(samples, now) }. `lines`: [name, sample → value or null]; `show` makes a value a text. */
 export function chart(title, lines, show, note) {
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
+  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: nothing yet` });
   const legend = h("div", { class: "legend" });
   const most = h("span", { class: "most" });
   const element = h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, title), most), drawing, legend, note && h("small", {}, note));
@@ -25,7 +25,7 @@ export function chart(title, lines, show, note) {
     const said = lines.map(([name, of]) => [name, last ? show(of(last)) : "–"]);
     put(legend, said.map(([name, value], index) => h("span", { class: `key key-${index}` }, h("i", {}), name && `${name} `, h("b", {}, value))));
     most.textContent = samples.length ? `most ${show(top < 1e-6 ? 0 : top)}` : "waiting for samples";
-    drawing.setAttribute("aria-label", `${title}, last quarter of an hour up to ${clock(now)}: ${said.map((each) => each.join(" ")).join(", ")}`);
+    drawing.setAttribute("aria-label", `${title}, ${Math.round(span / 1000)} seconds up to ${clock(now)}: ${said.map((each) => each.join(" ")).join(", ")}`);
   }
   return { element, draw };
 }

@@ -1,7 +1,7 @@
 // Is the cluster well, who is in it, and what goes through this node.
 
 import { ask as call, every, get, may, onMetadata, v3 } from "./api.js";
-import { chart } from "./chart.js";
+import { SPAN_MS, chart } from "./chart.js";
 import { ask, changes, h, link, note, put, table } from "./dom.js";
 import { bytes, milliseconds, number, plural, short } from "./format.js";
 
@@ -9,6 +9,7 @@ const WORDS = { green: "Well", yellow: "Serves, but not as it should", red: "Som
 const MARKS = { green: "✓", yellow: "!", red: "✕" };
 const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
 const EVERY_MS = 2000;
+const LEAST_MS = 60_000;
 
 export function overview(root, _parts, signal) {
   const health = h("section", { class: "card health", "aria-label": "Health" }, "Asking …");
@@ -22,8 +23,8 @@ export function overview(root, _parts, signal) {
     chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster"),
     chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates"),
   ];
-  const title = h("h2", {}, "Last 15 minutes");
-  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), h("section", { "aria-label": "Last 15 minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
+  const title = h("h2", {}, "Last minutes");
+  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
 
   const showHealth = changes((found) => drawHealth(health, found));
   const showNodes = changes((found) => drawNodes(nodes, found, look));
@@ -31,7 +32,7 @@ export function overview(root, _parts, signal) {
   async function look() {
     const [found, brokers, voters] = await Promise.all([get("/v1/health", signal), get(v3("brokers"), signal), get("/v1/quorum", signal)]);
     showHealth(found);
-    showNodes({ health: found, brokers: brokers.data, leader: voters.leader_id });
+    showNodes({ health: found, brokers: brokers.data, voters: voters.voters.map((each) => each.node_id) });
     showQuorum(voters);
   }
   const failed = (section) => (error) => error.status > 0 && put(section, h("p", { role: "alert" }, error.message));
@@ -41,8 +42,9 @@ export function overview(root, _parts, signal) {
   every(EVERY_MS, signal, async () => {
     const found = await get(`/v1/samples?after_ms=${kept.at(-1)?.at_ms ?? 0}`, signal);
     kept = [...kept, ...found.samples].slice(-found.most);
-    title.textContent = `Last 15 minutes of node ${found.node_id}`;
-    for (const each of charts) each.draw(kept, found.now_ms);
+    const span = Math.min(SPAN_MS, Math.max(LEAST_MS, found.now_ms - (kept[0]?.at_ms ?? found.now_ms)));
+    title.textContent = `Last ${plural(Math.round(span / 60_000), "minute")} of node ${found.node_id}`;
+    for (const each of charts) each.draw(kept, found.now_ms, span);
   });
 }
 
@@ -62,13 +64,13 @@ function names(partitions) {
   }));
 }
 
-function drawNodes(section, { health, brokers, leader }, look) {
+function drawNodes(section, { health, brokers, voters }, look) {
   const at = new Map(brokers.map((each) => [each.broker_id, each]));
   const drain = (each) => h("button", { type: "button", onclick: () => askDrain(each, look) }, each.state === "draining" ? "Take back" : "Drain");
   put(section, h("h2", {}, "Nodes"), table("Nodes", [
     ["Node", (each) => link(["why", String(each.broker_id)], String(each.broker_id))],
     ["Address", (each) => `${at.get(each.broker_id)?.host ?? "?"}:${at.get(each.broker_id)?.port ?? "?"}`, "wide"],
-    ["Role", (each) => [each.broker_id === health.controller_id && h("b", {}, "◆ controller"), each.broker_id === health.controller_id || each.broker_id !== leader ? null : "quorum leader"]],
+    ["Role", (each) => (each.broker_id === health.controller_id ? h("b", {}, "◆ controller") : voters.includes(each.broker_id) ? "voter" : "broker only")],
     ["State", (each) => h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state)],
     ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : "online"), "wide"],
     ...(may("ALTER") ? [["", drain, "act"]] : []),

@@ -12,12 +12,18 @@ const TAIL_MS = 700;
 const SHOWN_CHARS = 300;
 const WHOLE_CHARS = 200_000;
 
+let brokers = [];
+
+/** The option that names a broker to the command line. */
+const server = () => (brokers.length ? `-b ${quoted(`${brokers[0].host}:${brokers[0].port}`)} ` : "");
+
 export function records(root, name, { mine, first, signal }) {
   if (!may("READ", { ...mine, changes: true }, "topic")) {
     put(root, h("p", {}, "You may not read the records of this topic."));
     return;
   }
   const count = first.partitions;
+  get(v3("brokers"), signal).then((found) => (brokers = found.data), () => {});
   let kept = [], shown = [], tail = null, reading = new AbortController();
   const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()) });
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
@@ -121,7 +127,7 @@ export function records(root, name, { mine, first, signal }) {
     const index = chosen()[0];
     const query = from.value === "offset" ? `offset=${offset.value || 0}` : from.value === "time" && since.value ? `timestamp=${new Date(since.value).getTime()}` : `offset=earliest`;
     const where = { latest: String(-Number(most.value)), earliest: "beginning", offset: String(offset.value || 0), time: since.value ? `s@${new Date(since.value).getTime()}` : "beginning" }[from.value];
-    return [`curl ${quoted(`${location.origin}${at(index)}?${query}&max_records=${most.value}`)}`, `raftlog consume -t ${quoted(name)} -p ${index} -o ${where} -e`];
+    return [`curl ${quoted(`${location.origin}${at(index)}?${query}&max_records=${most.value}`)}`, `raftlog consume ${server()}-t ${quoted(name)} -p ${index} -o ${where} -e`];
   }
 
   look();
@@ -153,7 +159,7 @@ const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null"
 function whole(name, record, commands) {
   const given = commands ?? [
     `curl ${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1`)}`,
-    `raftlog consume -t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
+    `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
   ];
   const part = (title, content) => [h("h3", {}, title), content === null ? h("p", { class: "quiet" }, "null") : body(content)];
   ask(record ? `Record ${number(record.offset)} of partition ${record.partition}` : "As a command", [

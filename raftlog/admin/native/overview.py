@@ -1,4 +1,4 @@
-"""What a console needs besides the resources: who asks and what it may do, lines of numbers, and word of changes."""
+"""The routes that a console needs besides resources: its caller and rights, lines of numbers, and word of changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPERATIONS: Final = {
     ),
     GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
 }
-"""What a caller may be allowed to do with each kind of resource, as far as the routes ask."""
+"""Operations on each kind of resource that the routes ask for."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
@@ -85,7 +85,7 @@ class Samples(msgspec.Struct):
 
 
 class Since(msgspec.Struct, forbid_unknown_fields=True):
-    """What the caller has seen, and how long it would wait for more; `after` -1 is nothing."""
+    """The metadata offset that the caller has seen (-1: none), and how long it waits for another."""
 
     after: Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)] = -1
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
@@ -99,7 +99,7 @@ class MetadataVersion(msgspec.Struct):
 
 
 async def get_caller(call: Call) -> Caller:
-    """Who calls, for a page that shows only what its reader may do."""
+    """Tell a page who its reader is, so that it shows only what that one may do."""
     query: Whose = call.query
     node = call.node
     return Caller(

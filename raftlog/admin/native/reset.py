@@ -24,9 +24,9 @@ Whole = Annotated[int, msgspec.Meta(ge=-INT64_MAX, le=INT64_MAX)]
 
 
 class Reset(msgspec.Struct, forbid_unknown_fields=True):
-    """Where to: the beginning or the end, the first record of a `timestamp` (ms) or later, an `offset`, or `shift`.
+    """The new offset: beginning or end, the first record of a `timestamp` (ms) or later, an `offset`, or a `shift`.
 
-    Without `partition_ids`: all partitions of the topic. What lies beyond a partition's ends becomes that end.
+    Without `partition_ids`: all partitions of the topic. An offset beyond a partition's ends becomes that end.
     """
 
     topic_name: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]

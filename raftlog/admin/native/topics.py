@@ -94,7 +94,7 @@ class Trim(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Trimmed(msgspec.Struct):
-    """Where the partition begins now."""
+    """The first offset that the partition has now."""
 
     topic_name: str
     partition_id: int
@@ -206,7 +206,7 @@ def _state(image: MetadataImage, state: PartitionState, broker_id: int) -> Repli
 
 
 async def trim_partition(call: Call) -> Trimmed:
-    """Kafka's DeleteRecords, of one partition. What is gone does not come back."""
+    """Kafka's DeleteRecords, of one partition. The records do not come back."""
     topic, index, before = call.path["topic_name"], call.path["partition_id"], call.body.before_offset
     call.audit.update(topic=topic, partition=index, before_offset=before)
     state = call.node.image().partition(topic, index)
