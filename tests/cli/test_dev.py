@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -102,6 +104,27 @@ def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(tmp_p
         assert second.bootstrap == first.bootstrap and first.bootstrap.count(":") == 2
         assert CommandLine(second.bootstrap)("consume", "-t", "kept", "-e").stdout == "here\n"
     assert (data / "dev.json").stat().st_mode & 0o077 == 0
+
+
+def test_console_is_at_the_address_that_it_tells_and_may_hurt_nodes_if_asked(tmp_path: Path) -> None:
+    """A folder that began with --enable-faults goes on so, and another one may not begin later."""
+    data = tmp_path / "data"
+    port = ("--port", str(free_port()))
+    with dev(tmp_path, "--nodes", "1", "--data", str(data), "--enable-faults", *port) as running:
+        found = re.search(r"Open (http://\S+) in a browser", running.said)
+        assert found, running.said
+        with urlopen(Request(found[1], headers={"Accept": "text/html"})) as page:
+            assert b"/console/app.js" in page.read()
+        with urlopen(f"{found[1]}/v1/faults") as faults:
+            assert json.load(faults)["enabled"] is True
+        running.end(signal.SIGTERM)
+    assert json.loads((data / "dev.json").read_text())["faults"] is True
+    (data / "dev.json").write_text(
+        (data / "dev.json").read_text().replace('"faults": true', '"faults": false')
+    )
+    command = [sys.executable, "-m", "raftlog", "dev", "--data", str(data), "--enable-faults"]
+    refused = run(command, text=True)
+    assert (refused.returncode, "take another folder" in refused.stderr) == (2, True)
 
 
 def test_ports_that_are_taken_are_replaced_and_told(tmp_path: Path) -> None:
