@@ -5,6 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 DOCS := .venv/.docs-installed
+CONSOLE := .venv/.console-installed
 
 # Processes that run tests. Most of the long tests wait, so more than two cores' worth get two cores busy.
 WORKERS ?= 3
@@ -12,7 +13,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
+.PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
 	interop-java interop-spark api compose-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -23,6 +24,15 @@ demo: $(STAMP)
 # share a process and its cluster. A test of real nodes that fails is run once more, and told as FLAKY if it passes then.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
+
+# The console of real nodes in a headless browser: Debian's chromium, driven by playwright.
+console-test: $(CONSOLE)
+	@command -v chromium >/dev/null || { echo "there is no chromium here: apt-get install chromium"; exit 1; }
+	$(BIN)/python -m pytest -m console tests/console $(TEST)
+
+# The pictures of the documentation, made of a real cluster's console.
+console-pictures: $(CONSOLE)
+	$(BIN)/python -m tests.console.pictures
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -142,6 +152,10 @@ $(SPARK): $(STAMP)
 	@command -v java >/dev/null || { echo "Spark needs a Java runtime, 17 or newer, and there is no java here"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $(SPARK)
+
+$(CONSOLE): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,console-tests]'
+	@touch $(CONSOLE)
 
 $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'

@@ -43,6 +43,7 @@ PARTS = (
     Part("fuzz", variables=("FRAMES=20000000",)),
     Part("fuzz-live", variables=("FRAMES=2000000",)),
     Part("slow"),
+    Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
     Part("interop-java", needs=("java", "mvn")),
     Part("test-spark", needs=("java",)),

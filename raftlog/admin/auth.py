@@ -179,6 +179,11 @@ def check_browser(method: str, headers: Mapping[str, str], *, open_to_all: bool)
         raise ApiError(403, "a page from elsewhere may change nothing (Origin)", code=FORBIDDEN)
 
 
+def by_script(headers: Mapping[str, str]) -> bool:
+    """Say whether a page's script asks, which has a form of its own: a browser would put up one for Basic."""
+    return headers.get("X-Requested-With", "") == "XMLHttpRequest"
+
+
 def _netloc(origin: str) -> str:
     """Return the host:port of an origin; "" for what is none, such as null."""
     try:

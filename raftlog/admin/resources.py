@@ -24,13 +24,16 @@ from raftlog.admin.native import (
     health,
     index,
     moves,
+    overview,
     probes,
     quorum,
+    reset,
     transactions,
     users,
     why,
 )
 from raftlog.admin.native import records as reading
+from raftlog.admin.native import topics as topic_views
 from raftlog.admin.route import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -46,6 +49,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     *records.ROUTES,
     *groups.ROUTES,
     *reading.ROUTES,
+    *topic_views.ROUTES,
+    *reset.ROUTES,
+    *overview.ROUTES,
     *elections.ROUTES,
     *metrics.ROUTES,
     *health.ROUTES,

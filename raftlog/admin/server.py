@@ -21,9 +21,10 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
-from raftlog.admin.auth import UNKNOWN_RULES, Authenticator, authorize, check_browser
+from raftlog.admin.auth import UNKNOWN_RULES, Authenticator, authorize, by_script, check_browser
 from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
+from raftlog.admin.console_files import answer_with_file
 from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
 from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
@@ -33,6 +34,7 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, Denied, NoQuery, Route
+from raftlog.admin.samples import EVERY_S, Samples
 from raftlog.admin.tokens import parse_tokens
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
@@ -78,6 +80,7 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
+        self._samples = node.samples = Samples(node, clock)
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
         self._auth = Authenticator(node, None, clock)
         self._clock = clock
@@ -86,6 +89,7 @@ class AdminServer:
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._sampling: asyncio.Task[None] | None = None
         self.address = ("", 0)
 
     async def start(self, listening: asyncio.Server | None = None) -> None:
@@ -102,6 +106,7 @@ class AdminServer:
         for route in ROUTES:
             app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_get("/console/{name}", self._console_file)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -121,12 +126,14 @@ class AdminServer:
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        self._sampling = asyncio.get_running_loop().create_task(self._sample())
 
     async def stop(self) -> None:
         self._asker.close()
         self._lag.stop()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for task in (self._sweeping, self._sampling):
+            if task is not None:
+                task.cancel()
         if self._listening is not None:
             self._listening.close()
         if self._runner is not None:
@@ -141,6 +148,11 @@ class AdminServer:
                 await self._node.tls.look(self._node.offload)
             limited.flush()
             audit.limited.flush()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self._samples.take()
 
     async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
         config, secured = self._node.config, await self._secured()
@@ -189,7 +201,9 @@ class AdminServer:
         elif not answer.prepared:
             answer.headers[REQUEST_ID] = request_id
             answer.headers["X-Content-Type-Options"] = "nosniff"
-            answer.headers["Cache-Control"] = "no-store"
+            answer.headers.setdefault("Cache-Control", "no-store")
+            if answer.status == web.HTTPUnauthorized.status_code and by_script(request.headers):
+                answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
 
     async def _answered(
@@ -341,6 +355,10 @@ class AdminServer:
         if error.status == web.HTTPRequestEntityTooLarge.status_code:
             return f"the body may have {self._limits.body_bytes} bytes at most"
         return error.reason
+
+    async def _console_file(self, request: web.Request) -> web.Response:
+        check_browser(request.method, request.headers, open_to_all=self._auth.open_to_all)
+        return await answer_with_file(request, request.match_info["name"])
 
     async def _openapi(self, request: web.Request) -> web.Response:
         check_browser(request.method, request.headers, open_to_all=self._auth.open_to_all)

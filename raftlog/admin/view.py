@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from raftlog.admin.facts import AccountFacts, Facts
 from raftlog.admin.loop_lag import LoopLag
+from raftlog.admin.samples import Samples
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Offload, ThreadOffload, TurnQueue
 from raftlog.base.faults import NodeFault
@@ -115,6 +116,8 @@ class NodeView:
     """The history of the cluster, as far as this node remembers it."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
+    samples: Samples | None = None
+    """The last quarter of an hour in numbers; set by the server too."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)

@@ -39,6 +39,8 @@ class Layout:
     controller: dict[int, int]
     http: dict[int, int]
     secure: bool = False
+    faults: bool = False
+    """Whether nodes can be hurt: a folder that ran so must go on so."""
 
     @property
     def ports(self) -> list[int]:
@@ -53,6 +55,7 @@ class Asked:
     nodes: int
     port: int
     secure: bool
+    faults: bool
 
 
 def dev(
@@ -74,6 +77,9 @@ def dev(
     setting: Annotated[
         list[str] | None, typer.Option("--override", metavar="NAME=VALUE", help="a setting of every node")
     ] = None,
+    enable_faults: Annotated[
+        bool, typer.Option("--enable-faults", help="let nodes be hurt over HTTP, by the console's Chaos too")
+    ] = False,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: to write a program against, or to look around in.
 
@@ -85,7 +91,8 @@ def dev(
     _check(settings)
     try:
         with _folder(data) as (folder, kept), ended_by_signals():
-            raise typer.Exit(_run(folder, kept, asked=Asked(nodes, port, secure), settings=settings))
+            asked = Asked(nodes, port, secure, enable_faults)
+            raise typer.Exit(_run(folder, kept, asked=asked, settings=settings))
     except KeyboardInterrupt:
         return
     except OSError as error:
@@ -130,7 +137,8 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str])
             return _Ports(layout)
 
     own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
-    with closing(_open(lambda: Here(len(layout.kafka), directory=folder, settings=own))) as cluster:
+    options = {"directory": folder, "settings": own, "faults": layout.faults}
+    with closing(_open(lambda: Here(len(layout.kafka), **options))) as cluster:
         try:
             took_s = cluster.start()
         except ClusterError as error:
@@ -176,7 +184,7 @@ def _layout(folder: Path, asked: Asked) -> Layout:
     kafka, controller, http = (
         dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
     )
-    layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure)
+    layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure, asked.faults)
     path.touch(mode=0o600)  # the secret is in it
     path.write_text(json.dumps(asdict(layout)))
     return layout
@@ -189,7 +197,8 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
             {int(node): int(port) for node, port in found[kind].items()}
             for kind in ("kafka", "controller", "http")
         )
-        layout = Layout(str(found["secret"]), kafka, controller, http, bool(found.get("secure", False)))
+        flags = (bool(found.get(name, False)) for name in ("secure", "faults"))
+        layout = Layout(str(found["secret"]), kafka, controller, http, *flags)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
     if asked.nodes and len(layout.kafka) != asked.nodes:
@@ -201,6 +210,8 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
         raise Failure(
             f"{path.parent} is of a cluster {'with' if layout.secure else 'without'} logins: {say}", USAGE
         )
+    if asked.faults and not layout.faults:
+        raise Failure(f"{path.parent} began without --enable-faults: take another folder", USAGE)
     taken = [each for each in layout.ports if not _is_free(each)]
     if taken:
         raise Failure(f"{path.parent} is of a cluster at ports that are taken: {', '.join(map(str, taken))}")
@@ -253,6 +264,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
         f"{many} ready in {took_s:.1f} s{moved}",
         f"  Kafka  {cluster.bootstrap_servers}",
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
+        f"Open {cluster.admin_url(1)} in a browser to see it.",
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
     ]
     if asked.secure:

@@ -172,6 +172,25 @@ def test_bearer_of_a_token_keeps_its_role(doors: Doors) -> None:
     assert doors.ask("DELETE", f"{doors.at}/topics/hidden", headers=bearer).status == 403
 
 
+def test_script_that_asks_gets_no_form_of_the_browser(doors: Doors) -> None:
+    """A page has a form of its own; a challenge for Basic would put up another over it."""
+    answer = doors.ask("GET", "/v3/clusters", headers={"X-Requested-With": "XMLHttpRequest"})
+    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_caller_is_told_what_rules_let_it_do(doors: Doors) -> None:
+    """Of the topic that it asks about, whether or not there is one; a reader's token changes nothing."""
+    doors.allow("DESCRIBE", "TOPIC", "orders")
+    try:
+        me = doors.ask("GET", "/v1/whoami?topic=orders&group=g", user=ALICE).body
+        assert (me["name"], me["changes"], me["cluster"]) == ("User:alice", True, [])
+        assert (me["topic"], me["group"]) == (["DESCRIBE"], [])
+    finally:
+        doors.take_back()
+    reader = doors.ask("GET", "/v1/whoami", headers={"Authorization": f"Bearer {READER}"}).body
+    assert (reader["name"], reader["role"], reader["changes"]) == ("grafana", "reader", False)
+
+
 def test_right_that_is_given_and_taken_decides(doors: Doors) -> None:
     """From the moment that the answer says so. A topic that is not there looks like one that is forbidden."""
     path = f"{doors.at}/topics/orders"
@@ -194,6 +213,7 @@ FILTERED = {
     "list_topics",
     "list_groups",
     "list_broker_replicas",
+    "list_topic_lines",
     "list_all_topic_configs",
     "list_transactions",
     "find_hanging_transactions",
@@ -206,6 +226,8 @@ OPEN = {
     "get_cluster",
     "list_brokers",
     "get_broker",
+    "get_caller",
+    "wait_for_metadata",
 }
 ASKED_BY_HANDLER = {"create_topic"}
 BODIES: dict[str, Any] = {"create_topic": {"topic_name": "new"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import Producer
@@ -158,6 +160,27 @@ def _printed_settings(said: str) -> dict[str, dict[str, Any]]:
         else:
             found[heading] = dict(line.split("=", 1) for line in lines.splitlines())
     return found
+
+
+def test_console_is_at_the_address_that_it_tells_and_may_hurt_nodes_if_asked(tmp_path: Path) -> None:
+    """A folder that began with --enable-faults goes on so, and another one may not begin later."""
+    data = tmp_path / "data"
+    port = ("--port", str(free_port()))
+    with dev(tmp_path, "--nodes", "1", "--data", str(data), "--enable-faults", *port) as running:
+        found = re.search(r"Open (http://\S+) in a browser", running.said)
+        assert found, running.said
+        with urlopen(Request(found[1], headers={"Accept": "text/html"})) as page:
+            assert b"/console/app.js" in page.read()
+        with urlopen(f"{found[1]}/v1/faults") as faults:
+            assert json.load(faults)["enabled"] is True
+        running.end(signal.SIGTERM)
+    assert json.loads((data / "dev.json").read_text())["faults"] is True
+    (data / "dev.json").write_text(
+        (data / "dev.json").read_text().replace('"faults": true', '"faults": false')
+    )
+    command = [sys.executable, "-m", "raftlog", "dev", "--data", str(data), "--enable-faults"]
+    refused = run(command, text=True)
+    assert (refused.returncode, "take another folder" in refused.stderr) == (2, True)
 
 
 def test_ports_that_are_taken_are_replaced_and_told(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ async def list_groups(call: Call) -> GroupList:
 
 async def get_group(call: Call) -> Group:
     image = image_of(call)
-    described, broker_id = await _described(call)
+    described, broker_id = await described_group(call)
     return _group(call, image, described, broker_id)
 
 
@@ -224,7 +224,7 @@ async def _describe_consumers(call: Call, broker_id: int, group_ids: list[str]) 
     return {each.group_id: each for each in groups if each.error_code != GroupIdNotFound.code}
 
 
-async def _described(call: Call) -> tuple[Any, int]:
+async def described_group(call: Call) -> tuple[Any, int]:
     """Return the path's group as its coordinator tells it, and the coordinator. Raises ApiError 404."""
     group_id = call.path["consumer_group_id"]
     broker_id = await coordinator_of(call, group_id)
@@ -264,7 +264,7 @@ def _group(call: Call, image: MetadataImage, found: Any, broker_id: int) -> Grou
 async def list_consumers(call: Call) -> ConsumerList:
     """The members that the coordinator knows."""
     image = image_of(call)
-    found, _ = await _described(call)
+    found, _ = await described_group(call)
     members = sorted(found.members, key=lambda each: each.member_id)
     parts = ("clusters", image.cluster_id, "consumer-groups", found.group_id, "consumers")
     shown, metadata = page_of(call, members, *parts)
@@ -275,7 +275,7 @@ async def list_consumers(call: Call) -> ConsumerList:
 
 async def get_consumer(call: Call) -> Consumer:
     image = image_of(call)
-    found, _ = await _described(call)
+    found, _ = await described_group(call)
     return _consumer(call, image, found.group_id, _member(call, found))
 
 
@@ -303,7 +303,7 @@ def _consumer(call: Call, image: MetadataImage, group_id: str, member: Any) -> C
 async def list_assignments(call: Call) -> AssignmentList:
     """The member's own assignment."""
     image = image_of(call)
-    group, _ = await _described(call)
+    group, _ = await described_group(call)
     member = _member(call, group)
     own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
     assigned = _seen(call, _assigned(group, member))
@@ -447,8 +447,8 @@ class _Behind(NamedTuple):
 
 async def _behind(call: Call, only: Where | None = None) -> _Behind:
     """Ask the group's coordinator, then the leaders of what it has committed; a deleted topic is passed over."""
-    group, broker_id = await _described(call)
-    told = await _committed(call, group.group_id, broker_id)
+    group, broker_id = await described_group(call)
+    told = await committed_offsets(call, group.group_id, broker_id)
     committed = {where: told[where] for where in _seen(call, told)}
     if only is not None:
         committed = {where: offset for where, offset in committed.items() if where == only}
@@ -484,7 +484,8 @@ def _lag(call: Call, image: MetadataImage, found: _Behind, where: Where) -> Lag:
     )
 
 
-async def _committed(call: Call, group_id: str, broker_id: int) -> dict[Where, int]:
+async def committed_offsets(call: Call, group_id: str, broker_id: int) -> dict[Where, int]:
+    """Return what a group has committed, as its coordinator tells it. Raises ApiError."""
     make = shapes(ApiKey.OFFSET_FETCH)
     request = make.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=False)
     response = await call.asker.ask(ApiKey.OFFSET_FETCH, request, broker_id=broker_id)

@@ -1,12 +1,14 @@
-"""A welcome for a person who opens the address without a path."""
+"""A welcome for whoever opens the address without a path: the console for a browser, links for a program."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import msgspec
+from aiohttp import web
 
 from raftlog import __version__
+from raftlog.admin.console_files import PAGE, answer_with_file, is_browser
 from raftlog.admin.route import NO_RIGHTS, Call, Route
 
 
@@ -22,8 +24,10 @@ class Index(msgspec.Struct):
     clusters: str
 
 
-async def get_index(call: Call) -> Index:
-    """The same for everybody: it tells nothing of the cluster."""
+async def get_index(call: Call) -> Index | web.StreamResponse:
+    """The same for everybody: it tells nothing of the cluster. A browser gets the console."""
+    if is_browser(call.raw):
+        return await answer_with_file(call.raw, PAGE)
     return Index(
         name="raftlog",
         version=__version__,

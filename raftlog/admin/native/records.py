@@ -33,9 +33,13 @@ LONGEST_WAIT_MS: Final = 10_000
 
 
 class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """From where, and how much at most. `max_bytes` counts what is fetched; one batch is always read whole."""
+    """From where, and how much at most. `max_bytes` counts what is fetched; one batch is always read whole.
+
+    `timestamp` (ms) instead of an offset: from the first record of that time or later, else from the end.
+    """
 
     offset: Annotated[str, msgspec.Meta(pattern="^(earliest|latest|[0-9]{1,18})$")] = "earliest"
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
     max_records: Annotated[int, msgspec.Meta(ge=1, le=MOST_RECORDS)] = 100
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)] = 1 << 20
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
@@ -103,10 +107,18 @@ async def read_records(call: Call) -> Records:
 
 
 async def _start(call: Call, topic: str, index: int) -> int:
-    special = SPECIAL.get(call.query.offset)
+    query: RecordsQuery = call.query
+    if query.timestamp is not None:
+        offset = await _offset_at(call, topic, index, timestamp=query.timestamp)
+        return offset if offset >= 0 else await _offset_at(call, topic, index, timestamp=SPECIAL["latest"])
+    special = SPECIAL.get(query.offset)
     if special is None:
-        return int(call.query.offset)
-    answers = await list_offsets(call, {(topic, index): special})
+        return int(query.offset)
+    return await _offset_at(call, topic, index, timestamp=special)
+
+
+async def _offset_at(call: Call, topic: str, index: int, *, timestamp: int) -> int:
+    answers = await list_offsets(call, {(topic, index): timestamp})
     error_code, offset = answers[topic, index]
     check(error_code, about=f"{topic}-{index}")
     return offset

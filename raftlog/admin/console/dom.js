@@ -1,0 +1,119 @@
+// Elements made of values. Text always becomes a text node: nothing here, or anywhere else, makes HTML of a string.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Return an element. `props`: attributes, `on…` listeners, and a few properties; children may be lists or null. */
+export function h(name, props, ...children) {
+  return fill(document.createElement(name), props, children);
+}
+
+/** Return an element of SVG. */
+export function svg(name, props, ...children) {
+  return fill(document.createElementNS(SVG, name), props, children);
+}
+
+const PROPERTIES = new Set(["value", "checked", "disabled", "selected", "open", "htmlFor"]);
+
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (PROPERTIES.has(name)) element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...flat(children));
+  return element;
+}
+
+function flat(children) {
+  return children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
+}
+
+/** Put other children into an element. */
+export function put(element, ...children) {
+  element.replaceChildren(...flat(children));
+}
+
+/** Return a function that renders a value only if it is another one than the last: focus and selection stay. */
+export function changes(render) {
+  let last;
+  return (value) => {
+    const text = JSON.stringify(value);
+    if (text === last) return;
+    last = text;
+    render(value);
+  };
+}
+
+/** Return a labelled field of a form. */
+export function field(label, input, hint) {
+  return h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
+}
+
+/** Return a <select> of [value, text] pairs or plain values. */
+export function select(options, props) {
+  const chosen = props?.value;
+  const pairs = options.map((each) => (Array.isArray(each) ? each : [each, String(each)]));
+  const { value: _, ...rest } = props ?? {};
+  return h("select", rest, pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+}
+
+/** Return a table for a few rows: columns are [title, cell(row), class]. */
+export function table(label, columns, rows, empty = "Nothing.") {
+  if (!rows.length) return h("p", { class: "empty" }, empty);
+  return h("div", { class: "scroll" }, h("table", { "aria-label": label },
+    h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => h("th", { scope: "col", class: kind, "aria-label": title ? null : "Actions" }, title)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
+}
+
+/** Return a link to a screen of the console; the parts are names as they are. */
+export function link(parts, ...children) {
+  return h("a", { href: `#/${parts.map((each) => encodeURIComponent(each)).join("/")}` }, ...children);
+}
+
+/** Show a message for some seconds. */
+export function note(message, kind = "good") {
+  const shown = h("div", { class: `note ${kind}` }, message);
+  document.getElementById("notes").append(shown);
+  setTimeout(() => shown.remove(), kind === "bad" ? 12000 : 5000);
+}
+
+/** Open a dialog with a form. `send` gets the form's values; while it fails, the dialog stays and says why. */
+export function ask(title, content, { button = "OK", danger = false, send, ready = () => true } = {}) {
+  const failure = h("p", { class: "failure", role: "alert" });
+  const submit = h("button", { type: "submit", class: danger ? "danger" : "primary" }, button);
+  const form = h("form", { autocomplete: "off" }, h("h2", { id: "dialog-title" }, title), content, failure,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, send ? "Cancel" : "Close"), send && submit));
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, form);
+  const look = () => (submit.disabled = !ready(values(form)));
+  form.addEventListener("input", look);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (!send || submit.disabled) return;
+    submit.disabled = true;
+    failure.textContent = "";
+    try {
+      if ((await send(values(form))) !== false) dialog.close();
+    } catch (error) {
+      failure.textContent = error.message;
+    }
+    look();
+  });
+  document.body.append(dialog);
+  look();
+  dialog.showModal();
+  form.querySelector("input,select,textarea")?.focus();
+  return dialog;
+}
+
+function values(form) {
+  const found = Object.fromEntries(new FormData(form));
+  for (const box of form.querySelectorAll("input[type=checkbox][name]")) found[box.name] = box.checked;
+  return found;
+}
+
+/** Ask for a name to be typed before something is lost. */
+export function confirmTyped(title, name, text, send) {
+  return ask(title, [h("p", {}, text), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
+    { button: title, danger: true, send, ready: (given) => given.typed === name });
+}

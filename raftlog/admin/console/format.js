@@ -1,0 +1,35 @@
+// Numbers and times for people.
+
+const NUMBER = new Intl.NumberFormat("en");
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const number = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
+
+export const short = (value) => (value === null || value === undefined ? "–" : value < 10 ? String(Math.round(value * 10) / 10) : SHORT.format(value));
+
+/** Bytes, in units of 1,024. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) (value /= 1024), unit++;
+  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+export const milliseconds = (value) => (value === null || value === undefined ? "–" : value < 10 ? `${value.toFixed(1)} ms` : value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`);
+
+/** A point in time, local, to the millisecond. */
+export function time(ms) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  const at = new Date(ms);
+  if (Number.isNaN(at.getTime())) return String(ms);
+  const two = (value, width = 2) => String(value).padStart(width, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)}.${two(at.getMilliseconds(), 3)}`;
+}
+
+export const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
+
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+/** A word for a shell. */
+export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

@@ -1,0 +1,101 @@
+// Is the cluster well, who is in it, and what goes through this node.
+
+import { ask as call, every, get, may, onMetadata, v3 } from "./api.js";
+import { SPAN_MS, chart } from "./chart.js";
+import { ask, changes, h, link, note, put, table } from "./dom.js";
+import { bytes, milliseconds, number, plural, short } from "./format.js";
+
+const WORDS = { green: "Well", yellow: "Serves, but not as it should", red: "Something does not work" };
+const MARKS = { green: "✓", yellow: "!", red: "✕" };
+const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
+const EVERY_MS = 2000;
+const LEAST_MS = 60_000;
+
+export function overview(root, _parts, signal) {
+  const health = h("section", { class: "card health", "aria-label": "Health" }, "Asking …");
+  const nodes = h("section", { class: "card" });
+  const quorum = h("section", { class: "card" });
+  const charts = [
+    chart("Records in", [["", (each) => each.records_in]], (value) => `${short(value)}/s`),
+    chart("Bytes", [["in", (each) => each.bytes_in], ["out", (each) => each.bytes_out]], (value) => `${bytes(value)}/s`),
+    chart("Produce", [["p50", (each) => each.produce_p50_ms], ["p99", (each) => each.produce_p99_ms]], milliseconds),
+    chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "with the time that it waited for records"),
+    chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster"),
+    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates"),
+  ];
+  const title = h("h2", {}, "Last minutes");
+  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
+
+  const showHealth = changes((found) => drawHealth(health, found));
+  const showNodes = changes((found) => drawNodes(nodes, found, look));
+  const showQuorum = changes((found) => drawQuorum(quorum, found));
+  async function look() {
+    const [found, brokers, voters] = await Promise.all([get("/v1/health", signal), get(v3("brokers"), signal), get("/v1/quorum", signal)]);
+    showHealth(found);
+    showNodes({ health: found, brokers: brokers.data, voters: voters.voters.map((each) => each.node_id) });
+    showQuorum(voters);
+  }
+  const failed = (section) => (error) => error.status > 0 && put(section, h("p", { role: "alert" }, error.message));
+  every(EVERY_MS, signal, look, failed(health));
+  onMetadata(signal, look);
+  let kept = [];
+  every(EVERY_MS, signal, async () => {
+    const found = await get(`/v1/samples?after_ms=${kept.at(-1)?.at_ms ?? 0}`, signal);
+    kept = [...kept, ...found.samples].slice(-found.most);
+    const span = Math.min(SPAN_MS, Math.max(LEAST_MS, found.now_ms - (kept[0]?.at_ms ?? found.now_ms)));
+    title.textContent = `Last ${plural(Math.round(span / 60_000), "minute")} of node ${found.node_id}`;
+    for (const each of charts) each.draw(kept, found.now_ms, span);
+  });
+}
+
+function drawHealth(section, found) {
+  section.className = `card health ${found.status}`;
+  const counts = [[found.topics, "topic"], [found.partitions, "partition"], [found.brokers.length, "broker"]];
+  put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[found.status]), `${WORDS[found.status]} `, h("small", {}, found.status)),
+    found.reasons.length ? h("ul", { class: "reasons" }, found.reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "Nothing stands out."),
+    h("p", { class: "quiet" }, counts.map(([count, word]) => plural(count, word)).join(" · "), ` · cluster ${found.cluster_id ?? "?"} · controller ${found.controller_id ?? "none"}`));
+}
+
+function names(partitions) {
+  if (!partitions.length) return null;
+  return h("span", { class: "names" }, partitions.slice(0, 8).flatMap((each) => {
+    const at = each.lastIndexOf("-");
+    return [" ", link(["why", each.slice(0, at), each.slice(at + 1)], each)];
+  }));
+}
+
+function drawNodes(section, { health, brokers, voters }, look) {
+  const at = new Map(brokers.map((each) => [each.broker_id, each]));
+  const drain = (each) => h("button", { type: "button", onclick: () => askDrain(each, look) }, each.state === "draining" ? "Take back" : "Drain");
+  put(section, h("h2", {}, "Nodes"), table("Nodes", [
+    ["Node", (each) => link(["why", String(each.broker_id)], String(each.broker_id))],
+    ["Address", (each) => `${at.get(each.broker_id)?.host ?? "?"}:${at.get(each.broker_id)?.port ?? "?"}`, "wide"],
+    ["Role", (each) => (each.broker_id === health.controller_id ? h("b", {}, "◆ controller") : voters.includes(each.broker_id) ? "voter" : "broker only")],
+    ["State", (each) => h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state)],
+    ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : "online"), "wide"],
+    ...(may("ALTER") ? [["", drain, "act"]] : []),
+  ], health.brokers, "No broker has registered yet."));
+}
+
+function askDrain(broker, look) {
+  const back = broker.state === "draining";
+  ask(back ? `Let broker ${broker.broker_id} lead again` : `Drain broker ${broker.broker_id}`,
+    h("p", {}, back ? "It may lead partitions again." : "Its leaderships go to other brokers. It keeps its replicas, and leads only what nobody else can lead, until you take that back."),
+    { button: back ? "Take back" : "Drain", send: async () => {
+      await call(back ? "DELETE" : "PUT", `/v1/brokers/${broker.broker_id}/drain`);
+      note(back ? `Broker ${broker.broker_id} may lead again.` : `Broker ${broker.broker_id} is being drained.`);
+      await look();
+    } });
+}
+
+function drawQuorum(section, found) {
+  const members = [...found.voters.map((each) => ({ ...each, votes: true })), ...found.observers.map((each) => ({ ...each, votes: false }))];
+  put(section, h("h2", {}, "Quorum ", h("small", {}, `term ${number(found.term)} · ${found.needed} of ${found.voters.length} needed`)),
+    !found.told_by_leader && h("p", { class: "failure" }, "No leader answers: this is what the node itself knows."),
+    table("Quorum", [
+      ["Voter", (each) => `${each.node_id}${each.votes ? "" : " (observer)"}`],
+      ["State", (each) => (each.state === "leads" ? h("b", {}, "★ leads") : each.state === "follows" ? "● follows" : each.state === "lags" ? "◐ lags" : each.state === "silent" ? "✕ silent" : each.state)],
+      ["Lag", (each) => (each.lag === null ? "–" : plural(each.lag, "entry", "entries")), "number"],
+      ["Heard", (each) => (each.last_heard_ms_ago === null || each.state === "leads" ? "–" : each.last_heard_ms_ago < 1000 ? "now" : `${milliseconds(each.last_heard_ms_ago)} ago`), "wide"],
+    ], members));
+}

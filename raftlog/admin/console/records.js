@@ -1,0 +1,259 @@
+// Records of a topic: looked at from somewhere, or live; searched, shown whole, copied as a command, produced.
+
+import { ask as call, every, get, may, path, v3 } from "./api.js";
+import { ask, field, h, note, put, select } from "./dom.js";
+import { bytes, number, plural, quoted, time } from "./format.js";
+import { list } from "./list.js";
+
+const MOST_KEPT = 2000;
+const MOST_PARTITIONS = 50;
+const AT_ONCE = 4;
+const TAIL_MS = 700;
+const SHOWN_CHARS = 300;
+const WHOLE_CHARS = 200_000;
+
+let brokers = [];
+
+/** The option that names a broker to the command line. */
+const server = () => (brokers.length ? `-b ${quoted(`${brokers[0].host}:${brokers[0].port}`)} ` : "");
+
+export function records(root, name, { mine, first, signal }) {
+  if (!may("READ", { ...mine, changes: true }, "topic")) {
+    put(root, h("p", {}, "You may not read the records of this topic."));
+    return;
+  }
+  const count = first.partitions;
+  get(v3("brokers"), signal).then((found) => (brokers = found.data), () => {});
+  let kept = [], shown = [], tail = null, reading = new AbortController();
+  const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()) });
+  const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
+  const since = h("input", { type: "datetime-local", step: 1, "aria-label": "Time", onchange: read });
+  const all = count > 1 ? [["all", count > MOST_PARTITIONS ? `the first ${MOST_PARTITIONS}` : "all"]] : [];
+  const partition = select([...all, ...Array.from({ length: Math.min(count, 1000) }, (_, index) => [String(index), String(index)])], { value: count > 1 ? "all" : "0", "aria-label": "Partition", onchange: read });
+  const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
+  const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
+  const live = h("button", { type: "button", "aria-pressed": "false", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
+  const told = h("p", { class: "quiet", role: "status" });
+  const rows = list({
+    label: `Records of ${name}`,
+    empty: "No record.",
+    opened: (record) => whole(name, record),
+    columns: [
+      { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
+      { title: "Part.", kind: "number", cell: (each) => each.partition },
+      { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
+      { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
+      { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
+      { title: "Headers", kind: "text headers wide", cell: (each) => each.headers.map((one) => `${one.name}=${one.value ? text(one.value) : "∅"}`).join(" ").slice(0, SHOWN_CHARS) },
+    ],
+  });
+  put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search,
+    h("button", { type: "button", onclick: () => whole(name, null, command()) }, "As a command"),
+    may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")), rows.element, told);
+
+  function look() {
+    offset.hidden = from.value !== "offset";
+    since.hidden = from.value !== "time";
+  }
+
+  function draw() {
+    const words = search.value.toLowerCase();
+    shown = words ? kept.filter((each) => each.searched.includes(words)) : kept;
+    rows.set(shown.length, (index) => shown[index]);
+    told.textContent = `${plural(shown.length, "record")}${words ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}. Uncommitted and aborted ones are shown too.`;
+  }
+
+  const chosen = () => (partition.value === "all" ? Array.from({ length: Math.min(count, MOST_PARTITIONS) }, (_, index) => index) : [Number(partition.value)]);
+  const at = (index) => path("v1", "topics", name, "partitions", index, "records");
+
+  async function start(index) {
+    if (from.value === "offset") return { offset: offset.value || 0 };
+    if (from.value === "time" && since.value) return { timestamp: new Date(since.value).getTime() };
+    if (from.value !== "latest") return { offset: "earliest" };
+    const { high_watermark: end, log_start_offset: begin } = await get(`${at(index)}?offset=latest&max_records=1`, reading.signal);
+    return { offset: Math.max(begin, end - Number(most.value)) };
+  }
+
+  async function read() {
+    stop(false);
+    reading.abort();
+    reading = new AbortController();
+    const mine_ = reading;
+    told.textContent = "Reading …";
+    const failures = [], found = [];
+    await many(chosen(), async (index) => {
+      try {
+        const query = new URLSearchParams({ ...(await start(index)), max_records: most.value });
+        found.push(...take(index, await get(`${at(index)}?${query}`, mine_.signal)));
+      } catch (error) {
+        if (!mine_.signal.aborted) failures.push(`partition ${index}: ${error.message}`);
+      }
+    });
+    if (mine_.signal.aborted || signal.aborted) return;
+    kept = sorted(found, from.value === "latest").slice(0, MOST_KEPT);
+    draw();
+    if (failures.length) told.textContent += ` Not read: ${failures.slice(0, 3).join("; ")}`;
+  }
+
+  function stop(drawn = true) {
+    tail?.abort();
+    tail = null;
+    live.textContent = "▶ Live";
+    live.setAttribute("aria-pressed", "false");
+    if (drawn) draw();
+  }
+
+  function follow() {
+    tail = new AbortController();
+    signal.addEventListener("abort", () => tail?.abort());
+    live.textContent = "■ Stop";
+    live.setAttribute("aria-pressed", "true");
+    const next = new Map(), mine_ = tail.signal;
+    every(TAIL_MS, mine_, async () => {
+      const found = [];
+      await many(chosen(), async (index) => {
+        const answer = await get(`${at(index)}?offset=${next.get(index) ?? "latest"}&max_records=200`, mine_);
+        next.set(index, answer.next_offset);
+        found.push(...take(index, answer));
+      });
+      if (mine_.aborted || !found.length) return;
+      kept = [...sorted(found, true), ...kept].slice(0, MOST_KEPT);
+      draw();
+    }, (error) => error.status > 0 && (told.textContent = error.message));
+    draw();
+  }
+
+  function command() {
+    const index = chosen()[0];
+    const query = from.value === "offset" ? `offset=${offset.value || 0}` : from.value === "time" && since.value ? `timestamp=${new Date(since.value).getTime()}` : `offset=earliest`;
+    const where = { latest: String(-Number(most.value)), earliest: "beginning", offset: String(offset.value || 0), time: since.value ? `s@${new Date(since.value).getTime()}` : "beginning" }[from.value];
+    return [`curl ${quoted(`${location.origin}${at(index)}?${query}&max_records=${most.value}`)}`, `raftlog consume ${server()}-t ${quoted(name)} -p ${index} -o ${where} -e`];
+  }
+
+  look();
+  read();
+}
+
+/** Do some work for each, a few at once. */
+async function many(items, work) {
+  const left = [...items];
+  await Promise.all(Array.from({ length: AT_ONCE }, async () => {
+    while (left.length) await work(left.shift());
+  }));
+}
+
+const sorted = (found, newest) => found.sort((a, b) => (newest ? -1 : 1) * (a.timestamp - b.timestamp || a.partition - b.partition || a.offset - b.offset));
+
+function take(partition, answer) {
+  return answer.records.map((each) => ({ ...each, partition, searched: [each.key, each.value, ...each.headers.map((one) => one.value)].map((one) => (one ? text(one) : "")).concat(each.headers.map((one) => one.name)).join("\n").toLowerCase() }));
+}
+
+/** Content as text: what is no UTF-8 as hexadecimal bytes. */
+function text(content) {
+  if (content.type === "STRING") return content.data;
+  return [...atob(content.data)].map((each) => each.charCodeAt(0).toString(16).padStart(2, "0")).join(" ");
+}
+
+const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : text(content).slice(0, SHOWN_CHARS));
+
+function whole(name, record, commands) {
+  const given = commands ?? [
+    `curl ${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1`)}`,
+    `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
+  ];
+  const part = (title, content) => [h("h3", {}, title), content === null ? h("p", { class: "quiet" }, "null") : body(content)];
+  ask(record ? `Record ${number(record.offset)} of partition ${record.partition}` : "As a command", [
+    record && [h("p", { class: "quiet" }, time(record.timestamp)), part("Key", record.key), part("Value", record.value),
+      record.headers.length > 0 && [h("h3", {}, "Headers"), h("dl", { class: "pairs" }, record.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, each.value ? text(each.value) : "null")]))], h("h3", {}, "As a command")],
+    given.map((each) => h("div", { class: "command" }, h("code", {}, each), h("button", { type: "button", onclick: () => copy(each) }, "Copy"))),
+  ]);
+}
+
+async function copy(words) {
+  try {
+    await navigator.clipboard.writeText(words);
+    note("Copied.");
+  } catch {
+    note("The browser does not let a page copy here; mark the line and copy it.", "bad");
+  }
+}
+
+function body(content) {
+  const shown = text(content);
+  if (content.type === "STRING" && /^\s*[[{]/.test(shown)) {
+    try {
+      return h("div", { class: "json" }, tree(JSON.parse(shown, digits)), h("details", {}, h("summary", {}, "as it is written"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
+    } catch {
+      // not JSON after all
+    }
+  }
+  return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), h("p", { class: "quiet" }, content.type === "STRING" ? plural(shown.length, "character") : `${bytes(Math.ceil((shown.length + 1) / 3))}, no UTF-8: shown in hexadecimal`)];
+}
+
+/** A number as it is written, where JavaScript would round it. */
+class Digits {
+  constructor(source) {
+    this.source = source;
+  }
+}
+
+const digits = (_key, value, context) => (typeof value === "number" && context?.source && String(value) !== context.source ? new Digits(context.source) : value);
+
+function tree(value, name, depth = 0) {
+  const label = name === undefined ? null : h("span", { class: "name" }, `${name}: `);
+  if (value instanceof Digits) return h("div", { class: "leaf" }, label, h("span", { class: "json-number" }, value.source));
+  if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, label, h("span", { class: `json-${value === null ? "null" : typeof value}` }, JSON.stringify(value)));
+  const entries = Object.entries(value);
+  const kind = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
+  const folded = h("details", { open: depth < 2 && entries.length <= 50 }, h("summary", {}, label, kind));
+  let made = false;
+  const make = () => {
+    if (made || !folded.open) return;
+    made = true;
+    folded.append(...entries.slice(0, 1000).map(([key, each]) => tree(each, key, depth + 1)));
+  };
+  folded.addEventListener("toggle", make);
+  make();
+  return folded;
+}
+
+function produce(name, count, done) {
+  const types = () => [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"]];
+  ask(`Produce to ${name}`, [
+    h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, placeholder: "by key" })), field("Key is", select([["", "null"], ...types()], { name: "keyType", value: "" })), field("Value is", select([...types(), ["", "null"]], { name: "valueType", value: "STRING" }))),
+    field("Key", h("input", { name: "key", spellcheck: "false" })),
+    field("Value", h("textarea", { name: "value", rows: 6, spellcheck: "false" })),
+    field("Headers", h("textarea", { name: "headers", rows: 2, spellcheck: "false", placeholder: "name: value" }), "one name: value in a line"),
+  ], { button: "Produce", send: async (given) => {
+    const headers = given.headers.split("\n").filter((line) => line.trim()).map((line) => {
+      const at_ = line.indexOf(":");
+      if (at_ < 0) throw new Error(`Headers: ${line} is not name: value.`);
+      return { name: line.slice(0, at_).trim(), value: encoded(line.slice(at_ + 1).trim()) };
+    });
+    const parts = [];
+    if (given.partition !== "") parts.push(`"partition_id":${Number(given.partition)}`);
+    const key = given.keyType || (given.key ? "STRING" : "");
+    if (key) parts.push(`"key":${datum(key, given.key, "Key")}`);
+    if (given.valueType) parts.push(`"value":${datum(given.valueType, given.value, "Value")}`);
+    parts.push(`"headers":${JSON.stringify(headers)}`);
+    const report = await call("POST", v3("topics", name, "records"), `{${parts.join(",")}}`);
+    if (report.error_code !== 200) throw new Error(report.message);
+    note(`Written to partition ${report.partition_id} at offset ${number(report.offset)}.`);
+    done();
+  } });
+}
+
+function encoded(words) {
+  return btoa(String.fromCharCode(...new TextEncoder().encode(words)));
+}
+
+/** JSON goes as it is written: numbers keep their digits. */
+function datum(type, words, what) {
+  if (type !== "JSON") return JSON.stringify({ type, data: words });
+  try {
+    JSON.parse(words);
+  } catch (error) {
+    throw new Error(`${what}: ${error.message}`);
+  }
+  return `{"type":"JSON","data":${words}}`;
+}

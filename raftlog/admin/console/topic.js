@@ -1,0 +1,173 @@
+// One topic: its partitions and replicas as a grid, its records, its configs.
+
+import { ask as call, every, get, may, onMetadata, path, post, rights, v3 } from "./api.js";
+import { ask, changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
+import { bytes, number, plural } from "./format.js";
+import { list } from "./list.js";
+import { records } from "./records.js";
+
+const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["configs", "Configs", configs]];
+export const CELLS = { leader: ["★", "leader"], in_sync: ["●", "in sync"], lagging: ["◐", "lagging"], offline: ["✕", "offline"] };
+const MOST_COLUMNS = 12;
+const AT_ONCE = 300;
+
+export async function topic(root, [name, tab = ""], signal) {
+  const found = TABS.find(([each]) => each === tab) ?? TABS[0];
+  const actions = h("div", { class: "actions" });
+  const body = h("div", { class: "tab" });
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["topics"], "Topics"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions),
+    h("nav", { class: "tabs", "aria-label": "Views of the topic" }, TABS.map(([each, title]) => {
+      const one = link(each ? ["topics", name, each] : ["topics", name], title);
+      if (each === found[0]) one.setAttribute("aria-current", "page");
+      return one;
+    })), body);
+  try {
+    const [mine, first] = await Promise.all([rights({ topic: name }, signal), get(`${path("v1", "topics", name, "replicas")}?most=1`, signal)]);
+    if (signal.aborted) return;
+    put(actions, buttons(name, mine, first));
+    found[2](body, name, { mine, first, signal });
+  } catch (error) {
+    if (!signal.aborted) put(body, h("p", { class: "failure", role: "alert" }, error.message));
+  }
+}
+
+function buttons(name, mine, first) {
+  const can = (operation) => may(operation, mine, "topic");
+  return [
+    can("ALTER") && h("button", { type: "button", onclick: () => grow(name, first.partitions) }, "Add partitions"),
+    can("DELETE") && !first.is_internal && h("button", { type: "button", onclick: () => trim(name, first.partitions) }, "Trim"),
+    can("DELETE") && !first.is_internal && h("button", { type: "button", class: "danger", onclick: () => remove(name) }, "Delete"),
+  ];
+}
+
+function grow(name, count) {
+  ask(`Add partitions to ${name}`, [h("p", {}, `It has ${count}. Partitions cannot be taken away again, and keys may go to others than before.`), field("Partitions altogether", h("input", { name: "count", type: "number", min: count + 1, value: count + 1, required: true }))],
+    { button: "Add", ready: (given) => Number(given.count) > count, send: async (given) => {
+      await call("PATCH", v3("topics", name), { partitions_count: Number(given.count) });
+      note(`${name} has ${given.count} partitions.`);
+    } });
+}
+
+function trim(name, count) {
+  ask(`Trim ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: all that are committed")), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
+    { button: "Trim", danger: true, ready: (given) => given.typed === name && given.offset !== "" && given.partition !== "", send: async (given) => {
+      const done = await post(path("v1", "topics", name, "partitions", given.partition, "trim"), { before_offset: Number(given.offset) });
+      note(`Partition ${given.partition} begins at offset ${number(done.log_start_offset)} now.`);
+    } });
+}
+
+function remove(name) {
+  confirmTyped("Delete the topic", name, "The topic and all its records go, on all brokers, for good.", async () => {
+    await call("DELETE", v3("topics", name));
+    note(`Topic ${name} is deleted.`);
+    location.hash = "#/topics";
+  });
+}
+
+// --- partitions
+
+function partitions(root, name, { first: { partitions: count }, signal }) {
+  const rows = new Map();
+  let many = count, columns = "";
+  const summary = h("p", { class: "quiet", role: "status" });
+  const host = h("div");
+  let grid;
+  put(root, h("p", { class: "key-of-cells" }, Object.entries(CELLS).map(([kind, [mark, text]]) => h("span", { class: `cell ${kind}` }, h("b", {}, mark), text))), host, summary);
+
+  async function load(measure) {
+    const [first, end] = grid?.window() ?? [0, 0];
+    const most = Math.max(1, Math.min(AT_ONCE, end - first || 60));
+    const found = await get(`${path("v1", "topics", name, "replicas")}?first=${first}&most=${most}&measure=${measure}`, signal);
+    many = found.partitions;
+    for (const each of found.data) rows.set(each.partition_id, measure ? each : measured(each, rows.get(each.partition_id)));
+    show(found.data);
+  }
+
+  function show(sample) {
+    const brokers = [...new Set([...rows.values()].flatMap((each) => each.replicas.map((one) => one.broker_id)))].sort((a, b) => a - b);
+    const wanted = brokers.length <= MOST_COLUMNS ? brokers.join() : "many";
+    if (wanted !== columns || !grid) {
+      columns = wanted;
+      grid = list({ label: `Partitions of ${name}`, columns: gridColumns(brokers), opened: (each) => (location.hash = `#/why/${encodeURIComponent(name)}/${each.partition_id}`), moved: () => load(false).catch(() => {}) });
+      put(host, grid.element);
+    }
+    grid.set(many, (index) => rows.get(index));
+    const bad = sample.filter((each) => each.leader_id === null).length;
+    const thin = sample.filter((each) => each.replicas.some((one) => one.state === "lagging" || one.state === "offline")).length;
+    summary.textContent = `${plural(many, "partition")}${many > sample.length ? `, of the ${sample.length} in view` : ""}: ${bad} offline, ${thin} with a replica that is not in sync. Enter opens why.`;
+  }
+
+  const failed = (error) => error.status === 404 && put(root, h("p", { class: "failure", role: "alert" }, error.message));
+  onMetadata(signal, () => load(false), failed);
+  every(3000, signal, () => load(true), failed);
+}
+
+/** Return a row with the measures of the one before: other metadata has none. */
+function measured(row, before) {
+  if (!before) return row;
+  const old = new Map(before.replicas.map((each) => [each.broker_id, each]));
+  const replicas = row.replicas.map((each) => ({ ...each, size_bytes: old.get(each.broker_id)?.size_bytes ?? null, lag: old.get(each.broker_id)?.lag ?? null }));
+  return { ...row, replicas, beginning_offset: before.beginning_offset, next_offset: before.next_offset };
+}
+
+function gridColumns(brokers) {
+  const size = (each) => each.replicas.find((one) => one.broker_id === each.leader_id)?.size_bytes;
+  const shared = [
+    { title: "Part.", kind: "number first", cell: (each) => [String(each.partition_id), each.reassigning && h("span", { title: "is being reassigned" }, " ⇄")] },
+  ];
+  const measures = [
+    { title: "Epoch", kind: "number wide", cell: (each) => each.leader_epoch },
+    { title: "From", kind: "number wide", cell: (each) => number(each.beginning_offset) },
+    { title: "To", kind: "number", cell: (each) => number(each.next_offset) },
+    { title: "Size", kind: "number wide", cell: (each) => bytes(size(each)) },
+  ];
+  if (brokers.length > MOST_COLUMNS) return [...shared, { title: "Replicas", kind: "name", cell: (each) => each.replicas.map((one) => cell(one, true)) }, ...measures];
+  return [...shared, ...brokers.map((id) => ({ title: [h("span", { class: "wide" }, "Broker "), String(id)], kind: "replica", cell: (each) => {
+    const one = each.replicas.find((replica) => replica.broker_id === id);
+    return one ? cell(one) : "";
+  } })), ...measures];
+}
+
+export function cell(replica, named = false) {
+  const [mark, text] = CELLS[replica.state];
+  const behind = replica.state === "lagging" && replica.lag ? ` −${number(replica.lag)}` : "";
+  return h("span", { class: `cell ${replica.state}`, title: `broker ${replica.broker_id}: ${text}${behind}, ${bytes(replica.size_bytes)}` }, h("b", {}, mark), named ? `${replica.broker_id} ` : "", h("span", { class: "word" }, text + behind));
+}
+
+// --- configs
+
+const ORIGINS = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "broker, dynamic", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, dynamic", STATIC_BROKER_CONFIG: "broker's file", DEFAULT_CONFIG: "default" };
+
+function configs(root, name, { mine, signal }) {
+  let all = [];
+  const search = h("input", { type: "search", placeholder: "Search configs  ( / )", "aria-label": "Search configs", "data-search": true, oninput: draw });
+  const host = h("div");
+  put(root, h("div", { class: "bar" }, search), host);
+  const alters = may("ALTER_CONFIGS", mine, "topic");
+
+  function draw() {
+    const word = search.value.toLowerCase();
+    const own = (each) => each.source === "DYNAMIC_TOPIC_CONFIG";
+    const shown = all.filter((each) => each.name.includes(word)).sort((a, b) => own(b) - own(a) || a.name.localeCompare(b.name));
+    put(host, table("Configs", [
+      ["Name", (each) => h(own(each) ? "b" : "span", {}, each.name)],
+      ["Value", (each) => h("code", {}, each.is_sensitive ? "(secret)" : each.value ?? "")],
+      ["Origin", (each) => ORIGINS[each.source] ?? each.source, "wide"],
+      ...(alters ? [["", (each) => [h("button", { type: "button", onclick: () => alter(each) }, "Change"), own(each) && h("button", { type: "button", onclick: () => save(each.name, "DELETE") }, "Default")], "act"]] : []),
+    ], shown, "No config is called so."));
+  }
+
+  async function save(config, operation, value) {
+    await post(v3("topics", name, "configs:alter"), { data: [{ name: config, operation, value }] });
+    note(operation === "SET" ? `${config} is ${value} now.` : `${config} is the default again.`);
+    await load();
+  }
+
+  function alter(each) {
+    ask(each.name, field("Value", h("input", { name: "value", value: each.value ?? "", spellcheck: "false" })), { button: "Change", send: (given) => save(each.name, "SET", given.value) });
+  }
+
+  const show = changes((found) => ((all = found), draw()));
+  const load = async () => show((await get(v3("topics", name, "configs"), signal)).data);
+  every(10_000, signal, load, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+}

@@ -1,0 +1,175 @@
+"""The routes that a console needs besides resources: its caller and rights, lines of numbers, and word of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final
+
+import msgspec
+
+from raftlog import __version__
+from raftlog.admin.route import (
+    CLUSTER,
+    DESCRIBE_CLUSTER,
+    GROUP,
+    NO_RIGHTS,
+    TOPIC,
+    Call,
+    Route,
+)
+from raftlog.admin.samples import EVERY_S, KEPT, Sample
+from raftlog.security.acls import CLUSTER_NAME, Operation, ResourceType
+
+LONGEST_WAIT_MS: Final = 20_000
+LOOK_S: Final = 0.05
+"""How often metadata is looked at for who waits for a change."""
+LARGEST: Final = 2**53 - 1
+OPERATIONS: Final = {
+    CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE),
+    TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+}
+"""Operations on each kind of resource that the routes ask for."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+
+
+class Whose(msgspec.Struct, forbid_unknown_fields=True):
+    """Of which topic and which group the rights are wanted too; neither need exist."""
+
+    topic: Name | None = None
+    group: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
+
+
+class Caller(msgspec.Struct):
+    """The caller. `changes` false: its role lets it change nothing, whatever operations are listed.
+
+    The lists have the operations that it may do, in Kafka's words; null of what was not asked for.
+    """
+
+    name: str
+    role: str
+    changes: bool
+    node_id: int
+    version: str
+    cluster_id: str | None
+    faults_enabled: bool
+    cluster: list[str]
+    topic: list[str] | None
+    group: list[str] | None
+
+
+class After(msgspec.Struct, forbid_unknown_fields=True):
+    """From when on; 0 is everything."""
+
+    after_ms: Annotated[int, msgspec.Meta(ge=0, le=LARGEST)] = 0
+
+
+class Samples(msgspec.Struct):
+    """The last quarter of an hour of node `node_id`, oldest first. `now_ms`: its wall clock."""
+
+    node_id: int
+    now_ms: int
+    every_ms: int
+    most: int
+    samples: list[Sample]
+
+
+class Since(msgspec.Struct, forbid_unknown_fields=True):
+    """The metadata offset that the caller has seen (-1: none), and how long it waits for another."""
+
+    after: Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)] = -1
+    timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
+
+
+class MetadataVersion(msgspec.Struct):
+    """How far this node has applied the cluster's metadata: at the same offset everything is as it was."""
+
+    node_id: int
+    metadata_offset: int
+
+
+async def get_caller(call: Call) -> Caller:
+    """Tell a page who its reader is, so that it shows only what that one may do."""
+    query: Whose = call.query
+    node = call.node
+    return Caller(
+        name=call.caller.name,
+        role=call.caller.role,
+        changes=call.caller.role == "operator",
+        node_id=node.config.node_id,
+        version=__version__,
+        cluster_id=node.image().cluster_id or None,
+        faults_enabled=node.faults is not None,
+        cluster=_allowed(call, CLUSTER, CLUSTER_NAME),
+        topic=None if query.topic is None else _allowed(call, TOPIC, query.topic),
+        group=None if query.group is None else _allowed(call, GROUP, query.group),
+    )
+
+
+def _allowed(call: Call, kind: ResourceType, name: str) -> list[str]:
+    return [each.name for each in OPERATIONS[kind] if call.may(each, kind, name)]
+
+
+async def get_samples(call: Call) -> Samples:
+    """The first question has the node begin: samples come from then on, until nobody asked for a quarter of an hour."""
+    samples = call.node.samples
+    return Samples(
+        node_id=call.node.config.node_id,
+        now_ms=int(call.node.wall_clock_ms()),
+        every_ms=int(EVERY_S * 1000),
+        most=KEPT,
+        samples=[] if samples is None else samples.asked(call.query.after_ms),
+    )
+
+
+async def wait_for_metadata(call: Call) -> MetadataVersion:
+    """At once if there is other metadata than the caller has seen, else when there is or the time is over."""
+    query: Since = call.query
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + query.timeout_ms / 1000
+    while True:
+        offset = call.node.image().offset
+        if offset != query.after or clock() >= deadline:
+            return MetadataVersion(call.node.config.node_id, offset)
+        await asyncio.sleep(LOOK_S)
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/whoami",
+        get_caller,
+        "Who calls, and what it may do",
+        Caller,
+        query=Whose,
+        rights=NO_RIGHTS,
+    ),
+    Route(
+        "GET",
+        "/v1/samples",
+        get_samples,
+        "The last quarter of an hour of this node in numbers",
+        Samples,
+        query=After,
+        rights=DESCRIBE_CLUSTER,
+    ),
+    Route(
+        "GET",
+        "/v1/metadata",
+        wait_for_metadata,
+        "Wait for the cluster's metadata to change",
+        MetadataVersion,
+        query=Since,
+        rights=NO_RIGHTS,
+    ),
+)

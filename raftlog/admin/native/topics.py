@@ -1,0 +1,253 @@
+"""Topics as a person looks at them: all in one short list, one as a grid of replicas with sizes; and trimming one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, list_offsets, of_all_brokers, of_leader
+from raftlog.admin.cluster_summary import Standings
+from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
+from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.route import CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
+from raftlog.base.errors import LeaderNotAvailable
+from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import Operation
+
+SLICE: Final = 1_000
+"""Partitions that are looked at before others may run."""
+MOST_PARTITIONS: Final = 1_000
+EARLIEST: Final = -2
+LATEST: Final = -1
+INT64_MAX: Final = 2**63 - 1
+
+ReplicaState = Literal["leader", "in_sync", "lagging", "offline"]
+
+
+class TopicLine(msgspec.Struct):
+    """A topic in a list. `replication_factor` is that of its first partition."""
+
+    topic_name: str
+    is_internal: bool
+    partitions: int
+    replication_factor: int
+    under_replicated: int
+    leaderless: int
+
+
+class TopicLines(msgspec.Struct):
+    """All topics that the caller may see, by name."""
+
+    metadata_offset: int
+    data: list[TopicLine]
+
+
+class Window(msgspec.Struct, forbid_unknown_fields=True):
+    """Which partitions. `measure`: ask brokers for offsets and sizes too, which this node does not know by itself."""
+
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    most: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTITIONS)] = 200
+    measure: bool = False
+
+
+class ReplicaCell(msgspec.Struct):
+    """One replica. `offline`: its broker is fenced. `size_bytes` and `lag` (in records) null: not measured."""
+
+    broker_id: int
+    state: ReplicaState
+    size_bytes: int | None = None
+    lag: int | None = None
+
+
+class PartitionRow(msgspec.Struct):
+    """One partition. Offsets null: not measured, or nobody leads."""
+
+    partition_id: int
+    leader_id: int | None
+    leader_epoch: int
+    reassigning: bool
+    replicas: list[ReplicaCell]
+    beginning_offset: int | None = None
+    next_offset: int | None = None
+
+
+class TopicReplicas(msgspec.Struct):
+    """Partitions and replicas of a topic; `partitions`: how many it has altogether."""
+
+    topic_name: str
+    topic_id: str
+    is_internal: bool
+    partitions: int
+    metadata_offset: int
+    data: list[PartitionRow]
+
+
+class Trim(msgspec.Struct, forbid_unknown_fields=True):
+    """Records below `before_offset` go; -1 stands for all that are committed."""
+
+    before_offset: Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+
+
+class Trimmed(msgspec.Struct):
+    """The first offset that the partition has now."""
+
+    topic_name: str
+    partition_id: int
+    log_start_offset: int
+
+
+async def list_topic_lines(call: Call) -> TopicLines:
+    """From what this node knows, so it costs no broker anything."""
+    image, lines, looked = call.node.image(), [], 0
+    standings = Standings(call.node.config, image)
+    for name in sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics)):
+        partitions = image.topics[name].partitions
+        under_replicated = leaderless = 0
+        for state in partitions:
+            under_replicated += standings.of(name, state).under_replicated
+            leaderless += state.leader == NO_BROKER
+            looked += 1
+            if looked % SLICE == 0:
+                await asyncio.sleep(0)
+        factor = len(partitions[0].replicas)
+        internal = name in INTERNAL_TOPICS
+        lines.append(TopicLine(name, internal, len(partitions), factor, under_replicated, leaderless))
+    return TopicLines(image.offset, lines)
+
+
+async def list_topic_replicas(call: Call) -> TopicReplicas:
+    """A part of the grid. A broker that does not answer leaves its cells unmeasured."""
+    image, name, query = call.node.image(), call.path["topic_name"], call.query
+    topic = image.topics.get(name)
+    if topic is None:
+        raise ApiError(404, f"topic {name[:249]} does not exist", code=UNKNOWN_PARTITION)
+    indexes = range(query.first, min(query.first + query.most, len(topic.partitions)))
+    measured = await _measure(call, name, indexes) if query.measure and indexes else _NOTHING
+    return TopicReplicas(
+        topic_name=name,
+        topic_id=str(topic.topic_id),
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=len(topic.partitions),
+        metadata_offset=image.offset,
+        data=[_row(image, topic.partitions[each], each, measured) for each in indexes],
+    )
+
+
+class _Measured(NamedTuple):
+    """Answers of brokers: (begin, next) of partitions, and (size, lag) of (partition, broker)."""
+
+    offsets: Mapping[int, tuple[int | None, int | None]]
+    replicas: Mapping[tuple[int, int], tuple[int, int]]
+
+
+_NOTHING: Final = _Measured({}, {})
+
+
+async def _measure(call: Call, topic: str, indexes: Sequence[int]) -> _Measured:
+    make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
+    request = make.DescribeLogDirsRequest(
+        topics=(make.DescribableLogDirTopic(topic=topic, partitions=tuple(indexes)),)
+    )
+    wanted = [(topic, each) for each in indexes]
+    begins, ends = await asyncio.gather(
+        *(list_offsets(call, dict.fromkeys(wanted, each)) for each in (EARLIEST, LATEST))
+    )
+    offsets = {index: (_offset(begins[topic, index]), _offset(ends[topic, index])) for index in indexes}
+    if not call.may(Operation.DESCRIBE, CLUSTER):  # the right that DescribeLogDirs needs
+        return _Measured(offsets, {})
+    replicas: dict[tuple[int, int], tuple[int, int]] = {}
+    try:
+        answers = await of_all_brokers(call, ApiKey.DESCRIBE_LOG_DIRS, request)
+    except BrokerUnreachable:
+        return _Measured(offsets, {})
+    for broker_id, answer in answers:
+        for directory in answer.results:
+            for found in directory.topics:
+                for each in found.partitions:
+                    if found.name == topic and not each.is_future_key:
+                        replicas[each.partition_index, broker_id] = each.partition_size, each.offset_lag
+    return _Measured(offsets, replicas)
+
+
+def _offset(answer: tuple[int, int]) -> int | None:
+    error_code, offset = answer
+    return None if error_code else offset
+
+
+def _row(image: MetadataImage, state: PartitionState, index: int, measured: _Measured) -> PartitionRow:
+    cells = []
+    for broker_id in state.replicas:
+        size, lag = measured.replicas.get((index, broker_id), (None, None))
+        cells.append(ReplicaCell(broker_id, _state(image, state, broker_id), size, lag))
+    begin, following = measured.offsets.get(index, (None, None))
+    return PartitionRow(
+        partition_id=index,
+        leader_id=None if state.leader == NO_BROKER else state.leader,
+        leader_epoch=state.leader_epoch,
+        reassigning=state.is_reassigned,
+        replicas=cells,
+        beginning_offset=begin,
+        next_offset=following,
+    )
+
+
+def _state(image: MetadataImage, state: PartitionState, broker_id: int) -> ReplicaState:
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.fenced:
+        return "offline"
+    if state.leader == broker_id:
+        return "leader"
+    return "in_sync" if broker_id in state.isr else "lagging"
+
+
+async def trim_partition(call: Call) -> Trimmed:
+    """Kafka's DeleteRecords, of one partition. The records do not come back."""
+    topic, index, before = call.path["topic_name"], call.path["partition_id"], call.body.before_offset
+    call.audit.update(topic=topic, partition=index, before_offset=before)
+    state = call.node.image().partition(topic, index)
+    if state is None:
+        raise ApiError(
+            404, f"partition {index} of topic {topic[:249]} does not exist", code=UNKNOWN_PARTITION
+        )
+    if topic in INTERNAL_TOPICS:
+        raise ApiError(409, f"{topic} is the cluster's own: groups or transactions would be lost")
+    if state.leader == NO_BROKER:
+        raise of_kafka(LeaderNotAvailable(), f"{topic}-{index}")
+    make = shapes(ApiKey.DELETE_RECORDS)
+    wanted = make.DeleteRecordsTopic(
+        name=topic, partitions=(make.DeleteRecordsPartition(partition_index=index, offset=before),)
+    )
+    request = make.DeleteRecordsRequest(topics=(wanted,), timeout=REQUEST_TIMEOUT_MS)
+    response = await call.asker.ask(ApiKey.DELETE_RECORDS, request, broker_id=state.leader)
+    (result,) = response.topics[0].partitions
+    check(of_leader(result.error_code), about=f"{topic}-{index} before offset {before}")
+    return Trimmed(topic, index, result.low_watermark)
+
+
+ONE: Final = "/v1/topics/{topic_name}"
+ROUTES: Final = (
+    Route("GET", "/v1/topics", list_topic_lines, "List the topics, a line each", TopicLines, rights=FILTERED),
+    Route(
+        "GET",
+        f"{ONE}/replicas",
+        list_topic_replicas,
+        "List a topic's partitions with their replicas, offsets and sizes",
+        TopicReplicas,
+        query=Window,
+        rights=of_topic(Operation.DESCRIBE),
+    ),
+    Route(
+        "POST",
+        f"{ONE}/partitions/{{partition_id:int}}/trim",
+        trim_partition,
+        "Delete a partition's records below an offset",
+        Trimmed,
+        body=Trim,
+        rights=of_topic(Operation.DELETE),
+    ),
+)

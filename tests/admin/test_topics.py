@@ -1,0 +1,106 @@
+"""Claims about topics as a person looks at them: short list, grid of replicas, reading from a time, trimming."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+from tests.kit.waits import until
+
+
+@pytest.fixture
+def topic(api: Api) -> Iterator[str]:
+    """A topic of two partitions, three replicas each, with three records in the first."""
+    name = f"seen-{uuid.uuid4().hex[:8]}"
+    wanted = {"topic_name": name, "partitions_count": 2, "replication_factor": 3}
+    assert api.ask("POST", "/topics", wanted).status == 201
+    until(
+        lambda: Api(f"http://{api.host}:{api.port}").get(f"/v1/topics/{name}/replicas").status == 200,
+        "the topic is known",
+    )
+    for number, at_ms in enumerate((1000, 2000, 3000)):
+        record = {"partition_id": 0, "value": {"data": number}, "timestamp": at_ms}
+        assert api.ask("POST", f"/topics/{name}/records", record).body["error_code"] == 200
+    yield name
+    api.ask("DELETE", f"/topics/{name}")
+
+
+def test_list_has_a_line_for_each_topic(node: Api, topic: str) -> None:
+    """With how it stands."""
+    lines = {each["topic_name"]: each for each in node.get("/v1/topics").body["data"]}
+    assert lines[topic] == {
+        "topic_name": topic,
+        "is_internal": False,
+        "partitions": 2,
+        "replication_factor": 3,
+        "under_replicated": 0,
+        "leaderless": 0,
+    }
+
+
+def test_grid_tells_where_replicas_are_and_measures_when_asked(node: Api, topic: str) -> None:
+    """Without `measure` no broker is asked."""
+    plain = node.get(f"/v1/topics/{topic}/replicas").body
+    assert (plain["partitions"], [each["partition_id"] for each in plain["data"]]) == (2, [0, 1])
+    states = sorted(each["state"] for each in plain["data"][0]["replicas"])
+    assert states == ["in_sync", "in_sync", "leader"]
+    assert plain["data"][0]["next_offset"] is plain["data"][0]["replicas"][0]["size_bytes"] is None
+    (row,) = node.get(f"/v1/topics/{topic}/replicas?measure=true&most=1").body["data"]
+    assert (row["beginning_offset"], row["next_offset"]) == (0, 3)
+    assert all(each["size_bytes"] > 0 for each in row["replicas"])
+    (other,) = node.get(f"/v1/topics/{topic}/replicas?first=1").body["data"]
+    assert other["partition_id"] == 1
+    assert node.get(f"/v1/topics/{topic}/replicas?first=9&measure=true").body["data"] == []
+    assert node.get("/v1/topics/no-such/replicas").body["error_code"] == 40403
+
+
+def test_reading_from_a_time_begins_at_its_first_record(node: Api, topic: str) -> None:
+    """Or at the end, where nothing is that young."""
+    at = f"/v1/topics/{topic}/partitions/0/records?timestamp="
+    assert [each["offset"] for each in node.get(f"{at}1500").body["records"]] == [1, 2]
+    late = node.get(f"{at}9000").body
+    assert (late["records"], late["next_offset"]) == ([], 3)
+
+
+def test_trimming_deletes_records_below_an_offset(node: Api, topic: str) -> None:
+    """-1 deletes all; an offset beyond the end is refused, and so is a topic of the cluster's own."""
+    at = f"/v1/topics/{topic}/partitions/0/trim"
+    assert node.ask("POST", at, {"before_offset": 2}).body["log_start_offset"] == 2
+    assert node.ask("POST", at, {"before_offset": 99}).status == 404
+    assert node.get(f"/v1/topics/{topic}/partitions/0/records").body["records"][0]["offset"] == 2
+    assert node.ask("POST", at, {"before_offset": -1}).body["log_start_offset"] == 3
+    assert (
+        node.ask("POST", f"/v1/topics/{topic}/partitions/7/trim", {"before_offset": 0}).body["error_code"]
+        == 40403
+    )
+    assert node.ask("POST", at, {"before_offset": -2}).status == 422
+
+
+def test_caller_is_told_what_it_may_do(node: Api) -> None:
+    """Everything, where there are no rules; of a topic only when asked."""
+    me = node.get("/v1/whoami").body
+    assert (me["role"], me["changes"], me["topic"], me["faults_enabled"]) == ("operator", True, None, False)
+    assert "ALTER" in me["cluster"]
+    assert "DELETE" in node.get("/v1/whoami?topic=orders&group=g").body["topic"]
+
+
+def test_waiting_for_metadata_ends_with_the_change(cluster: AdminCluster, node: Api, api: Api) -> None:
+    """At once for who has seen something else, and after the time if nothing happens."""
+    seen = node.get("/v1/metadata").body["metadata_offset"]
+    assert node.get(f"/v1/metadata?after={seen}&timeout_ms=1").body["metadata_offset"] >= seen
+    name = f"new-{uuid.uuid4().hex[:8]}"
+    api.ask("POST", "/topics", {"topic_name": name})
+    assert node.get(f"/v1/metadata?after={seen}&timeout_ms=20000").body["metadata_offset"] > seen
+    api.ask("DELETE", f"/topics/{name}")
+
+
+def test_first_question_has_a_node_begin_to_sample(node: Api) -> None:
+    """Samples come a few seconds later, and only those that the caller does not have."""
+    until(lambda: node.get("/v1/samples").body["samples"], "a sample is taken")
+    found = node.get("/v1/samples").body
+    assert found["samples"][-1]["records_in"] >= 0
+    assert node.get(f"/v1/samples?after_ms={2**53 - 1}").body["samples"] == []

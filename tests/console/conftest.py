@@ -1,0 +1,75 @@
+"""A headless Chromium that looks at real nodes, and the log of each page, which must stay empty of errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+from tests.console.browser import ARGUMENTS, CHROMIUM
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests here need a browser."""
+    for each in items:
+        if FOLDER in each.path.parents:
+            each.add_marker(pytest.mark.console)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One browser for all tests."""
+    if shutil.which(CHROMIUM) is None:
+        pytest.skip(f"there is no {CHROMIUM}: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'raftlog[console-tests]'")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[AdminCluster]:
+    """Three nodes that can hurt themselves."""
+    with AdminCluster(3, faults=True) as running:
+        yield running
+
+
+@pytest.fixture
+def api(cluster: AdminCluster) -> Api:
+    """The API of node 1, from its cluster."""
+    url = cluster.admin_url(1)
+    (found,) = Api(url).get("/v3/clusters").body["data"]
+    return Api(url, f"/v3/clusters/{found['cluster_id']}")
+
+
+@pytest.fixture
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A new page with nothing remembered. An error in its log, or a breach of its policy, fails the test.
+
+    A test that takes the node away, or has it refuse something, has the marker `errors_expected`.
+    """
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page, errors = context.new_page(), []
+    page.set_default_timeout(20_000)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
+    page.on("dialog", lambda dialog: (errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    yield page
+    context.close()
+    if not request.node.get_closest_marker("errors_expected"):
+        assert errors == []
+
+
+def write(api: Api, topic: str, value: Any, **more: Any) -> None:
+    """Produce one record as JSON of the API."""
+    report = api.ask("POST", f"/topics/{topic}/records", {"value": value, **more}).body
+    assert report["error_code"] == 200, json.dumps(report)

@@ -1,0 +1,331 @@
+"""Claims about the console in a real browser, with three real nodes behind it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+from tests.console.conftest import write
+from tests.kit.waits import until
+
+READER = "reader-token-0123456789"
+OPERATOR = "operator-token-0123456789"
+HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;</script><script>alert(2)</script>"
+CHANGES = re.compile(r"create|produce|delete|trim|add partitions|reset|drain|change|abort|inject|load", re.I)
+
+
+@pytest.fixture
+def topic(api: Api) -> str:
+    """A topic of three partitions with three replicas each. It stays, since a page may look at it until it closes."""
+    name = f"orders-{uuid.uuid4().hex[:6]}"
+    wanted = {"topic_name": name, "partitions_count": 3, "replication_factor": 3}
+    assert api.ask("POST", "/topics", wanted).status == 201
+    node = Api(f"http://{api.host}:{api.port}")
+    until(lambda: node.get(f"/v1/topics/{name}/replicas").status == 200, "the topic is known")
+    return name
+
+
+def group_of(cluster: AdminCluster, topic: str, group: str) -> None:
+    """Have a group commit an offset."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+
+
+def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, api: Api, topic: str) -> None:
+    """The log of the page stays empty, see the fixture; each screen shows what it is about."""
+    write(api, topic, {"data": {"id": 1}}, partition_id=0)
+    group_of(cluster, topic, "billing")
+    for path, shown in {
+        "": "3 brokers",
+        "topics": topic,
+        f"topics/{topic}": "leader",
+        f"topics/{topic}/records": '{"id":1}',
+        f"topics/{topic}/configs": "retention.ms",
+        "groups": "billing",
+        "groups/billing": "Lag by partition",
+        "transactions": "None hangs.",
+        "why": "Broker 3",
+        f"why/{topic}/0": "it was created on",
+        "why/1": "broker 1 came into service",
+        "chaos": "Nothing is in force on node 1.",
+    }.items():
+        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.locator("main").get_by_text(shown).first.wait_for()
+        assert page.locator(".failure:not(:empty)").count() == 0
+
+
+def test_topic_is_created_written_to_and_read(page: Any, cluster: AdminCluster) -> None:
+    """By a person who has nothing but the console; then it is deleted, by its typed name."""
+    name = f"made-{uuid.uuid4().hex[:6]}"
+    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.get_by_role("button", name="Create a topic").click()
+    page.locator("dialog [name=name]").fill(name)
+    page.locator("dialog [name=partitions]").fill("2")
+    page.locator("dialog [name=configs]").fill("retention.ms=60000")
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("heading", name=name).wait_for()
+    page.get_by_role("link", name="Records").click()
+    page.get_by_role("button", name="Produce").click()
+    page.locator("dialog [name=keyType]").select_option("STRING")
+    page.locator("dialog [name=key]").fill("k1")
+    page.locator("dialog [name=value]").fill('{"id": 12345678901234567890, "deep": {"list": [1, 2]}}')
+    page.locator("dialog [name=headers]").fill("trace: abc")
+    page.get_by_role("dialog").get_by_role("button", name="Produce").click()
+    row = page.get_by_role("row").filter(has_text="k1")
+    row.click()
+    shown = page.get_by_role("dialog")
+    shown.get_by_text("trace").wait_for()
+    assert "12345678901234567890" in shown.locator(".json summary + .leaf").first.text_content()
+    assert re.search(rf"raftlog consume -b \S+:\d+ -t {name} -p \d -o 0 -c 1", shown.text_content())
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Configs").click()
+    page.get_by_role("row").filter(has_text="retention.ms").filter(has_text="this topic").wait_for()
+    page.get_by_role("button", name="Delete").click()
+    confirm = page.get_by_role("dialog").get_by_role("button", name="Delete the topic")
+    assert confirm.is_disabled()
+    page.get_by_role("dialog").get_by_role("textbox").fill(name)
+    confirm.click()
+    page.wait_for_url("**/#/topics")
+
+
+def test_record_that_is_written_while_one_looks_appears(
+    page: Any, cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """A live view shows it within seconds; the filter hides what does not have its text."""
+    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.get_by_role("button", name="Live").click()
+    page.get_by_text("0 records, live").wait_for()
+    page.wait_for_timeout(1000)  # its first look says where the ends are
+    write(api, topic, {"type": "STRING", "data": "first"}, partition_id=1)
+    write(api, topic, {"type": "STRING", "data": "second"}, partition_id=2)
+    page.get_by_text("2 records, live").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("SECOND")
+    page.get_by_text("1 record of 2 that were read, live").wait_for()
+
+
+@pytest.mark.parametrize("where", ["value", "key", "header"])
+def test_hostile_record_is_shown_as_text(
+    page: Any, cluster: AdminCluster, api: Api, topic: str, where: str
+) -> None:
+    """Nothing of it becomes an element, neither in the list nor in the whole record."""
+    datum = {"type": "STRING", "data": HOSTILE}
+    header = {"name": HOSTILE, "value": base64.b64encode(HOSTILE.encode()).decode()}
+    write(
+        api,
+        topic,
+        datum if where == "value" else {"data": {HOSTILE: [HOSTILE]}},
+        key=datum if where == "key" else None,
+        headers=[header] if where == "header" else [],
+        partition_id=0,
+    )
+    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    row = page.get_by_role("row").filter(has_text="onerror")
+    row.first.click()
+    page.get_by_role("dialog").get_by_text("onerror").first.wait_for()
+    assert page.locator("main img, dialog img, main script, dialog script").count() == 0
+
+
+def test_hostile_names_are_shown_as_text(page: Any, cluster: AdminCluster, topic: str) -> None:
+    """Of a group, and of whatever an address asks for."""
+    group_of(cluster, topic, HOSTILE)
+    page.goto(f"{cluster.admin_url(1)}/#/groups")
+    page.get_by_role("link", name=HOSTILE).click()
+    page.get_by_role("heading", name=HOSTILE).wait_for()
+    page.get_by_text("Lag by partition").wait_for()
+    assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.errors_expected
+def test_address_with_a_hostile_name_is_only_text(page: Any, cluster: AdminCluster) -> None:
+    """Of a topic and a partition that are not there, and of no screen at all."""
+    for path in ("topics/%3Cimg%20src%3Dx%3E", "why/%3Cimg%20src%3Dx%3E/0", "%3Cimg%20src%3Dx%3E", "why/%"):
+        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.locator("main h1").wait_for()
+        page.wait_for_timeout(300)
+        assert page.locator("main img").count() == 0
+
+
+def test_reset_is_previewed_and_done(page: Any, cluster: AdminCluster, api: Api, topic: str) -> None:
+    """The first press shows the offsets, the second sets them."""
+    for number in range(5):
+        write(api, topic, {"data": number}, partition_id=0)
+    group = f"late-{uuid.uuid4().hex[:6]}"
+    group_of(cluster, topic, group)
+    page.goto(f"{cluster.admin_url(1)}/#/groups/{group}")
+    page.get_by_role("button", name="Reset offsets").click()
+    page.locator("dialog [name=topic]").fill(topic)
+    page.locator("dialog [name=to]").select_option("latest")
+    act = page.get_by_role("button", name="Preview, then reset")
+    act.click()
+    page.get_by_text("Press again to do it.").wait_for()
+    assert api.get(f"/consumer-groups/{group}/lag-summary").body["total_lag"] == 5
+    act.click()
+    page.get_by_text("are reset").wait_for()
+    assert api.get(f"/consumer-groups/{group}/lag-summary").body["total_lag"] == 0
+
+
+def test_keys_search_move_and_explain(page: Any, cluster: AdminCluster, topic: str) -> None:
+    """Without a mouse from the overview to a topic's partitions."""
+    page.goto(cluster.admin_url(1))
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("dialog").get_by_text("search on this screen").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("2")
+    page.get_by_role("row").filter(has_text=topic).wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type(topic)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=topic).wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 2560])
+def test_screens_fit_narrow_and_wide_windows(
+    page: Any, cluster: AdminCluster, topic: str, width: int, scheme: str
+) -> None:
+    """Nothing sticks out to the side, and the colours follow the system's choice."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    for path in ("", "topics", f"topics/{topic}", f"topics/{topic}/records", "groups", "why", "chaos"):
+        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.locator("main h1").wait_for()
+        page.wait_for_timeout(500)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 380) == (scheme == "light")
+
+
+def test_fault_is_injected_watched_and_healed(page: Any, cluster: AdminCluster) -> None:
+    """With the load of the page itself, whose answers get slower."""
+    page.goto(f"{cluster.admin_url(1)}/#/chaos")
+    page.get_by_role("button", name="Begin the load").click()
+    page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
+    page.get_by_role("button", name="Inject").click()
+    page.get_by_text("slow-disk seconds 0.5").wait_for()
+    page.get_by_role("button", name="Heal").click()
+    page.get_by_text("Nothing is in force on node 1.").wait_for()
+    page.get_by_role("button", name="End the load").click()
+
+
+def test_list_of_thousands_holds_few_elements(page: Any, cluster: AdminCluster) -> None:
+    """Answers as a cluster of 5,000 topics would give them: what cannot be seen is no element."""
+    lines = [
+        {
+            "topic_name": f"topic-{number:05}",
+            "is_internal": False,
+            "partitions": 1,
+            "replication_factor": 3,
+            "under_replicated": number % 7 == 0,
+            "leaderless": 0,
+        }
+        for number in range(5000)
+    ]
+    page.route("**/v1/topics", lambda route: route.fulfill(json={"metadata_offset": 1, "data": lines}))
+    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.get_by_text("5,000 topics").wait_for()
+    assert page.locator(".list .row").count() < 120
+    page.locator(".list").evaluate("(list) => { list.scrollTop = list.scrollHeight; }")
+    page.get_by_role("link", name="topic-04999").wait_for()
+    page.get_by_role("button", name="State").click()
+    page.locator(".list").evaluate("(list) => { list.scrollTop = 0; }")
+    page.get_by_text("◐ 1 under-replicated").first.wait_for()
+    assert page.locator(".list .row").count() < 120
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    """One node that wants a token."""
+    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
+    tokens.write_text(f"reader grafana {READER}\noperator ada {OPERATOR}\n")
+    with AdminCluster(1, settings={"raftlog.admin.tokens.file": str(tokens)}) as running:
+        yield running
+
+
+def sign_in(page: Any, token: str) -> None:
+    page.locator("[name=secret]").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+
+
+@pytest.mark.errors_expected
+def test_reader_sees_no_button_that_changes_anything(page: Any, guarded: AdminCluster) -> None:
+    """An operator does, on the same screens. A wrong token is told; none of them is kept beyond the tab."""
+    url = guarded.admin_url(1)
+    node = Api(url)
+    operator = {"Authorization": f"Bearer {OPERATOR}"}
+    cluster_id = node.ask("GET", "/v3/clusters", headers=operator).body["data"][0]["cluster_id"]
+    assert (
+        node.ask(
+            "POST", f"/v3/clusters/{cluster_id}/topics", {"topic_name": "orders"}, headers=operator
+        ).status
+        == 201
+    )
+    page.goto(url)
+    sign_in(page, "a-wrong-token-0123456789")
+    page.locator(".failure:not(:empty)").wait_for()
+    seen: dict[str, set[str]] = {}
+    for who, token in (("reader", READER), ("operator", OPERATOR)):
+        sign_in(page, token)
+        page.get_by_text(f"{'grafana (may only read)' if who == 'reader' else 'ada'}").wait_for()
+        seen[who] = set()
+        for path in (
+            "",
+            "topics",
+            "topics/orders",
+            "topics/orders/records",
+            "topics/orders/configs",
+            "transactions",
+        ):
+            page.goto(f"{url}/#/{path}")
+            page.locator("main h1").wait_for()
+            page.wait_for_timeout(700)
+            seen[who] |= set(page.locator("main button").all_inner_texts())
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("heading", name="Sign in").wait_for()
+    assert not [each for each in seen["reader"] if CHANGES.search(each)]
+    assert {"Create a topic", "Produce", "Delete", "Trim", "Drain", "Change"} <= seen["operator"]
+    assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+@pytest.mark.errors_expected
+def test_killed_leader_is_seen_and_a_lost_node_comes_back(page: Any, browser: Any, tmp_path: Path) -> None:
+    """The grid changes within a second of the metadata; the page tells that its node is away, and goes on after."""
+    with AdminCluster(3) as cluster:
+        url = cluster.admin_url(1)
+        (found,) = Api(url).get("/v3/clusters").body["data"]
+        api = Api(url, f"/v3/clusters/{found['cluster_id']}")
+        wanted = {
+            "topic_name": "orders",
+            "replicas_assignments": [{"partition_id": 0, "broker_ids": [2, 1, 3]}],
+        }
+        assert api.ask("POST", "/topics", wanted).status == 201
+        page.goto(f"{url}/#/topics/orders")
+        row = page.get_by_role("row").filter(has_text="leader").first
+        row.wait_for()
+        leader = [page.locator(".row .replica").nth(each) for each in range(3)]
+        assert "leader" in leader[1].inner_text()
+        cluster.kill(2)
+        until(lambda: api.get("/topics/orders/partitions/0").body["leader_id"] in (1, 3), "another leads")
+        known_at = time.monotonic()
+        until(lambda: "offline" in leader[1].inner_text(), "the grid shows it")
+        assert time.monotonic() - known_at < 1.0
+        cluster.nodes[2].start()
+        cluster.kill(1)
+        page.get_by_text("The node does not answer since").wait_for()
+        cluster.nodes[1].start()
+        page.locator("#connection:empty").wait_for(state="attached", timeout=60_000)
+        until(lambda: "in sync" in leader[0].inner_text(), "it is shown in sync again")
