@@ -71,6 +71,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and remove quotas: what clients may use."),
+    "metadata": Entry(
+        _LOOK, "raftlog.cli.metadata:metadata", "Dump the cluster's metadata, from a voter's folder."
+    ),
     "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, end and list delegation tokens."),
     "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and remove users that log in with SCRAM."),
     "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and remove rules about who may do what."),
