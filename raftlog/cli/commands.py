@@ -50,6 +50,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
     "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
     "certs": Entry(_RUN, "raftlog.cli.certs:certs", "Make a CA and certificates, for development."),
+    "backup": Entry(_RUN, "raftlog.cli.backup:backup", "Back up a stopped node's data."),
+    "restore": Entry(_RUN, "raftlog.cli.backup:restore", "Bring a backup back into a node's empty folders."),
     "config": Entry(
         _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
     ),

@@ -106,6 +106,14 @@ def steps_of(journal: StoredJournal) -> Iterator[Step]:
         yield Step(each.index, batch, image, after is not None, each.is_committed)
 
 
+def image_of(journal: StoredJournal) -> MetadataImage:
+    """Return the metadata at the end of a journal. Raises Failure."""
+    image = first_image(journal)
+    for step in steps_of(journal):
+        image = step.image
+    return image
+
+
 def _until(journal: StoredJournal, moment: Moment) -> Iterator[Step]:
     """Yield the batches up to a moment. Raises Failure if what was then is not known any more."""
     start = first_image(journal)
