@@ -52,6 +52,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "certs": Entry(_RUN, "raftlog.cli.certs:certs", "Make a CA and certificates, for development."),
     "backup": Entry(_RUN, "raftlog.cli.backup:backup", "Back up a stopped node's data."),
     "restore": Entry(_RUN, "raftlog.cli.backup:restore", "Bring a backup back into a node's empty folders."),
+    "doctor": Entry(
+        _RUN, "raftlog.cli.doctor:doctor", "Look at this machine for a node: what must be mended?"
+    ),
     "config": Entry(
         _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
     ),

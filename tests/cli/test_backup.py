@@ -1,4 +1,4 @@
-"""raftlog backup and restore: what is copied, what is linked, and what is refused, in words that name the file."""
+"""raftlog backup and restore: files are copied, linked or refused, in words that name the file."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_the_backup_of_another_node_or_cluster_is_refused(copy, tmp_path):
 
 
 def test_only_empty_folders_of_the_same_number_are_restored_into(copy, other):
-    """What is there is never overwritten; one that was formatted for this cluster is empty."""
+    """Nothing is ever overwritten; a folder that was formatted for this cluster counts as empty."""
     other.write_config(folders=other.folders[:1])
     assert "has 2 log.dirs, and the config 1" in run("restore", "-c", other.config, copy)[1]
     other.write_config(f"metadata.log.dir={other.folders[1]}")

@@ -1,4 +1,4 @@
-"""raftlog metadata dump: what a voter's folder says, as of any moment it remembers, and no secret of it."""
+"""raftlog metadata dump: the content of a voter's folder, as of any moment it remembers, and no secret of it."""
 
 from __future__ import annotations
 
