@@ -38,7 +38,7 @@ CLOCK_S: Final = 60.0
 OLDEST_PYTHON: Final = (3, 11)
 NEWEST_PYTHON: Final = (3, 13)
 TIME_ERROR: Final = 5
-"""What adjtimex(2) returns when nobody keeps the kernel's clock right."""
+"""The result of adjtimex(2) when nobody keeps the kernel's clock right."""
 TIMEX_BYTES: Final = 256
 
 _KINDS: Final = {

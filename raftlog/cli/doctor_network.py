@@ -1,4 +1,4 @@
-"""The part of `raftlog doctor` that looks at the network: ports, advertised addresses, other voters and their clocks."""
+"""The part of `raftlog doctor` that looks at the network: ports, advertised addresses, other voters, clocks."""
 
 from __future__ import annotations
 

@@ -42,12 +42,21 @@ def sections_of(image: MetadataImage) -> Sections:
             for (kind, name), values in sorted(image.configs.items())
             for key, value in sorted(values.items())
         ],
+        "quotas": [
+            {"entity": [list(part) for part in entity], "quota": name, "value": value}
+            for entity, values in sorted(image.quotas.items(), key=str)
+            for name, value in sorted(values.items())
+        ],
         "users": [
             {"user": user, "mechanism": mechanism, "iterations": credential.iterations}
             for (user, mechanism), credential in sorted(image.scram.items(), key=lambda item: item[0])
         ],
         "acls": [plain(each) for each in sorted(image.acls, key=str)],
         "tokens": [plain(each) for _, each in sorted(image.tokens.items())],
+        "unregistered": [
+            {"broker": broker_id, "log_dirs": [encode_uuid(each) for each in directories]}
+            for broker_id, directories in sorted(image.unregistered_directories.items())
+        ],
     }
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from raftlog.base.disk import RealDisk
 from raftlog.cli.app import app
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.image import EMPTY_IMAGE, Endpoint
+from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.metadata_records import (
     AclCreated,
     Batch,
@@ -145,6 +145,16 @@ def test_dump_prints_all_that_the_cluster_agreed_on(folder):
     assert {each["config"]: each["value"] for each in found["configs"]} == {
         "listener.name.tls.ssl.keystore.password": "[hidden]"
     }
+
+
+def test_every_part_of_the_metadata_is_shown():
+    """A new field of the image is a section here, or is named among those that only count or index others."""
+    shown = {
+        *("cluster_id", "offset", "controller_id", "controller_epoch", "next_producer_id", "features"),
+        *("brokers", "topics", "configs", "quotas", "scram", "acls", "tokens", "unregistered_directories"),
+    }
+    derived = {"topic_names", "topics_offset", "usage", "features_epoch"}
+    assert set(MetadataImage.__struct_fields__) == shown | derived
 
 
 def test_dump_is_a_table_by_kind_or_a_json_line_for_each_thing(folder):
