@@ -46,15 +46,12 @@ from raftlog.quorum.election import timing_for
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog.quorum.wal import DamagedJournal
+from raftlog.quorum.wal import METADATA_FOLDER, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
 
 log = get_logger("quorum")
-
-METADATA_FOLDER: Final = "raftlog-metadata"
-"""Below metadata.log.dir: the quorum's own journal and snapshots."""
 
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""

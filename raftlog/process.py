@@ -89,7 +89,7 @@ async def run(
     env.trim_memory = _calm_malloc()
     with ExitStack() as locks:
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
-            locks.enter_context(_locked(folder))
+            locks.enter_context(locked(folder))
         node = Node(config, env)
         admin: AdminListener | None = None
         limited = LimitedLog(log, loop.time)
@@ -204,7 +204,7 @@ def _is_accept(context: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[None]:
+def locked(folder: str) -> Iterator[None]:
     """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError."""
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/.lock", "wb") as file:
@@ -316,4 +316,4 @@ def _calm_malloc() -> Callable[[], None]:
     return lambda: trim(0)
 
 
-__all__ = ["NodeFailed", "prepare_first_requests", "run", "warm_up"]
+__all__ = ["NodeFailed", "locked", "prepare_first_requests", "run", "warm_up"]

@@ -50,6 +50,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
     "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
     "certs": Entry(_RUN, "raftlog.cli.certs:certs", "Make a CA and certificates, for development."),
+    "backup": Entry(_RUN, "raftlog.cli.backup:backup", "Back up a stopped node's data."),
+    "restore": Entry(_RUN, "raftlog.cli.backup:restore", "Bring a backup back into a node's empty folders."),
+    "doctor": Entry(
+        _RUN, "raftlog.cli.doctor:doctor", "Look at this machine for a node: what must be mended?"
+    ),
     "config": Entry(
         _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
     ),
@@ -71,6 +76,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and remove quotas: what clients may use."),
+    "metadata": Entry(
+        _LOOK, "raftlog.cli.metadata:metadata", "Dump the cluster's metadata, from a voter's folder."
+    ),
     "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, end and list delegation tokens."),
     "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and remove users that log in with SCRAM."),
     "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and remove rules about who may do what."),

@@ -28,10 +28,10 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.pysyncobj_adapter import COMMAND_PREFIX, PySyncObjAdapter
+from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
 from raftlog.quorum.snapshot import Snapshot
 from raftlog.quorum.snapshot_sender import SnapshotCursor
-from raftlog.quorum.wal import MAX_COMMAND_BYTES, Entry
+from raftlog.quorum.wal import COMMAND_PREFIX, MAX_COMMAND_BYTES, Entry
 
 log = get_logger("quorum")
 

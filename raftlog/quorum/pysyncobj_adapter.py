@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
+from raftlog.quorum.wal import COMMAND_PREFIX
 
 # It imports `cryptography` where that is installed, for a transport that is not ours: 25 modules and 7 MB a node.
 _hides_cryptography = "cryptography" not in sys.modules
@@ -32,9 +33,6 @@ if _hides_cryptography:
     del sys.modules["cryptography"]
 
 assert VERSION == "0.3.17", f"this file was written against PySyncObj 0.3.17, not {VERSION}"
-
-COMMAND_PREFIX: Final = b"\x00"
-"""First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
 
 for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not ask whether it is disabled
     logging.getLogger(_name).disabled = True  # it cries of truncations that `core` filters out

@@ -19,10 +19,15 @@ from raftlog.base.disk import Disk, File
 Entry = tuple[bytes, int, int]
 """(command, index, term), the shape PySyncObj keeps."""
 
+METADATA_FOLDER: Final = "raftlog-metadata"
+"""Below metadata.log.dir: the quorum's own journal and snapshots."""
 NAME: Final = "quorum.wal"
 VERSION: Final = 1
 MAX_COMMAND_BYTES: Final = 2 * 1024 * 1024
 """Largest command of one entry; half of an append_entries batch, so that the core never splits one."""
+
+COMMAND_PREFIX: Final = b"\x00"
+"""First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
 
 GROUP, IDENTITY, ENTRY, TRUNCATE, VOTE, COMMIT = range(6)
 

@@ -57,6 +57,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "pipeline",
             "process",
             "protocol",
+            "quorum",
             "raftlog_chaos",
             "records",
             "security",
@@ -125,6 +126,18 @@ def test_every_room_has_its_arrows_in_the_table_and_every_line_its_room():
     rooms = {module.room for module in every_module()}
     assert rooms <= set(ARROWS)
     assert set(ARROWS) <= rooms
+
+
+def test_the_command_line_only_reads_the_quorums_files():
+    """It opens no journal and speaks to no voter: it has one module of that room, which writes nothing."""
+    found = {
+        ".".join(each.module.split(".")[:3])
+        for module in every_module()
+        if module.room == "cli"
+        for each in imports_of(module)
+        if each.module.startswith("raftlog.quorum")
+    }
+    assert found == {"raftlog.quorum.stored_journal"}
 
 
 def test_the_arrows_have_no_circle():

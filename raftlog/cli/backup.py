@@ -1,0 +1,343 @@
+"""`raftlog backup` and `raftlog restore`: one stopped node's data folders, copied and brought back.
+
+A cluster's backup is that of all its nodes, each of which did not run again until all were made. It is then what a
+cluster is that was stopped. Whether that was so is told by broker epochs: a node that ran again has registered again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from raftlog import __version__
+from raftlog.base.config import NodeConfig
+from raftlog.base.config_files import parse_properties
+from raftlog.base.disk import RealDisk
+from raftlog.cli import backup_files as files
+from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
+from raftlog.cli.exits import EXISTS, NOT_FOUND, USAGE, VERIFICATION_FAILED, Failure
+from raftlog.cli.rows import in_bytes
+from raftlog.cli.server import read_config
+from raftlog.storage.log_directory import CLEAN_SHUTDOWN, META_PROPERTIES
+
+UNFINISHED: Final = "restore-unfinished"
+"""The node id in meta.properties while a folder is being restored: no node starts on a part of its data."""
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+]
+
+
+def backup(
+    *,
+    destination: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="the cluster's backup: a folder node-ID is made in it")
+    ],
+    config: Config,
+) -> int:
+    """Back up a stopped node: its logs, with groups' offsets, and the metadata. Do so for every node of the cluster,
+    and start none of them before all are done."""
+    node = read_config(config, [])
+    target = destination / f"node-{node.node_id}"
+    with _complaints():
+        _refuse_place(node, target)
+        with _locked(node):
+            cluster_id, broker_epoch = _whose(node)
+            target.mkdir(parents=True)
+            stored, linked = _copy_folders(node, target)
+            metadata = _metadata_of(node)
+        if linked:
+            print(
+                f"node {node.node_id} is copied; {len(linked)} linked segments are being read",
+                file=sys.stderr,
+            )
+        for each in linked:
+            size, checksum = files.measure(target / each)
+            stored.append(StoredFile(each, size, checksum))
+        offset, broker_epochs = metadata or (None, None)
+        manifest = Manifest(
+            format=files.FORMAT,
+            raftlog=__version__,
+            cluster_id=cluster_id,
+            node_id=node.node_id,
+            taken_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            log_folders=len(node.log_dirs),
+            metadata_folder=_folders(node).index(Path(node.metadata_log_dir)),
+            broker_epoch=broker_epoch,
+            metadata_offset=offset,
+            broker_epochs=broker_epochs,
+            files=stored,
+        )
+        files.write_manifest(target, manifest)
+    print(
+        f"{target}: node {node.node_id} of cluster {cluster_id}: {len(stored)} files,"
+        f" {in_bytes(manifest.total_bytes)}, of which {len(linked)} segments are hard links"
+    )
+    return 0
+
+
+def restore(
+    *,
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="the cluster's backup, or the node-ID of one node in it")
+    ],
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="write nothing: read every file, and see that the nodes belong together"
+        ),
+    ] = False,
+) -> int:
+    """Bring a node's backup back into the empty folders of a node with the same id. Do so for every node of the
+    cluster before you start the first."""
+    with _complaints():
+        found = _find(source)
+        _judge_set(found)
+        if check:
+            _check(found)
+            return 0
+        if config is None:
+            raise Failure("--config is missing: whose folders shall it be?", USAGE)
+        node = read_config(config, [])
+        folder = _of_node(found, source, node.node_id)
+        _restore(node, folder, found[folder])
+        if len(found) == 1:
+            print(
+                "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
+                " folder and use raftlog restore --check",
+                file=sys.stderr,
+            )
+    return 0
+
+
+# -- taking -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """Turn what the file system refuses into a Failure that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+def _folders(node: NodeConfig) -> list[Path]:
+    """Return a node's data folders, each once: those of its logs first, that of its metadata last."""
+    return [Path(each) for each in dict.fromkeys([*node.log_dirs, node.metadata_log_dir])]
+
+
+@contextmanager
+def _locked(node: NodeConfig) -> Iterator[None]:
+    """Keep the node from running meanwhile. Raises Failure if it runs."""
+    from raftlog.process import NodeFailed, locked
+
+    with ExitStack() as locks:
+        try:
+            for folder in _folders(node):
+                locks.enter_context(locked(str(folder)))
+        except NodeFailed as error:
+            raise Failure(f"{error}: stop the node first") from None
+        yield
+
+
+def _refuse_place(node: NodeConfig, target: Path) -> None:
+    for folder in _folders(node):
+        if not (folder / META_PROPERTIES).is_file():
+            raise Failure(f"{folder}: no data of a node ({META_PROPERTIES} is missing)", NOT_FOUND)
+        if target.resolve().is_relative_to(folder.resolve()):
+            raise Failure(f"{target}: a backup cannot be inside of {folder}, which it is a copy of", USAGE)
+    if target.exists():
+        what = "is there already" if (target / MANIFEST).exists() else "has an unfinished backup; remove it"
+        raise Failure(f"{target}: {what}", EXISTS)
+
+
+def _whose(node: NodeConfig) -> tuple[str, int | None]:
+    """Return the cluster and the broker epoch that a stopped node's folders tell. Raises Failure."""
+    names = {}
+    for folder in _folders(node):
+        found = parse_properties((folder / META_PROPERTIES).read_text())
+        if found.get("node.id") != str(node.node_id):
+            raise Failure(f"{folder} belongs to node {found.get('node.id')}, not {node.node_id}")
+        names[found.get("cluster.id") or ""] = folder
+    if len(names) != 1 or "" in names:
+        raise Failure(
+            f"the folders belong to no cluster, or to several: {', '.join(map(str, names.values()))}"
+        )
+    return next(iter(names)), _broker_epoch(node)
+
+
+def _broker_epoch(node: NodeConfig) -> int | None:
+    if "broker" not in node.roles:
+        return None
+    epochs = set()
+    for folder in map(Path, node.log_dirs):
+        marker = folder / CLEAN_SHUTDOWN
+        if not marker.is_file():
+            raise Failure(
+                f"{folder}: the node was not stopped cleanly; start it, stop it with SIGTERM, and back it up then"
+            )
+        epochs.add(int(json.loads(marker.read_bytes())["brokerEpoch"]))
+    return max(epochs)
+
+
+def _copy_folders(node: NodeConfig, target: Path) -> tuple[list[StoredFile], list[str]]:
+    """Copy all that may change; returns it, and the paths of segments that were linked."""
+    stored, linked = [], []
+    for number, folder in enumerate(_folders(node)):
+        unchanging = files.unchanging_segments(folder)
+        for path in files.files_below(folder):
+            name = f"{number}/{path.relative_to(folder).as_posix()}"
+            if path in unchanging and files.link(path, target / name):
+                linked.append(name)
+            else:
+                stored.append(StoredFile(name, *files.copy(path, target / name)))
+    return stored, linked
+
+
+def _metadata_of(node: NodeConfig) -> tuple[int, dict[int, int]] | None:
+    """Return the offset of a voter's metadata, and all brokers' epochs. Raises Failure if it is damaged."""
+    from raftlog.cli.metadata import image_of, open_journal
+
+    if "controller" not in node.roles:
+        return None
+    image = image_of(open_journal(Path(node.metadata_log_dir)))
+    return image.offset, {broker_id: each.broker_epoch for broker_id, each in image.brokers.items()}
+
+
+# -- bringing back ------------------------------------------------------------------------------------------------
+
+
+def _find(source: Path) -> dict[Path, Manifest]:
+    """Return the nodes' backups in a folder, or the one that it is. Raises Failure."""
+    if (source / MANIFEST).exists():
+        return {source: files.read_manifest(source)}
+    folders = sorted(each for each in source.glob("node-*") if each.is_dir())
+    if not folders:
+        raise Failure(f"{source}: no backup of a node is here", NOT_FOUND)
+    return {folder: files.read_manifest(folder) for folder in folders}
+
+
+def _judge_set(found: dict[Path, Manifest]) -> None:
+    """Raise Failure unless these nodes' backups are of one cluster, none of whose nodes ran between them."""
+    first, *others = found.items()
+    for folder, each in others:
+        if each.cluster_id != first[1].cluster_id:
+            raise Failure(
+                f"{folder} is of cluster {each.cluster_id}, {first[0]} of cluster {first[1].cluster_id}"
+            )
+    voters = [each for each in found.values() if each.metadata_offset is not None]
+    newest = max(voters, key=lambda each: each.metadata_offset or 0, default=None)
+    for folder, each in found.items():
+        known = None if newest is None else (newest.broker_epochs or {}).get(each.node_id)
+        if known is not None and each.broker_epoch is not None and known > each.broker_epoch:
+            assert newest is not None
+            raise Failure(
+                f"{folder}: node {each.node_id} ran again before node {newest.node_id} was backed up, so the two are"
+                f" not of one time (broker epoch {each.broker_epoch}, then {known}); back up all nodes while none runs"
+            )
+
+
+def _check(found: dict[Path, Manifest]) -> None:
+    for folder, manifest in found.items():
+        for each in _present(folder, manifest):
+            files.judge(folder, each, files.measure(folder / each.path))
+        print(
+            f"{folder}: node {manifest.node_id} of cluster {manifest.cluster_id}, {manifest.taken_at}:"
+            f" {len(manifest.files)} files, {in_bytes(manifest.total_bytes)}, sound"
+        )
+
+
+def _of_node(found: dict[Path, Manifest], source: Path, node_id: int) -> Path:
+    for folder, manifest in found.items():
+        if manifest.node_id == node_id:
+            return folder
+    nodes = ", ".join(str(each.node_id) for each in found.values())
+    raise Failure(f"{source}: no backup of node {node_id} is here, but of {nodes}", NOT_FOUND)
+
+
+def _restore(node: NodeConfig, source: Path, manifest: Manifest) -> None:
+    targets = _folders(node)
+    _judge_shape(node, source, manifest)
+    with _locked(node):
+        for target in targets:
+            _judge_target(target, manifest)
+        for target in targets:
+            _write_properties(target, f"node.id={UNFINISHED}\n".encode())
+        identities = _copy_back(source, manifest, targets)
+        for target, identity in zip(targets, identities, strict=True):
+            _write_properties(target, identity)
+    for number, target in enumerate(targets):
+        count = sum(each.path.startswith(f"{number}/") for each in manifest.files)
+        print(f"{target}: {count} files of node {node.node_id} of cluster {manifest.cluster_id}")
+
+
+def _judge_shape(node: NodeConfig, source: Path, manifest: Manifest) -> None:
+    if node.cluster_id and node.cluster_id != manifest.cluster_id:
+        raise Failure(
+            f"{source} is of cluster {manifest.cluster_id}, and the config says cluster.id={node.cluster_id}"
+        )
+    if len(node.log_dirs) != manifest.log_folders:
+        raise Failure(
+            f"{source} has {manifest.log_folders} log.dirs, and the config {len(node.log_dirs)}", USAGE
+        )
+    if _folders(node).index(Path(node.metadata_log_dir)) != manifest.metadata_folder:
+        raise Failure(
+            f"{source}: metadata.log.dir was at another place among the folders than in the config", USAGE
+        )
+
+
+def _judge_target(target: Path, manifest: Manifest) -> None:
+    """Raise Failure unless a folder is empty, or was only formatted for the same node and cluster."""
+    names = {each.name for each in target.iterdir()} - files.LEFT_OUT
+    if names - {META_PROPERTIES}:
+        raise Failure(f"{target} is not empty: a backup is only restored into empty folders", EXISTS)
+    if names:
+        found = parse_properties((target / META_PROPERTIES).read_text())
+        node_id, cluster_id = found.get("node.id"), found.get("cluster.id")
+        if node_id == UNFINISHED:
+            raise Failure(f"{target} has an unfinished restore: empty it first", EXISTS)
+        if node_id != str(manifest.node_id) or cluster_id not in (None, manifest.cluster_id):
+            raise Failure(
+                f"{target} belongs to node {node_id} of cluster {cluster_id}, the backup is of node"
+                f" {manifest.node_id} of cluster {manifest.cluster_id}",
+                EXISTS,
+            )
+
+
+def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[bytes]:
+    """Copy all files and check them; returns what belongs into each folder's meta.properties. Raises Failure."""
+    identities: dict[int, bytes] = {}
+    for each in _present(source, manifest):
+        number, _, name = each.path.partition("/")
+        if name == META_PROPERTIES:
+            files.judge(source, each, files.measure(source / each.path))
+            identities[int(number)] = (source / each.path).read_bytes()
+        else:
+            files.judge(source, each, files.copy(source / each.path, targets[int(number)] / name))
+    for target in targets:
+        for folder in sorted((each for each in target.rglob("*") if each.is_dir()), reverse=True):
+            RealDisk().sync_dir(str(folder))
+    return [identities[number] for number in range(len(targets))]
+
+
+def _present(source: Path, manifest: Manifest) -> Iterable[StoredFile]:
+    """Return the files of a backup once it is known that all are there."""
+    for each in manifest.files:
+        if not (source / each.path).is_file():
+            raise Failure(f"{source / each.path}: the backup is damaged: it is gone", VERIFICATION_FAILED)
+    return manifest.files
+
+
+def _write_properties(target: Path, identity: bytes) -> None:
+    RealDisk().write_file(str(target / META_PROPERTIES), identity)

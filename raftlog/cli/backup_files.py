@@ -1,0 +1,172 @@
+"""The files of a node's backup: copied or linked, listed in a manifest with their checksums, and checked again.
+
+Ordering law: the manifest is written last, so a folder without one is an unfinished backup. Only what never changes
+again is linked: segments that others follow and that lie below the high watermark, so no follower truncates them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from raftlog.base.disk import RealDisk
+from raftlog.base.types import TopicPartition
+from raftlog.cli.exits import NOT_FOUND, VERIFICATION_FAILED, Failure
+from raftlog.storage.log_directory import HIGH_WATERMARKS, META_PROPERTIES, decode_offsets
+from raftlog.storage.partition_files import offsets_in_names
+
+MANIFEST: Final = "raftlog-backup.json"
+FORMAT: Final = 1
+LEFT_OUT: Final = frozenset({".lock", "lost+found"})
+CHUNK_BYTES: Final = 1 << 20
+LOG: Final = ".log"
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """One file. `path` is below the backup's folder, and begins with the number of the data folder."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The content of a node's backup, and its time.
+
+    `broker_epoch`: that of the node's last registration, None if it is no broker. `broker_epochs`: of all brokers, as
+    this node's metadata knows them at `metadata_offset`; None if it is no voter.
+    """
+
+    format: int
+    raftlog: str
+    cluster_id: str
+    node_id: int
+    taken_at: str
+    log_folders: int
+    metadata_folder: int
+    broker_epoch: int | None
+    metadata_offset: int | None
+    broker_epochs: dict[int, int] | None
+    files: list[StoredFile]
+
+    @property
+    def folders(self) -> int:
+        """How many data folders there are."""
+        return max(self.log_folders, self.metadata_folder + 1)
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all files."""
+        return sum(each.size for each in self.files)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a node's backup. Raises Failure."""
+    path = folder / MANIFEST
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise Failure(f"{folder}: no finished backup of a node ({MANIFEST} is missing)", NOT_FOUND) from None
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise Failure(f"{path}: damaged: {error}", VERIFICATION_FAILED) from None
+    if found.format != FORMAT:
+        raise Failure(f"{path}: format {found.format} is not known to this raftlog, which has {FORMAT}")
+    _judge_paths(path, found)
+    return found
+
+
+def _judge_paths(path: Path, manifest: Manifest) -> None:
+    """Raise Failure unless every file lies in one of the data folders, and each folder says whose it is."""
+    numbers = {str(number) for number in range(manifest.folders)}
+    for each in manifest.files:
+        parts = PurePosixPath(each.path).parts
+        if len(parts) < 2 or parts[0] not in numbers or ".." in parts:
+            raise Failure(f"{path}: damaged: {each.path!r} is no place in a backup", VERIFICATION_FAILED)
+    names = {each.path for each in manifest.files}
+    for number in sorted(numbers):
+        if f"{number}/{META_PROPERTIES}" not in names:
+            raise Failure(f"{path}: damaged: {number}/{META_PROPERTIES} is missing", VERIFICATION_FAILED)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Finish a backup: the manifest is durable after everything that it lists."""
+    for each in sorted({folder, *(each for each in folder.rglob("*") if each.is_dir())}, reverse=True):
+        RealDisk().sync_dir(str(each))
+    written = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    RealDisk().write_file(str(folder / MANIFEST), written)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return a data folder's files, without locks."""
+    return sorted(each for each in folder.rglob("*") if each.name not in LEFT_OUT and each.is_file())
+
+
+def unchanging_segments(folder: Path) -> frozenset[Path]:
+    """Return the segments of a stopped node's data folder that nothing but their deletion can happen to."""
+    try:
+        high_watermarks = decode_offsets((folder / HIGH_WATERMARKS).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return frozenset()
+    return frozenset(
+        path for name, offset in high_watermarks.items() for path in _below(folder, name, offset)
+    )
+
+
+def _below(folder: Path, name: TopicPartition, high_watermark: int) -> Iterator[Path]:
+    partition = folder / f"{name.topic}-{name.partition}"
+    names = os.listdir(partition) if partition.is_dir() else []
+    bases = offsets_in_names(names, LOG)
+    for base, following in pairwise(bases):
+        if following <= high_watermark:
+            yield partition / f"{base:020d}{LOG}"
+
+
+def link(source: Path, target: Path) -> bool:
+    """Make a hard link, if the two folders' file system has such; returns whether."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
+
+
+def copy(source: Path, target: Path) -> tuple[int, str]:
+    """Copy a file durably; returns its size and its checksum."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    checksum, size = hashlib.sha256(), 0
+    with source.open("rb") as reader, target.open("xb") as writer:
+        while chunk := reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+            checksum.update(chunk)
+            size += len(chunk)
+        writer.flush()
+        os.fsync(writer.fileno())
+    return size, checksum.hexdigest()
+
+
+def measure(path: Path) -> tuple[int, str]:
+    """Return a file's size and its checksum."""
+    with path.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        return file.tell(), checksum
+
+
+def judge(folder: Path, expected: StoredFile, found: tuple[int, str]) -> None:
+    """Raise Failure, with the file's name, unless a file is as it was when the backup was made."""
+    path, (size, checksum) = folder / expected.path, found
+    if size != expected.size:
+        reason = f"it has {size} bytes, and had {expected.size}"
+    elif checksum != expected.sha256:
+        reason = "its checksum is wrong"
+    else:
+        return
+    raise Failure(f"{path}: the backup is damaged: {reason}", VERIFICATION_FAILED)

@@ -1,0 +1,111 @@
+"""`raftlog doctor`: look at a machine and a config before a node is relied on, and say what must be mended.
+
+No node has to run, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.config_network import is_loopback
+from raftlog.cli.doctor_findings import Finding, Level, mend, note, ok
+from raftlog.cli.doctor_machine import look_at_clock, look_at_disks, look_at_limits, look_at_versions
+from raftlog.cli.doctor_network import (
+    look_at_advertised,
+    look_at_peers_clocks,
+    look_at_ports,
+    look_at_quorum,
+)
+from raftlog.cli.exits import FAILED
+from raftlog.cli.printable import printable
+from raftlog.cli.rows import Form, print_rows
+from raftlog.cli.server import read_config
+
+OTHERS_MAY_READ: Final = 0o044
+
+
+def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
+    """Tell of what the config warns, and whether others may read secrets in its file."""
+    for warning in node.warnings:
+        if warning.event == "cluster_secret_missing":  # look_at_secret knows whether it matters
+            continue
+        words = ", ".join(f"{name} {value}" for name, value in warning.fields.items())
+        yield note("config", f"{warning.event.replace('_', ' ')}: {words}", "see raftlog config")
+    has_secret = any(value == "[hidden]" for value in node.given.values())
+    if file is not None and has_secret and file.stat().st_mode & OTHERS_MAY_READ:
+        yield note("secrets", f"other users may read {file}, which has secrets", f"chmod 600 {file}")
+
+
+def look_at_secret(node: NodeConfig) -> Iterator[Finding]:
+    """See whether strangers are kept out of the cluster."""
+    if "raftlog.cluster.secret" in node.given:
+        yield ok("secrets", "raftlog.cluster.secret is set")
+    elif all(is_loopback(host) for host, _ in node.voters.values()):
+        yield ok("secrets", "raftlog.cluster.secret is not set, and the cluster is on this machine only")
+    else:
+        yield mend(
+            "secrets",
+            "raftlog.cluster.secret is not set, so whoever knows the voters' addresses can act as a node",
+            "set it to the same on every node, such as what openssl rand -hex 32 prints",
+        )
+
+
+LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
+    look_at_limits,
+    look_at_versions,
+    look_at_clock,
+    look_at_peers_clocks,
+    look_at_disks,
+    look_at_ports,
+    look_at_advertised,
+    look_at_quorum,
+    look_at_secret,
+)
+
+
+def examine(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
+    """Yield all findings, in the order in which they are told."""
+    yield from look_at_config(node, file)
+    for look in LOOKS:
+        yield from look(node)
+
+
+def doctor(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file (default: none)"
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
+) -> int:
+    """Look at this machine for a node: limits, packages, clocks, disks, ports, addresses, quorum, secrets.
+
+    Exit code 1: something must be mended. The node may run or not; nothing is changed.
+    """
+    found = list(examine(read_config(config, []), config))
+    if json:
+        rows = [
+            {"level": each.level, "about": each.about, "sentence": each.sentence, "advice": each.advice}
+            for each in found
+        ]
+        print_rows(rows, Form.JSON)
+    else:
+        for line in _lines(found):
+            print(printable(line))
+    return FAILED if any(each.level is Level.MEND for each in found) else 0
+
+
+def _lines(found: list[Finding]) -> Iterator[str]:
+    for each in found:
+        yield f"{each.level:<4}  {each.about}: {each.sentence}"
+        if each.advice:
+            yield f"      -> {each.advice}"
+    counts = {level: sum(each.level is level for each in found) for level in Level}
+    yield f"{counts[Level.MEND]} to mend, {counts[Level.NOTE]} to know of, {counts[Level.OK]} fine"

@@ -1,0 +1,39 @@
+"""The findings of `raftlog doctor`: sentences, each with what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How bad it is: fine, worth knowing, or to be mended before the node is relied on."""
+
+    OK = "ok"
+    NOTE = "note"
+    MEND = "mend"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `advice` says what to do; empty if there is nothing to do."""
+
+    level: Level
+    about: str
+    sentence: str
+    advice: str = ""
+
+
+def ok(about: str, sentence: str) -> Finding:
+    """Return a finding that asks for nothing."""
+    return Finding(Level.OK, about, sentence)
+
+
+def note(about: str, sentence: str, advice: str) -> Finding:
+    """Return a finding that an operator should know of."""
+    return Finding(Level.NOTE, about, sentence, advice)
+
+
+def mend(about: str, sentence: str, advice: str) -> Finding:
+    """Return a finding that must be mended."""
+    return Finding(Level.MEND, about, sentence, advice)

@@ -1,0 +1,280 @@
+"""raftlog backup and restore: files are copied, linked or refused, in words that name the file."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner
+
+from raftlog.base.disk import RealDisk
+from raftlog.base.types import TopicPartition
+from raftlog.cli.app import app
+from raftlog.metadata.metadata_records import (
+    Batch,
+    BrokerRegistered,
+    ClusterNamed,
+    ControllerElected,
+    Record,
+    encode_batch,
+)
+from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, encode_file
+from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
+
+CLUSTER = "the-cluster"
+ORDERS = TopicPartition("orders", 0)
+
+
+class FakeNode:
+    """The files of a node that was stopped, without having run: two folders, a partition of three segments."""
+
+    def __init__(self, root: Path, node_id: int = 1, *, epochs: dict[int, int] | None = None) -> None:
+        self.folders = [root / "a", root / "b"]
+        self.node_id = node_id
+        self.config = root / "node.properties"
+        root.mkdir(parents=True, exist_ok=True)
+        self.write_config()
+        self._epochs = epochs or {node_id: 7}
+
+    def write_config(self, *more: str, folders: list[Path] | None = None) -> None:
+        folders = folders or self.folders
+        lines = [
+            f"node.id={self.node_id}",
+            f"controller.quorum.voters={self.node_id}@localhost:19093",
+            "listeners=PLAINTEXT://localhost:19092,CONTROLLER://localhost:19093",
+            f"log.dirs={','.join(map(str, folders))}",
+            *more,
+        ]
+        self.config.write_text("\n".join(lines))
+
+    def fill(self) -> FakeNode:
+        partition = self.folders[0] / "orders-0"
+        partition.mkdir(parents=True)
+        for base in (0, 10, 20):
+            (partition / f"{base:020}.log").write_bytes(b"segment %d" % base)
+        (partition / f"{0:020}.index").write_bytes(b"index")
+        for folder in self.folders:
+            directory = LogDirectory.open(
+                RealDisk(),
+                str(folder),
+                node_id=self.node_id,
+                cluster_id=CLUSTER,
+                new_directory_id=lambda: UUID(int=self.node_id),
+            )
+            directory.write_high_watermarks({ORDERS: 15})
+            directory.write_clean_shutdown_file(self._epochs[self.node_id])
+        self._write_metadata()
+        return self
+
+    def _write_metadata(self) -> None:
+        """Each broker is registered by the record at the offset that is its epoch."""
+        records: list[Record] = [ControllerElected(1, 1), ClusterNamed(CLUSTER)]
+        by_epoch = {epoch: broker_id for broker_id, epoch in self._epochs.items()}
+        for offset in range(len(records), max(by_epoch) + 1):
+            broker_id = by_epoch.get(offset, 99)
+            records.append(BrokerRegistered(broker_id, UUID(int=offset), (), None, ()))
+        batches = [Batch(1, offset, (record,)) for offset, record in enumerate(records)]
+        entries = [
+            (COMMAND_PREFIX + encode_batch(each), number, 1) for number, each in enumerate(batches, start=1)
+        ]
+        folder = self.folders[0] / METADATA_FOLDER
+        folder.mkdir()
+        file = encode_file(self.node_id, entries=entries, term=1, voted_for=1, commit_index=99)
+        (folder / NAME).write_bytes(file)
+
+    def tree(self) -> dict[str, bytes]:
+        """Return all files, without locks."""
+        return {
+            f"{number}/{path.relative_to(folder)}": path.read_bytes()
+            for number, folder in enumerate(self.folders)
+            for path in folder.rglob("*")
+            if path.is_file() and path.name != ".lock"
+        }
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    """Return exit code and complaints, a line of which is never a traceback's."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert "Traceback" not in result.stderr
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stderr
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNode:
+    return FakeNode(tmp_path / "node").fill()
+
+
+@pytest.fixture
+def copy(node: FakeNode, tmp_path: Path) -> Path:
+    """The backup of the node."""
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert code == 0, complaint
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> FakeNode:
+    """An empty node with the same id."""
+    return FakeNode(tmp_path / "other")
+
+
+def test_a_restored_node_has_every_byte_that_was_backed_up(node, copy, other):
+    """Both log.dirs, the metadata, the marker of the clean stop; and the backup itself stays whole."""
+    assert run("restore", "-c", other.config, copy) == (
+        0,
+        "raftlog: no other node's backup is here, so nobody saw that they belong together;"
+        " put them into one folder and use raftlog restore --check\n",
+    )
+    assert other.tree() == node.tree()
+    (other.folders[0] / "orders-0" / f"{0:020}.log").write_bytes(b"changed")
+    assert run("restore", "--check", copy)[0] == 0
+
+
+def test_only_segments_below_the_high_watermark_that_others_follow_are_linked(node, copy):
+    """A follower may truncate what is above it in place, and the last segment is appended to."""
+    partition = copy / "node-1" / "0" / "orders-0"
+    links = {path.name: path.stat().st_nlink for path in partition.iterdir()}
+    assert links == {
+        f"{0:020}.log": 2,
+        f"{0:020}.index": 1,
+        f"{10:020}.log": 1,
+        f"{20:020}.log": 1,
+    }
+    with (node.folders[0] / "orders-0" / f"{10:020}.log").open("r+b") as file:
+        file.truncate(3)
+    assert run("restore", "--check", copy)[0] == 0
+
+
+def test_where_there_are_no_links_files_are_copied(node, tmp_path, monkeypatch):
+    """As on another file system."""
+
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(18, "Invalid cross-device link", str(source))
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert run("backup", "-c", node.config, tmp_path / "backup")[0] == 0
+    assert {each.stat().st_nlink for each in (tmp_path / "backup").rglob("*.log")} == {1}
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "grow"])
+@pytest.mark.parametrize("how", ["check", "restore"])
+def test_a_damaged_backup_is_refused_by_the_files_name(copy, other, harm, how):
+    """And no node starts on the part of it that was restored."""
+    file = copy / "node-1" / "0" / "orders-0" / f"{20:020}.log"
+    whole = file.read_bytes()
+    if harm == "remove":
+        file.unlink()
+    else:
+        file.write_bytes({"flip": b"S" + whole[1:], "cut": whole[:-1], "grow": whole + b"."}[harm])
+    code, complaint = (
+        run("restore", "--check", copy) if how == "check" else run("restore", "-c", other.config, copy)
+    )
+    assert (code, str(file) in complaint) == (8, True)
+    if how == "restore":
+        with pytest.raises(ForeignLogDirectory, match="restore-unfinished"):
+            LogDirectory.open(
+                RealDisk(),
+                str(other.folders[1]),
+                node_id=1,
+                cluster_id=None,
+                new_directory_id=lambda: UUID(int=1),
+            )
+        code, complaint = run("restore", "-c", other.config, copy)
+        assert code == 4
+
+
+@pytest.mark.parametrize("path", ["../evil", "0/../../evil", "/etc/evil", "7/evil", "evil"])
+def test_a_manifest_writes_nowhere_but_into_the_data_folders(copy, other, path):
+    """Paths are looked at before anything is written."""
+    manifest = copy / "node-1" / "raftlog-backup.json"
+    found = json.loads(manifest.read_text())
+    found["files"][0]["path"] = path
+    manifest.write_text(json.dumps(found))
+    code, complaint = run("restore", "-c", other.config, copy)
+    assert (code, "is no place in a backup" in complaint) == (8, True)
+    assert not other.folders[0].exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": "x"}'])
+def test_a_damaged_manifest_is_refused(copy, content):
+    """By its name."""
+    manifest = copy / "node-1" / "raftlog-backup.json"
+    manifest.write_text(content)
+    code, complaint = run("restore", "--check", copy)
+    assert (code, f"{manifest}: damaged" in complaint) == (8, True)
+
+
+def test_a_backup_without_a_manifest_is_unfinished(node, copy):
+    """It is written last; what is there is neither restored nor overwritten."""
+    (copy / "node-1" / "raftlog-backup.json").unlink()
+    assert "no finished backup" in run("restore", "--check", copy)[1]
+    code, complaint = run("backup", "-c", node.config, copy)
+    assert (code, "has an unfinished backup; remove it" in complaint) == (4, True)
+
+
+def test_the_backup_of_another_node_or_cluster_is_refused(copy, tmp_path):
+    """Voters' votes and replicas belong to one id; folders that were formatted belong to one cluster."""
+    stranger = FakeNode(tmp_path / "stranger", 2)
+    code, complaint = run("restore", "-c", stranger.config, copy)
+    assert (code, "no backup of node 2 is here, but of 1" in complaint) == (3, True)
+    formatted = FakeNode(tmp_path / "formatted")
+    assert run("format", "-c", formatted.config, "-t", "another")[0] == 0
+    code, complaint = run("restore", "-c", formatted.config, copy)
+    assert (code, "belongs to node 1 of cluster another" in complaint) == (4, True)
+    named = FakeNode(tmp_path / "named")
+    named.write_config("cluster.id=another")
+    assert "the config says cluster.id=another" in run("restore", "-c", named.config, copy)[1]
+
+
+def test_only_empty_folders_of_the_same_number_are_restored_into(copy, other):
+    """Nothing is ever overwritten; a folder that was formatted for this cluster counts as empty."""
+    other.write_config(folders=other.folders[:1])
+    assert "has 2 log.dirs, and the config 1" in run("restore", "-c", other.config, copy)[1]
+    other.write_config(f"metadata.log.dir={other.folders[1]}")
+    assert "metadata.log.dir was at another place" in run("restore", "-c", other.config, copy)[1]
+    other.write_config()
+    other.folders[1].mkdir(parents=True)
+    (other.folders[1] / "photo.jpg").write_bytes(b"x")
+    code, complaint = run("restore", "-c", other.config, copy)
+    assert (code, f"{other.folders[1]} is not empty" in complaint) == (4, True)
+    (other.folders[1] / "photo.jpg").unlink()
+    assert run("format", "-c", other.config, "-t", CLUSTER)[0] == 0
+    assert run("restore", "-c", other.config, copy)[0] == 0
+
+
+def test_a_node_that_runs_or_did_not_stop_cleanly_is_not_backed_up(node, tmp_path):
+    """Its files are of no one moment. Nothing is made."""
+    with (node.folders[1] / ".lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+        assert (code, "stop the node first" in complaint) == (1, True)
+    (node.folders[1] / ".kafka_cleanshutdown").unlink()
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert (code, "was not stopped cleanly" in complaint) == (1, True)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_backup_is_made_of_data_and_not_inside_of_it(node, other):
+    """Empty folders, and a copy of itself."""
+    code, complaint = run("backup", "-c", other.config, other.config.parent / "backup")
+    assert (code, "no data of a node" in complaint) == (3, True)
+    code, complaint = run("backup", "-c", node.config, node.folders[1] / "backup")
+    assert (code, "cannot be inside of" in complaint) == (2, True)
+
+
+def test_nodes_that_ran_between_their_backups_do_not_belong_together(tmp_path):
+    """The newest metadata knows a later registration of node 1 than its backup does."""
+    for node in (
+        FakeNode(tmp_path / "one", 1, epochs={1: 3, 2: 4}),
+        FakeNode(tmp_path / "two", 2, epochs={1: 6, 2: 4}),
+    ):
+        assert run("backup", "-c", node.fill().config, tmp_path / "backup")[0] == 0
+    code, complaint = run("restore", "--check", tmp_path / "backup")
+    assert (code, "node 1 ran again before node 2 was backed up" in complaint) == (1, True)
+    assert run("restore", "-c", tmp_path / "one" / "node.properties", tmp_path / "backup")[0] == 1
+    assert run("restore", "--check", tmp_path / "backup" / "node-1")[0] == 0

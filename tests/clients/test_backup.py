@@ -1,0 +1,183 @@
+"""The drill: a cluster is filled, backed up, destroyed, and brought back elsewhere, with all that clients had."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from typer.testing import CliRunner
+
+from raftlog.cli.app import app
+from raftlog.testing.cluster import Cluster
+from tests.kit.waits import PATIENCE_S, until
+
+TOPIC, GROUP = "orders", "billing"
+PARTITIONS, RECORDS = 3, 6000
+VALUE = "x" * 1000
+CONFIGS = {"segment.bytes": "1048576", "retention.ms": "123456789"}
+
+COORDINATOR_LOAD_IN_PROGRESS = 14
+
+Record = tuple[int, int, str, str]
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Return exit code, output and complaints."""
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def fill(cluster: Cluster, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
+    for number in range(first, first + count):
+        producer.produce(TOPIC, f"{number}:{VALUE}", key=str(number), partition=number % PARTITIONS)
+        producer.poll(0)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def consumer_of(cluster: Cluster) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+
+
+def read_all(cluster: Cluster) -> list[Record]:
+    """Return every record of the topic."""
+    consumer = consumer_of(cluster)
+    assigned = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
+    left = sum(consumer.get_watermark_offsets(each, timeout=PATIENCE_S)[1] for each in assigned)
+    consumer.assign(assigned)
+    found: list[Message] = []
+    while len(found) < left:
+        batch = consumer.consume(left - len(found), PATIENCE_S)
+        assert batch, f"{len(found)} of {left}"
+        found += batch
+    consumer.close()
+    assert not [each.error() for each in found if each.error()]
+    return sorted(
+        (each.partition(), each.offset(), each.key().decode(), each.value().decode()) for each in found
+    )
+
+
+def commit(cluster: Cluster, offsets: dict[int, int]) -> None:
+    consumer = consumer_of(cluster)
+    committed = [TopicPartition(TOPIC, number, offset) for number, offset in offsets.items()]
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=committed, asynchronous=False)
+        except KafkaException as error:
+            assert error.args[0].retriable() or error.args[0].code() == COORDINATOR_LOAD_IN_PROGRESS, error
+            return False
+        return True
+
+    until(is_committed, "the offsets are committed")
+    consumer.close()
+
+
+def committed(cluster: Cluster) -> dict[int, int]:
+    consumer = consumer_of(cluster)
+    asked = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+    found = {each.partition: each.offset for each in consumer.committed(asked, timeout=PATIENCE_S)}
+    consumer.close()
+    return found
+
+
+def configs_of(cluster: Cluster) -> dict[str, str]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    (asked,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, TOPIC)]).values()
+    found = asked.result(PATIENCE_S)
+    return {name: found[name].value for name in CONFIGS}
+
+
+def stop(cluster: Cluster) -> None:
+    """Stop all nodes at once; the second signal spares each the search for new leaders."""
+    for _ in range(2):
+        for node in cluster.nodes.values():
+            node.signal(signal.SIGTERM)
+    assert [node.wait() for node in cluster.nodes.values()] == [0] * len(cluster.nodes)
+
+
+def back_up(cluster: Cluster, folder: Path) -> str:
+    told = ""
+    for node in cluster.nodes.values():
+        code, out, err = run("backup", "-c", node.config_path, folder)
+        assert code == 0, err
+        told += out
+    return told
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster that was filled."""
+    with Cluster(3, directory=tmp_path / "original") as cluster:
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, settings=CONFIGS)
+        fill(cluster, 0, RECORDS)
+        commit(cluster, {0: 17, 1: 1000, 2: 0})
+        yield cluster
+
+
+def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, tmp_path):
+    """Records with their offsets, groups' offsets and configs are as they were when the cluster was stopped."""
+    before = read_all(original)
+    assert len(before) == RECORDS
+    stop(original)
+    folder = tmp_path / "backup"
+    back_up(original, folder)
+    links = [each for each in folder.rglob("*.log") if each.stat().st_nlink == 2]
+    assert len(links) >= 3, "segments that never change are linked"
+
+    # The cluster goes on, and what it does to its own files is none of the backup's business.
+    for node in original.nodes.values():
+        node.start()
+    original.wait_ready()
+    fill(original, RECORDS, 300)
+    commit(original, {0: 99, 1: 99, 2: 99})
+    admin = AdminClient({"bootstrap.servers": original.bootstrap_servers})
+    admin.delete_topics([TOPIC])[TOPIC].result(PATIENCE_S)
+    original.close()
+    shutil.rmtree(tmp_path / "original")
+    code, _, err = run("restore", "--check", folder)
+    assert code == 0, err
+
+    copy = Cluster(3, directory=tmp_path / "copy")
+    try:
+        for node in copy.nodes.values():
+            code, _, err = run("restore", "-c", node.config_path, folder)
+            assert (code, err) == (0, "")
+        copy.start()
+        assert read_all(copy) == before
+        assert committed(copy) == {0: 17, 1: 1000, 2: 0}
+        assert configs_of(copy) == CONFIGS
+        fill(copy, RECORDS, 300)
+        assert len(read_all(copy)) == RECORDS + 300
+    finally:
+        copy.close()
+
+
+def test_backups_of_two_times_are_refused_together(original, tmp_path):
+    """A node that ran again has lost nothing, but its old backup has: the two together would."""
+    code, _, err = run("backup", "-c", original.nodes[1].config_path, tmp_path / "early")
+    assert (code, "in use by another process: stop the node first" in err) == (1, True)
+    assert not (tmp_path / "early").exists()
+    original.stop(1)
+    assert run("backup", "-c", original.nodes[1].config_path, tmp_path / "early")[0] == 0
+    original.restart(1)
+    fill(original, RECORDS, 300)
+    stop(original)
+    back_up(original, tmp_path / "late")
+    assert run("restore", "--check", tmp_path / "late")[0] == 0
+    shutil.rmtree(tmp_path / "late" / "node-1")
+    (tmp_path / "early" / "node-1").rename(tmp_path / "late" / "node-1")
+    code, _, err = run("restore", "--check", tmp_path / "late")
+    assert (code, "node 1 ran again before node" in err) == (1, True)
