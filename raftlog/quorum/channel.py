@@ -83,12 +83,17 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     node_id: NodeId
     cluster_id: str
     nonce: bytes
+    lowest_level: int = 0
+    highest_level: int = 0
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
     node_id: NodeId
     cluster_id: str
     nonce: bytes
+    lowest_level: int = 0
+    """As `highest_level`: of the metadata, that the node supports. Releases up to 0.2.0 tell none, and support 0."""
+    highest_level: int = 0
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
@@ -113,6 +118,16 @@ _decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal)
 
 
 @dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of the metadata that a node supports, both inclusive, and the one that the cluster has finalized."""
+
+    lowest: int = 0
+    highest: int = 0
+    finalized: Callable[[], int | None] = lambda: None
+    """None: not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Our identity to peers. `cluster_id` may be unknown (None) until the first metadata is there."""
 
@@ -125,6 +140,7 @@ class Identity:
     """Of this node's loop: a slow one takes longer to connect."""
     tls: ChannelTls | None = None
     """None: controllers' listeners speak no TLS."""
+    levels: Levels = Levels()
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -136,6 +152,17 @@ def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
     if ours and cluster_id and ours != cluster_id:
         return f"node {node_id} belongs to cluster {cluster_id}, node {identity.node_id} to cluster {ours}"
     return None
+
+
+def why_too_old(identity: Identity, node_id: int, levels: tuple[int, int]) -> str | None:
+    """Return the reason to refuse a peer whose release does not support the cluster's metadata, or None."""
+    finalized, (lowest, highest) = identity.levels.finalized(), levels
+    if finalized is None or lowest <= finalized <= highest:
+        return None
+    return (
+        f"node {node_id} supports levels {lowest} to {highest} of raftlog.metadata.version, "
+        f"and the cluster's is {finalized}: install the cluster's release on node {node_id}"
+    )
 
 
 def _keep_alive(sock: Any) -> None:
@@ -170,6 +197,8 @@ class Channel(asyncio.Protocol, Guard):
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.peer_id = -1
+        self.peer_levels = (0, 0)
+        """The lowest and the highest level of the metadata that the peer supports."""
         self.kind: ChannelKind = "rpc"
         self.address = ""
         self.opened = False
@@ -401,7 +430,15 @@ class OutboundChannel(Channel):
 
     def _begin(self) -> None:
         identity = self.identity
-        hello = Hello(_PROTOCOL, self.kind, identity.node_id, identity.cluster_id() or "", identity.nonce())
+        hello = Hello(
+            _PROTOCOL,
+            self.kind,
+            identity.node_id,
+            identity.cluster_id() or "",
+            identity.nonce(),
+            identity.levels.lowest,
+            identity.levels.highest,
+        )
         self._hello = self._say(hello)
 
     def _next(self, message: Any, frame: bytes) -> None:
@@ -428,6 +465,8 @@ class OutboundChannel(Channel):
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         self._foreign = reason is not None
+        self.peer_levels = (challenge.lowest_level, challenge.highest_level)
+        reason = reason or why_too_old(self.identity, challenge.node_id, self.peer_levels)
         if reason is not None or verdict.reason:
             self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
@@ -504,7 +543,13 @@ class InboundChannel(Channel):
             self._refuse(f"protocol {hello.protocol} is not spoken here, {_PROTOCOL} is")
             return
         identity = self.identity
-        challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
+        challenge = Challenge(
+            identity.node_id,
+            identity.cluster_id() or "",
+            identity.nonce(),
+            identity.levels.lowest,
+            identity.levels.highest,
+        )
         tls, session = identity.tls, self._tls_session()
         shown = None if tls is None or session is None else tls.own_certificate(session)
         self._greeted = hello, self._transcript(shown, frame, self._say(challenge))
@@ -513,7 +558,13 @@ class InboundChannel(Channel):
         if not transcript.is_proof(CONNECTOR, proof.proof):
             self._refuse(_SECRETS_DIFFER if self.identity.tls is None else _SECRETS_DIFFER_OVER_TLS)
             return
-        reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
+        self.peer_levels = (hello.lowest_level, hello.highest_level)
+        reason = (
+            _why_not(self.identity, hello.node_id, hello.cluster_id)
+            or why_too_old(self.identity, hello.node_id, self.peer_levels)
+            or self._admit(hello)
+            or ""
+        )
         self._say(Verdict(transcript.proof(_purpose(reason)), reason))
         if reason:
             self._refuse(reason, tell=False)
