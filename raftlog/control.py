@@ -48,10 +48,10 @@ from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
 from raftlog.metadata.record_levels import check_request
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
-from raftlog.quorum.channel import Levels
 from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
+from raftlog.quorum.levels import Levels
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy

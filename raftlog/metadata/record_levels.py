@@ -1,7 +1,7 @@
 """The metadata records that a cluster may write, by its level of raftlog.metadata.version.
 
-A node must never write a record that another one does not know. So a kind of record, a new field or a new value of one
-that came after 0.2.0 has a level here, and is written once the level is finalized, which all nodes must support.
+A node must never write a record that another one does not know. A kind of record that came after 0.2.0 has its level
+here, and so must a new field of an older kind. It is written once the level is finalized, which all nodes must support.
 `tests/metadata/test_record_levels.py` has what each level knows, and fails for what has none.
 """
 

@@ -36,6 +36,7 @@ from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript,
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel_tls import TLS_HANDSHAKE, ChannelTls, tls_mismatch, why_hung_up, why_insecure
+from raftlog.quorum.levels import Levels, why_too_old
 
 log = get_logger("quorum")
 
@@ -118,16 +119,6 @@ _decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal)
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of the metadata that a node supports, both inclusive, and the one that the cluster has finalized."""
-
-    lowest: int = 0
-    highest: int = 0
-    finalized: Callable[[], int | None] = lambda: None
-    """None: not known yet."""
-
-
-@dataclass(frozen=True, slots=True)
 class Identity:
     """Our identity to peers. `cluster_id` may be unknown (None) until the first metadata is there."""
 
@@ -152,17 +143,6 @@ def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
     if ours and cluster_id and ours != cluster_id:
         return f"node {node_id} belongs to cluster {cluster_id}, node {identity.node_id} to cluster {ours}"
     return None
-
-
-def why_too_old(identity: Identity, node_id: int, levels: tuple[int, int]) -> str | None:
-    """Return the reason to refuse a peer whose release does not support the cluster's metadata, or None."""
-    finalized, (lowest, highest) = identity.levels.finalized(), levels
-    if finalized is None or lowest <= finalized <= highest:
-        return None
-    return (
-        f"node {node_id} supports levels {lowest} to {highest} of raftlog.metadata.version, "
-        f"and the cluster's is {finalized}: install the cluster's release on node {node_id}"
-    )
 
 
 def _keep_alive(sock: Any) -> None:
@@ -466,7 +446,7 @@ class OutboundChannel(Channel):
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         self._foreign = reason is not None
         self.peer_levels = (challenge.lowest_level, challenge.highest_level)
-        reason = reason or why_too_old(self.identity, challenge.node_id, self.peer_levels)
+        reason = reason or why_too_old(self.identity.levels, challenge.node_id, self.peer_levels)
         if reason is not None or verdict.reason:
             self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
@@ -561,7 +541,7 @@ class InboundChannel(Channel):
         self.peer_levels = (hello.lowest_level, hello.highest_level)
         reason = (
             _why_not(self.identity, hello.node_id, hello.cluster_id)
-            or why_too_old(self.identity, hello.node_id, self.peer_levels)
+            or why_too_old(self.identity.levels, hello.node_id, self.peer_levels)
             or self._admit(hello)
             or ""
         )

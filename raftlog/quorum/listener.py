@@ -24,8 +24,8 @@ from raftlog.quorum.channel import (
     Identity,
     InboundChannel,
     OnKafkaClient,
-    why_too_old,
 )
+from raftlog.quorum.levels import why_too_old
 
 log = get_logger("quorum")
 
@@ -84,7 +84,7 @@ class Listener:
     def close_too_old(self) -> None:
         """Close the connections of nodes that do not support the level that the cluster has by now."""
         for channel in [*chain.from_iterable(self._proven.values())]:
-            reason = why_too_old(self._identity, channel.peer_id, channel.peer_levels)
+            reason = why_too_old(self._identity.levels, channel.peer_id, channel.peer_levels)
             if reason is not None:
                 channel.close(reason)
 

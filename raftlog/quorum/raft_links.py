@@ -21,8 +21,8 @@ from raftlog.quorum.channel import (
     Identity,
     InboundChannel,
     dial,
-    why_too_old,
 )
+from raftlog.quorum.levels import why_too_old
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
 
 log = get_logger("quorum")
@@ -129,7 +129,7 @@ class RaftLinks:
     def close_too_old(self) -> None:
         """Close the links of peers that do not support the level that the cluster has by now."""
         for peer, channel in list(self._channels.items()):
-            reason = why_too_old(self._identity, peer, channel.peer_levels)
+            reason = why_too_old(self._identity.levels, peer, channel.peer_levels)
             if reason is not None:
                 channel.close(reason)
 

@@ -38,7 +38,7 @@ TOPIC, COPIES = "upgraded", "copies"
 GROUP = "copiers"
 REFUSED = "supports levels 0 to 0 of raftlog.metadata.version, and the cluster's is"
 GOES_TOO_LATE = ("quorum_failed", "node_failed")
-"""What the previous release logs where its journal has newer records."""
+"""The events of the previous release where its journal has newer records."""
 
 
 class MixedCluster(Cluster):

@@ -62,7 +62,7 @@ FIELDS_OF_LEVEL_0 = {
     ),
     "TopicState": "name topic_id partitions",
 }
-"""What 0.2.0 reads: it passes over further fields, and ends at a kind of record that it does not know."""
+"""The fields that 0.2.0 reads. It passes over further ones, and ends at a kind of record that it does not know."""
 
 SNAPSHOT_OF_LEVEL_0 = (
     "offset controller_epoch controller_id cluster_id brokers topics configs next_producer_id topics_offset "

@@ -24,13 +24,13 @@ from raftlog.quorum.channel import (
     Hello,
     Identity,
     InboundChannel,
-    Levels,
     OutboundChannel,
     Proof,
     Refusal,
     Verdict,
     dial,
 )
+from raftlog.quorum.levels import Levels
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket, until
