@@ -17,7 +17,13 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
-from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
+from raftlog.base.errors import (
+    InvalidRequest,
+    NotController,
+    UnknownServerError,
+    UnsupportedVersion,
+    from_code,
+)
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.broker.links.probe import probe
@@ -36,13 +42,16 @@ from raftlog.metadata.controller_api import (
     decode_request,
     encode,
 )
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, UnsupportedMetadata, finalized_level
+from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
+from raftlog.metadata.record_levels import check_request
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
 from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
+from raftlog.quorum.levels import Levels
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
@@ -114,7 +123,10 @@ class ControlPlane:
             )
             self.controller.lateness = env.lateness
             self.controller.wall_clock_ms = env.wall_clock_ms
+            self.controller.features = metadata.features
+            self.controller.levels_of_voters = self.quorum.levels_of_voters
             metadata.subscribe_each(self._committed)
+            metadata.subscribe(self._on_metadata)
         else:
             self.observer = Observer(
                 env,
@@ -130,6 +142,7 @@ class ControlPlane:
         assert follows is not None
         self._follows = follows
         self._tls: PeerTls | None = None
+        follows.identity = replace(follows.identity, levels=_levels(metadata))
         if config.controller_listener_names[0] in config.tls:
             self._tls, channel_tls = _make_tls(config, env)
             follows.identity = replace(follows.identity, tls=channel_tls)
@@ -183,6 +196,8 @@ class ControlPlane:
                 raise CannotListen(f"cannot listen on {listener}: {error.strerror}") from error
             except DamagedJournal as error:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
+            except UnsupportedMetadata as error:
+                raise JournalUnusable(str(error)) from error
         elif self.observer is not None:
             await self.observer.start()
         if not self._led.is_set():
@@ -230,6 +245,7 @@ class ControlPlane:
         """Ask the active controller, wherever it is (see `controller_api.Submit`)."""
         client = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._client
         before, repeated = self._metadata.published_image, asyncio.Event()
+        check_request(before, request)
         request = make_idempotent(request, lambda: random_uuid(self._env.unguessable))
         payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
         try:
@@ -259,6 +275,10 @@ class ControlPlane:
 
         try:
             request = decode_request(payload)
+        except msgspec.ValidationError as error:
+            reason = f"the active controller's release does not know this request: {error}"
+            answered.set_exception(UnsupportedVersion(reason))
+            return answered
         except msgspec.DecodeError as error:
             answered.set_exception(InvalidRequest(f"a malformed request to the controller: {error}"))
             return answered
@@ -309,6 +329,10 @@ class ControlPlane:
         self.controller.committed(image, self._loop.time())
         self._arm()
 
+    def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        if new.features is not old.features and self.quorum is not None:
+            self.quorum.close_too_old()
+
     def _peer_connected(self, broker_id: int) -> None:
         assert self.controller is not None
         self.controller.peer_connected(broker_id, self._loop.time())
@@ -353,6 +377,18 @@ class ControlPlane:
         self._timer = None
         self.controller.tick(self._loop.time())
         self._arm()
+
+
+def _levels(metadata: MetadataLoader) -> Levels:
+    """Return what other nodes are told of the levels of the metadata, and held to."""
+    none = SupportedFeature(RAFTLOG_METADATA_VERSION, 0, 0)
+    supported = next((each for each in metadata.features if each.name == none.name), none)
+
+    def finalized() -> int | None:
+        image = metadata.image
+        return finalized_level(image, RAFTLOG_METADATA_VERSION) if image.cluster_id else None
+
+    return Levels(supported.lowest, supported.highest, finalized)
 
 
 def _make_tls(config: NodeConfig, env: Env) -> tuple[PeerTls, ChannelTls]:

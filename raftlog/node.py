@@ -43,7 +43,7 @@ from raftlog.control import ControlPlane, JournalUnusable
 from raftlog.metadata.bootstrap import BootstrapUnusable
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
-from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
+from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
@@ -84,13 +84,16 @@ class NodeFailed(Exception):
 class Node:
     """`start`, then `failed` tells when it cannot go on, then `shut_down` (gentle) or `stop`."""
 
-    def __init__(self, config: NodeConfig, env: Env) -> None:
+    def __init__(
+        self, config: NodeConfig, env: Env, *, features: tuple[SupportedFeature, ...] = SUPPORTED_FEATURES
+    ) -> None:
+        """`features` are those of another release in tests only."""
         loop = asyncio.get_running_loop()
         self.config = config
         self.env = env
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
-        self.metadata = MetadataLoader(loop.call_soon)
+        self.metadata = MetadataLoader(loop.call_soon, features=features)
         self._directories: list[LogDirectory] = []
         self.ending = False
         """Whether it has failed or begun to stop, so that it must lead nothing new."""
@@ -395,7 +398,7 @@ class BrokerRole:
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
-            features=SUPPORTED_FEATURES,
+            features=self._metadata.features,
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:

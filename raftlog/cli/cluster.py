@@ -12,6 +12,7 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
+from raftlog.cli.feature_levels import MetadataLevels, metadata_levels, upgrade_metadata
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.partition_view import partitions_in
@@ -47,6 +48,7 @@ def describe(target: Target, *, form: Form) -> None:
         "topics": len(metadata.topics),
         "partitions": len(partitions),
         "without_a_leader": sum(each.leader < 0 for each in partitions),
+        "metadata_version": _finalized(target),
         "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
     }
     nodes = [
@@ -66,6 +68,42 @@ def describe(target: Target, *, form: Form) -> None:
     print_object(found, form)
     print()
     print_table(nodes, ("broker", "host", "port", "rack", "leads", "replicas"))
+
+
+def _finalized(target: Target) -> int | None:
+    """Return the level of raftlog.metadata.version; None where only client libraries know the login."""
+    try:
+        with target.wire() as wire:
+            return metadata_levels(wire, target.servers).finalized
+    except Failure:
+        return None
+
+
+@verb(cluster, "upgrade", prints_rows=True)
+def upgrade(
+    target: Target,
+    *,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="LEVEL", min=0, help="default: the newest one")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="say whether it could be done, and change nothing")
+    ] = False,
+    form: Form,
+) -> None:
+    """Finalize an upgrade: from then on, nodes write what older releases cannot read.
+
+    Raises raftlog.metadata.version, once all nodes run a release that supports the level. There is no way back.
+    """
+    with target.wire() as wire:
+        before: MetadataLevels = metadata_levels(wire, target.servers)
+        level = before.highest if to is None else to
+        if level < before.finalized:
+            reason = f"--to {level}: the cluster's level is {before.finalized}, and there is no way back"
+            raise Failure(reason, exits.USAGE)
+        if level > before.finalized:
+            upgrade_metadata(wire, level, timeout_s=target.timeout_s, dry_run=dry_run)
+    print_object({"before": before.finalized, "after": level, "dry_run": dry_run}, form)
 
 
 @http_verb(cluster, "health", prints_rows=True)

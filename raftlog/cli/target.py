@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import Troubles, client_settings, confluent_kafka, open_client
+
+if TYPE_CHECKING:
+    from raftlog.cli.wire import Wire
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
@@ -70,6 +73,15 @@ class Target:
 
         file = {name: value for name, value in self._from_file.items() if name in SETTINGS}
         return {**file, **client_settings(self.settings)}
+
+    def wire(self) -> Wire:
+        """Return a connection for what no client library asks, to the first server that lets us in. Raises Failure."""
+        from raftlog.cli.wire import SETTINGS, reach
+
+        given = self.login_settings
+        if unknown := [name for name in given if name not in SETTINGS]:
+            raise Failure(f"-X {unknown[0]}: this command only knows {', '.join(SETTINGS)}", exits.USAGE)
+        return reach(self.servers, given, self.timeout_s)
 
     @cached_property
     def admin(self) -> Admin:

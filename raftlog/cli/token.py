@@ -24,7 +24,6 @@ from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
-from raftlog.cli.wire import SETTINGS, Wire, reach
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 
@@ -146,7 +145,7 @@ def _row(found: Any, *, show_hmac: bool) -> dict[str, Any]:
 
 def _ask(target: Target, api_key: int, version: int, message: Any) -> Any:
     """Return the answer to a request. Raises Failure."""
-    with _reach(target) as wire:
+    with target.wire() as wire:
         try:
             return wire.ask(api_key, version, message)
         except OSError as error:
@@ -154,13 +153,6 @@ def _ask(target: Target, api_key: int, version: int, message: Any) -> Any:
         except KafkaError as error:
             words, code = _REFUSALS.get(type(error), (error.message or type(error).__name__, exits.FAILED))
             raise Failure(words, code) from None
-
-
-def _reach(target: Target) -> Wire:
-    given = target.login_settings
-    if unknown := [name for name in given if name not in SETTINGS]:
-        raise Failure(f"-X {unknown[0]}: this command only knows {', '.join(SETTINGS)}", exits.USAGE)
-    return reach(target.servers, given, target.timeout_s)
 
 
 _REFUSALS: Final[dict[type[KafkaError], tuple[str, int]]] = {

@@ -36,6 +36,7 @@ from raftlog.controller import (
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
 from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.feature_updates import VoterLevels
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
 from raftlog.controller.mutation_quotas import MutationQuotas
 from raftlog.controller.partition_index import PartitionIndex
@@ -69,6 +70,7 @@ from raftlog.metadata.controller_api import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
     Batch,
@@ -77,6 +79,7 @@ from raftlog.metadata.metadata_records import (
     Record,
     ScramCredentialChanged,
 )
+from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows
 
@@ -129,6 +132,10 @@ class Controller:
         """The clock by which delegation tokens expire. Set before it leads, too."""
         self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
+        self.features = SUPPORTED_FEATURES
+        """The levels that this node supports. Set before it leads, as the next."""
+        self.levels_of_voters: Callable[[], VoterLevels] = dict
+        """The lowest and highest level of the metadata of each other voter; None of one that is not connected."""
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
@@ -230,7 +237,7 @@ class Controller:
         random_id = topics.random_uuid(self._random).bytes
         cluster_id = self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
         return Decision(
-            (ClusterNamed(cluster_id), *self.bootstrap),
+            (ClusterNamed(cluster_id), *feature_updates.initial_levels(self.features), *self.bootstrap),
             effects=(
                 LogEvent("info", "cluster_named", {"cluster_id": cluster_id}),
                 *(
@@ -258,7 +265,9 @@ class Controller:
 
         def decide_because(image: MetadataImage) -> Decision:
             self._causes = causes  # of what is appended right after
-            return decide(image)
+            decision = decide(image)
+            check_records(image, decision.records)
+            return decision
 
         def next_or_answer(outcome: Any) -> None:
             if outcome is DECIDE_AGAIN:
@@ -376,7 +385,9 @@ class Controller:
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
             case UpdateFeatures():
-                return feature_updates.decide_update_features(image, request)
+                return feature_updates.decide_update_features(
+                    image, request, supported=self.features, voters=self.levels_of_voters()
+                )
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, **self._rules(image))
             case CreateAcls() | DeleteAcls() | AlterScramCredentials() | AlterClientQuotas():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from raftlog.base.errors import InvalidRequest, InvalidUpdateVersion, KafkaError
 from raftlog.base.machine import Decision
@@ -16,20 +17,44 @@ from raftlog.metadata.controller_api import (
     FeatureUpdate,
     UpdateFeatures,
 )
-from raftlog.metadata.features import SUPPORTED_FEATURES, finalized_level, unsupported_reason
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.features import (
+    RAFTLOG_METADATA_VERSION,
+    finalized_level,
+    unsupported_by_broker,
+    unsupported_reason,
+)
+from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import FeatureChanged
 
+VoterLevels = Mapping[int, tuple[int, int] | None]
+"""The lowest and highest level of raftlog.metadata.version of each other voter; None: it is not connected."""
 
-def decide_update_features(image: MetadataImage, request: UpdateFeatures) -> Decision:
-    """Change levels, all of them or none; with `validate_only`, say what would happen."""
+
+def initial_levels(supported: tuple[SupportedFeature, ...]) -> tuple[FeatureChanged, ...]:
+    """Return the records with which a new cluster begins: what nodes write is of the newest level."""
+    return tuple(
+        FeatureChanged(each.name, each.highest) for each in supported if each.name == RAFTLOG_METADATA_VERSION
+    )
+
+
+def decide_update_features(
+    image: MetadataImage,
+    request: UpdateFeatures,
+    *,
+    supported: tuple[SupportedFeature, ...],
+    voters: VoterLevels,
+) -> Decision:
+    """Change levels, all of them or none; with `validate_only`, say what would happen.
+
+    `supported`: the levels of the active controller.
+    """
     if any(count > 1 for count in Counter(each.name for each in request.updates).values()):
         raise InvalidRequest("a feature is named more than once")
     records: list[FeatureChanged] = []
     results: list[FeatureResult] = []
     for update in request.updates:
         try:
-            _check(image, update)
+            _check(image, update, supported, voters)
         except KafkaError as error:
             results.append(FeatureResult(update.name, error.code, error.message))
             continue
@@ -45,7 +70,12 @@ def decide_update_features(image: MetadataImage, request: UpdateFeatures) -> Dec
     return Decision(tuple(records), FeatureResults(tuple(results), epoch), tuple(events))
 
 
-def _check(image: MetadataImage, update: FeatureUpdate) -> None:
+def _check(
+    image: MetadataImage,
+    update: FeatureUpdate,
+    supported: tuple[SupportedFeature, ...],
+    voters: VoterLevels,
+) -> None:
     """Raise InvalidUpdateVersion, with the reason, for an update that cannot be carried out."""
     name, level, kind = update.name, update.level, update.upgrade_type
     present = finalized_level(image, name)
@@ -54,24 +84,48 @@ def _check(image: MetadataImage, update: FeatureUpdate) -> None:
     elif level < 0:
         reason = "a level cannot be less than 0"
     else:
-        reason = _unsupported(image, name, level)
-    if reason is None and level < present and kind == UPGRADE:
-        reason = (
-            f"the level in force is {present}, and the upgrade type is neither a safe nor an unsafe downgrade"
-        )
-    elif reason is None and level > present and kind != UPGRADE:
-        reason = f"the level in force is {present}, and the upgrade type is a downgrade"
+        reason = _unsupported(image, name, level, supported)
+    if reason is None and level != present:
+        reason = _wrong_way(name, level, present, kind)
+    if reason is None and name == RAFTLOG_METADATA_VERSION and level > present:
+        reason = _too_old_voter(image, level, voters)
     if reason is not None:
         raise InvalidUpdateVersion(f"invalid level {level} of feature {name!r}: {reason}")
 
 
-def _unsupported(image: MetadataImage, name: str, level: int) -> str | None:
+def _wrong_way(name: str, level: int, present: int, kind: int) -> str | None:
+    """Return why a level cannot be lowered or raised by an update of this kind."""
+    if level > present:
+        return (
+            f"the level in force is {present}, and the upgrade type is a downgrade"
+            if kind != UPGRADE
+            else None
+        )
+    if kind == UPGRADE:
+        return (
+            f"the level in force is {present}, and the upgrade type is neither a safe nor an unsafe downgrade"
+        )
+    if name == RAFTLOG_METADATA_VERSION:
+        return f"the level in force is {present}, and nodes keep records of that level on their disks"
+    return None
+
+
+def _unsupported(
+    image: MetadataImage, name: str, level: int, supported: tuple[SupportedFeature, ...]
+) -> str | None:
     """Return who does not support a level: the active controller, or a registered broker, stopped ones too."""
-    reason = unsupported_reason(SUPPORTED_FEATURES, name, level)
+    reason = unsupported_reason(supported, name, level)
     if reason is not None:
         return f"the active controller {reason}"
-    for broker in image.brokers.values():
-        reason = unsupported_reason(broker.features, name, level)
-        if reason is not None:
-            return f"broker {broker.broker_id} {reason}"
+    return unsupported_by_broker(image, name, level)
+
+
+def _too_old_voter(image: MetadataImage, level: int, voters: VoterLevels) -> str | None:
+    """Return which voter does not support a level, or may not: voters that are no brokers do not register."""
+    for voter, levels in voters.items():
+        if levels is None:
+            if voter not in image.brokers:
+                return f"voter {voter} is not connected, so that nobody knows which levels it supports"
+        elif not levels[0] <= level <= levels[1]:
+            return f"voter {voter} supports levels {levels[0]} to {levels[1]} of {RAFTLOG_METADATA_VERSION}"
     return None

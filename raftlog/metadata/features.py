@@ -2,6 +2,10 @@
 
 A broker tells the levels that it supports when it registers. The level in force is the initial one until somebody
 changes it by UpdateFeatures; the image holds only levels that were changed. Clients read both in ApiVersions.
+
+`raftlog.metadata.version` is about nodes, not clients: a node writes and sends only what all nodes know at its level.
+Apache Kafka's metadata.version cannot say that, since its numbers are those of Kafka's releases, and the tools read
+them so.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from raftlog.metadata.image import MetadataImage, SupportedFeature
 METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
+RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
 
 
 class Feature(NamedTuple):
@@ -35,10 +40,14 @@ FEATURES: Final = (
     Feature(GROUP_VERSION, 0, 1, 1),
     # KIP-890: the level that clients speak. Java's producer begins with Produce 12, EndTxn 5, TxnOffsetCommit 5 at 2.
     Feature(TRANSACTION_VERSION, 0, 2, 2),
+    # What each level adds is in `record_levels`. A new cluster begins at the highest; clusters of 0.2.0 have none.
+    Feature(RAFTLOG_METADATA_VERSION, 0, 1, 0),
 )
 
 SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
 """The features that a broker of this release registers."""
+
+NEWEST_METADATA_LEVEL: Final = FEATURES[-1].highest
 
 _INITIAL: Final = {each.name: each.initial for each in FEATURES}
 
@@ -64,3 +73,26 @@ def unsupported_reason(features: tuple[SupportedFeature, ...], name: str, level:
     if not found.lowest <= level <= found.highest:
         return f"supports levels {found.lowest} to {found.highest} of {name}"
     return None
+
+
+def unsupported_by_broker(image: MetadataImage, name: str, level: int) -> str | None:
+    """Return a sentence, without its end, that names a registered broker which lacks a level, or None."""
+    for broker in image.brokers.values():
+        reason = unsupported_reason(broker.features, name, level)
+        if reason is not None:
+            return f"broker {broker.broker_id} {reason}"
+    return None
+
+
+class UnsupportedMetadata(ValueError):
+    """The cluster's metadata is a newer release's, or a much older one's; the message says what to do."""
+
+
+def check_levels(features: tuple[SupportedFeature, ...], image: MetadataImage) -> None:
+    """Raise UnsupportedMetadata if whoever supports `features` cannot go by an image's levels."""
+    for name, level in image.features.items():
+        reason = unsupported_reason(features, name, level)
+        if reason is not None:
+            raise UnsupportedMetadata(
+                f"the cluster's {name} is {level}, but this release {reason}: install the cluster's release"
+            )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from raftlog.metadata.features import SUPPORTED_FEATURES, check_levels
 from raftlog.metadata.history import History
-from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import decode_batch
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
@@ -20,8 +21,14 @@ Listener = Callable[[MetadataImage, MetadataImage], None]
 class MetadataLoader:
     """The quorum's state machine: `image` is everything committed and applied here."""
 
-    def __init__(self, defer: Callable[[Callable[[], None]], object]) -> None:
-        """`defer` runs a call in the next loop iteration (`loop.call_soon`)."""
+    def __init__(
+        self,
+        defer: Callable[[Callable[[], None]], object],
+        *,
+        features: tuple[SupportedFeature, ...] = SUPPORTED_FEATURES,
+    ) -> None:
+        """`defer` runs a call in the next loop iteration (`loop.call_soon`); `features` are what the node supports."""
+        self.features = features
         self.image: MetadataImage = EMPTY_IMAGE
         self.published_image: MetadataImage = EMPTY_IMAGE
         self.history = History()
@@ -39,10 +46,14 @@ class MetadataLoader:
         self._immediate.append(listener)
 
     def apply(self, data: bytes) -> None:
-        """Apply one committed batch. A batch whose fence does not match is skipped, on every node alike."""
+        """Apply one committed batch. A batch whose fence does not match is skipped, on every node alike.
+
+        Raises UnsupportedMetadata for what another release wrote and this one does not know, as `restore`.
+        """
         batch = decode_batch(data)
         image = apply_batch(self.image, batch)
         if image is not None:
+            self._check(image)
             self.history.add_batch(self.image, image, batch)
             self._advance(image)
 
@@ -54,8 +65,13 @@ class MetadataLoader:
     def restore(self, data: bytes) -> None:
         """Take a snapshot's image for the present one."""
         image = decode_image(data)
+        self._check(image)
         self.history.reset_to(image)
         self._advance(image)
+
+    def _check(self, image: MetadataImage) -> None:
+        if image.features is not self.image.features:
+            check_levels(self.features, image)
 
     def _advance(self, image: MetadataImage) -> None:
         self.image = image

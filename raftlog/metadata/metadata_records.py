@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.metadata.causes import Cause
+from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl
 from raftlog.security.quotas import Entity
@@ -198,7 +199,10 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(data: bytes | memoryview) -> Batch:
-    """Raises ValueError for an unknown version, msgspec.DecodeError for damaged bytes."""
+    """Raises UnsupportedMetadata for what this release does not know, msgspec.DecodeError for damaged bytes."""
     if bytes(data[:1]) != _VERSION:
-        raise ValueError(f"metadata batch version {bytes(data[:1])!r} is unknown")
-    return _decoder.decode(data[1:])
+        raise UnsupportedMetadata(f"metadata batch version {bytes(data[:1])!r} is unknown to this release")
+    try:
+        return _decoder.decode(data[1:])
+    except msgspec.ValidationError as error:
+        raise UnsupportedMetadata(f"a metadata batch has what this release does not know: {error}") from error

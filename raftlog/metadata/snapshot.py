@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.usage import usage_of
@@ -75,11 +76,17 @@ def encode_image(image: MetadataImage) -> bytes:
 def decode_image(data: bytes | memoryview) -> MetadataImage:
     """Return the image of `encode_image`'s bytes.
 
-    Raises ValueError for an unknown version, msgspec.DecodeError (a ValueError) for damaged bytes.
+    Raises UnsupportedMetadata for what this release does not know, msgspec.DecodeError for damaged bytes. A newer
+    release's snapshot may have more fields, which are passed over: the finalized levels tell whether that is safe.
     """
     if bytes(data[:1]) != _VERSION:
-        raise ValueError(f"metadata snapshot version {bytes(data[:1])!r} is unknown")
-    snapshot = _decoder.decode(data[1:])
+        raise UnsupportedMetadata(f"metadata snapshot version {bytes(data[:1])!r} is unknown to this release")
+    try:
+        snapshot = _decoder.decode(data[1:])
+    except msgspec.ValidationError as error:
+        raise UnsupportedMetadata(
+            f"a metadata snapshot has what this release does not know: {error}"
+        ) from error
     image = MetadataImage(
         offset=snapshot.offset,
         controller_epoch=snapshot.controller_epoch,

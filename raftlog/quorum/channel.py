@@ -36,6 +36,7 @@ from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript,
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel_tls import TLS_HANDSHAKE, ChannelTls, tls_mismatch, why_hung_up, why_insecure
+from raftlog.quorum.levels import Levels, why_too_old
 
 log = get_logger("quorum")
 
@@ -83,12 +84,17 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     node_id: NodeId
     cluster_id: str
     nonce: bytes
+    lowest_level: int = 0
+    highest_level: int = 0
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
     node_id: NodeId
     cluster_id: str
     nonce: bytes
+    lowest_level: int = 0
+    """As `highest_level`: of the metadata, that the node supports. Releases up to 0.2.0 tell none, and support 0."""
+    highest_level: int = 0
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
@@ -125,6 +131,7 @@ class Identity:
     """Of this node's loop: a slow one takes longer to connect."""
     tls: ChannelTls | None = None
     """None: controllers' listeners speak no TLS."""
+    levels: Levels = Levels()
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -170,6 +177,8 @@ class Channel(asyncio.Protocol, Guard):
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.peer_id = -1
+        self.peer_levels = (0, 0)
+        """The lowest and the highest level of the metadata that the peer supports."""
         self.kind: ChannelKind = "rpc"
         self.address = ""
         self.opened = False
@@ -401,7 +410,15 @@ class OutboundChannel(Channel):
 
     def _begin(self) -> None:
         identity = self.identity
-        hello = Hello(_PROTOCOL, self.kind, identity.node_id, identity.cluster_id() or "", identity.nonce())
+        hello = Hello(
+            _PROTOCOL,
+            self.kind,
+            identity.node_id,
+            identity.cluster_id() or "",
+            identity.nonce(),
+            identity.levels.lowest,
+            identity.levels.highest,
+        )
         self._hello = self._say(hello)
 
     def _next(self, message: Any, frame: bytes) -> None:
@@ -428,6 +445,8 @@ class OutboundChannel(Channel):
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         self._foreign = reason is not None
+        self.peer_levels = (challenge.lowest_level, challenge.highest_level)
+        reason = reason or why_too_old(self.identity.levels, challenge.node_id, self.peer_levels)
         if reason is not None or verdict.reason:
             self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
@@ -504,7 +523,13 @@ class InboundChannel(Channel):
             self._refuse(f"protocol {hello.protocol} is not spoken here, {_PROTOCOL} is")
             return
         identity = self.identity
-        challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
+        challenge = Challenge(
+            identity.node_id,
+            identity.cluster_id() or "",
+            identity.nonce(),
+            identity.levels.lowest,
+            identity.levels.highest,
+        )
         tls, session = identity.tls, self._tls_session()
         shown = None if tls is None or session is None else tls.own_certificate(session)
         self._greeted = hello, self._transcript(shown, frame, self._say(challenge))
@@ -513,7 +538,13 @@ class InboundChannel(Channel):
         if not transcript.is_proof(CONNECTOR, proof.proof):
             self._refuse(_SECRETS_DIFFER if self.identity.tls is None else _SECRETS_DIFFER_OVER_TLS)
             return
-        reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
+        self.peer_levels = (hello.lowest_level, hello.highest_level)
+        reason = (
+            _why_not(self.identity, hello.node_id, hello.cluster_id)
+            or why_too_old(self.identity.levels, hello.node_id, self.peer_levels)
+            or self._admit(hello)
+            or ""
+        )
         self._say(Verdict(transcript.proof(_purpose(reason)), reason))
         if reason:
             self._refuse(reason, tell=False)

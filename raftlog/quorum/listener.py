@@ -17,7 +17,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import HUNG_UP, ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.channel import (
+    HUNG_UP,
+    ChannelKind,
+    Hello,
+    Identity,
+    InboundChannel,
+    OnKafkaClient,
+)
+from raftlog.quorum.levels import why_too_old
 
 log = get_logger("quorum")
 
@@ -72,6 +80,13 @@ class Listener:
             self._server.close()
         for channel in [*self._unproven, *chain.from_iterable(self._proven.values())]:
             channel.close("this node stops")
+
+    def close_too_old(self) -> None:
+        """Close the connections of nodes that do not support the level that the cluster has by now."""
+        for channel in [*chain.from_iterable(self._proven.values())]:
+            reason = why_too_old(self._identity.levels, channel.peer_id, channel.peer_levels)
+            if reason is not None:
+                channel.close(reason)
 
     def _protocol(self) -> InboundChannel:
         channel = InboundChannel(

@@ -44,7 +44,7 @@ class CannotListen(OSError):
 
 class Quorum:
     """A voter. Set `on_request`, `on_kafka_client`, `listen_options`, `on_peer_connected`, `on_peer_lost` and
-    `on_failure` before `start`, and in `identity` the TLS between controllers.
+    `on_failure` before `start`, and in `identity` the TLS between controllers and the levels of the metadata.
 
     `voters` are all of them, this node included: id → (host, port) of its controller listener.
     """
@@ -177,6 +177,17 @@ class Quorum:
     def linked(self, voter: int) -> bool:
         """Whether that voter is this node, or one that it can talk to now."""
         return voter == self.node_id or (self._links is not None and self._links.is_up(voter))
+
+    def levels_of_voters(self) -> dict[int, tuple[int, int] | None]:
+        """Return the levels of the metadata that each other voter supports; None of one that is not linked."""
+        linked = {} if self._links is None else self._links.levels()
+        return {voter: linked.get(voter) for voter in sorted(self.voters) if voter != self.node_id}
+
+    def close_too_old(self) -> None:
+        """Close the connections of nodes that do not support the level that the cluster has by now."""
+        if self._links is not None and self._listener is not None:
+            self._links.close_too_old()
+            self._listener.close_too_old()
 
     @property
     def term(self) -> int:

@@ -15,7 +15,14 @@ import msgspec
 
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
+from raftlog.quorum.channel import (
+    Channel,
+    HandshakeRefused,
+    Identity,
+    InboundChannel,
+    dial,
+)
+from raftlog.quorum.levels import why_too_old
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
 
 log = get_logger("quorum")
@@ -114,6 +121,17 @@ class RaftLinks:
 
     def is_up(self, peer: int) -> bool:
         return peer in self._channels
+
+    def levels(self) -> dict[int, tuple[int, int]]:
+        """Return the lowest and highest level of the metadata that each linked peer supports."""
+        return {peer: channel.peer_levels for peer, channel in self._channels.items()}
+
+    def close_too_old(self) -> None:
+        """Close the links of peers that do not support the level that the cluster has by now."""
+        for peer, channel in list(self._channels.items()):
+            reason = why_too_old(self._identity.levels, peer, channel.peer_levels)
+            if reason is not None:
+                channel.close(reason)
 
     def can_send(self, peer: int) -> bool:
         """Whether what is sent now leaves soon."""

@@ -55,6 +55,8 @@ class NodeProcess:
         """The most file descriptors that the process may have; None: as many as this one."""
         self.forked = True
         """Whether the process is forked from one that has imported raftlog, where that is possible."""
+        self.python = sys.executable
+        """The interpreter of a process that is not forked; that of another release's environment runs that release."""
         self._settings = dict(settings)
         self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
@@ -117,7 +119,7 @@ class NodeProcess:
     def _start_alone(self, streams: Sequence[int]) -> subprocess.Popen[bytes]:
         limited = () if self.open_files is None else ("/bin/sh", "-c", LIMITED, str(self.open_files))
         return subprocess.Popen(  # noqa: S603 - our own interpreter and files
-            [*limited, sys.executable, "-m", "raftlog", "server", *self._arguments()],
+            [*limited, self.python, "-P", "-m", "raftlog", "server", *self._arguments()],
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],

@@ -24,6 +24,7 @@ from raftlog.metadata.controller_api import (
     RegisterBroker,
     UnregisterBroker,
 )
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster
 
 
@@ -222,6 +223,8 @@ def test_changed_endpoints_of_one_incarnation_are_registered_anew() -> None:
     cluster.elect(1)
     cluster.register(1, incarnation=7)
     moved = (msgspec.structs.replace(ENDPOINTS[0], host="elsewhere"),)
-    request = RegisterBroker(1, UUID(int=7), "", moved, directory_ids=(cluster.disks[1],))
+    request = RegisterBroker(
+        1, UUID(int=7), "", moved, directory_ids=(cluster.disks[1],), features=SUPPORTED_FEATURES
+    )
     cluster.ask(request)
     assert cluster.image.brokers[1].endpoints == moved

@@ -11,6 +11,7 @@ from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,
+    CreateAcls,
     FeatureUpdate,
     UnregisterBroker,
     UpdateFeatures,
@@ -19,15 +20,22 @@ from raftlog.metadata.features import (
     FEATURES,
     GROUP_VERSION,
     METADATA_VERSION,
+    NEWEST_METADATA_LEVEL,
+    RAFTLOG_METADATA_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     finalized_level,
 )
 from raftlog.metadata.image import SupportedFeature
+from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.controller.controller_cluster import ControllerCluster
 
-OLDER = (SupportedFeature(GROUP_VERSION, 0, 0), SupportedFeature(TRANSACTION_VERSION, 0, 2))
+OURS = next(each for each in SUPPORTED_FEATURES if each.name == RAFTLOG_METADATA_VERSION)
+OLDER = (SupportedFeature(GROUP_VERSION, 0, 0), SupportedFeature(TRANSACTION_VERSION, 0, 2), OURS)
 """The features of a broker that lacks one level and one feature."""
+
+PREVIOUS = tuple(each for each in SUPPORTED_FEATURES if each is not OURS)
+"""The features of 0.2.0, which knew no levels of the metadata."""
 
 
 @pytest.fixture
@@ -134,7 +142,7 @@ def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(
     cluster: ControllerCluster,
 ) -> None:
     """UNSUPPORTED_VERSION names the feature; before anybody chose one, brokers of older releases may come."""
-    assert cluster.register(4, features=()).broker_epoch
+    assert cluster.register(4, features=(OURS,)).broker_epoch
     cluster.ask(UnregisterBroker(4))
     update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     update(cluster, (GROUP_VERSION, 1, UPGRADE))
@@ -144,3 +152,78 @@ def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(
         "broker 5 supports levels 0 to 0 of group.version; the cluster's level of it is 1"
     )
     assert cluster.register(5, features=SUPPORTED_FEATURES).broker_epoch
+
+
+RULE = Acl(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:al", "*", Operation.READ, Permission.ALLOW)
+NEWEST = (RAFTLOG_METADATA_VERSION, NEWEST_METADATA_LEVEL, UPGRADE)
+
+
+@pytest.fixture
+def upgraded() -> ControllerCluster:
+    """A cluster that was made by 0.2.0, and whose active controller is of this release: broker 3 is not yet."""
+    made = ControllerCluster(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    for controller in made.controllers.values():
+        controller.features = PREVIOUS
+    made.start(1, 2)
+    for controller in made.controllers.values():
+        controller.features = SUPPORTED_FEATURES
+    made.register(3, features=PREVIOUS)
+    made.heartbeat(3)
+    return made
+
+
+def test_a_new_cluster_begins_at_the_newest_level(cluster: ControllerCluster) -> None:
+    """Nothing in it is older than that."""
+    assert levels(cluster)[RAFTLOG_METADATA_VERSION] == NEWEST_METADATA_LEVEL
+
+
+def test_what_older_nodes_do_not_know_is_written_once_the_level_is_raised(
+    upgraded: ControllerCluster,
+) -> None:
+    """Until then UNSUPPORTED_VERSION; the level waits for the last broker, which is named."""
+    before = upgraded.image
+    refused = upgraded.ask(CreateAcls((RULE,)))
+    assert refused.error_code == UnsupportedVersion.code
+    assert "raftlog.metadata.version is 0, and this needs 1" in refused.message
+    ((code, message),) = update(upgraded, NEWEST)
+    assert code == InvalidUpdateVersion.code
+    assert "broker 3 does not support raftlog.metadata.version" in (message or "")
+    assert upgraded.image is before
+    upgraded.die(3)
+    upgraded.register(3)
+    assert update(upgraded, NEWEST, validate_only=True) == [(0, None)]
+    assert upgraded.ask(CreateAcls((RULE,))).error_code == UnsupportedVersion.code
+    assert update(upgraded, NEWEST) == [(0, None)]
+    assert upgraded.ask(CreateAcls((RULE,))).results[0].error_code == 0
+    upgraded.die(3)
+    refused = upgraded.register(3, features=PREVIOUS)
+    assert refused.error_code == UnsupportedVersion.code
+    assert "does not support raftlog.metadata.version; the cluster's level of it is 1" in refused.message
+
+
+def test_the_level_of_the_metadata_does_not_go_down(cluster: ControllerCluster) -> None:
+    """Records of that level are on the disks of all voters, where an older release would find them."""
+    for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        ((code, message),) = update(cluster, (RAFTLOG_METADATA_VERSION, 0, kind))
+        assert code == InvalidUpdateVersion.code
+        assert "nodes keep records of that level on their disks" in (message or "")
+
+
+@pytest.mark.parametrize(
+    "voters,sentence",
+    [
+        ({5: (0, 0)}, "voter 5 supports levels 0 to 0 of raftlog.metadata.version"),
+        ({5: None}, "voter 5 is not connected, so that nobody knows which levels it supports"),
+        ({2: None, 5: (0, NEWEST_METADATA_LEVEL)}, None),
+    ],
+)
+def test_voters_that_are_no_brokers_must_support_the_level_too(
+    upgraded: ControllerCluster, voters: dict[int, tuple[int, int] | None], sentence: str | None
+) -> None:
+    """They do not register: their connections tell. For a broker that is away its registration speaks."""
+    upgraded.die(3)
+    upgraded.register(3)
+    upgraded.active.levels_of_voters = lambda: voters
+    ((code, message),) = update(upgraded, NEWEST)
+    assert code == (InvalidUpdateVersion.code if sentence else 0)
+    assert sentence is None or sentence in (message or "")

@@ -70,5 +70,8 @@ def test_every_batch_of_a_failover_says_why() -> None:
     said = batches(cluster)
     assert said[-1].causes == (Cause("taken_for_dead", 1, "connection refused"),)
     silent = [each for each in said if not each.causes and not isinstance(each.records[0], ControllerElected)]
-    assert {type(record).__name__ for each in silent for record in each.records} <= {"ClusterNamed"}
+    assert {type(record).__name__ for each in silent for record in each.records} <= {
+        "ClusterNamed",
+        "FeatureChanged",
+    }
     assert {cause.kind for each in said for cause in each.causes} >= {"registered", "caught_up"}

@@ -23,11 +23,12 @@ MADE_BY_USERS = frozenset(
         "chaos-runs/",
         "lake.py",
         "places/",
+        "raftlog.metadata.version",
         "raftlog.mirror.source",
         "suites/",
     }
 )
-"""Names of files that readers make themselves, and of a header of records."""
+"""Names of files that readers make themselves, of a header of records, and of a feature."""
 
 
 def documents() -> list[Path]:

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from raftlog.quorum.channel import (
     Verdict,
     dial,
 )
+from raftlog.quorum.levels import Levels
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket, until
@@ -139,7 +141,7 @@ async def test_a_listener_proves_nothing_to_a_stranger() -> None:
     async with serving(make_identity(1)) as server:
         challenge, refusal = await handshake(server.address, hello, Proof(b"p" * 32))
     assert isinstance(challenge, Challenge) and isinstance(refusal, Refusal)
-    assert [type(each) for each in msgspec.structs.astuple(challenge)] == [int, str, bytes]
+    assert [type(each) for each in msgspec.structs.astuple(challenge)] == [int, str, bytes, int, int]
     assert challenge.nonce not in (hello.nonce, b"")
     assert "secrets differ" in refusal.reason
 
@@ -458,3 +460,34 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
         channel.connection_lost(None)
 
     asyncio.run(run())
+
+
+OF_LEVEL_1 = Levels(0, 1, lambda: 1)
+
+
+@pytest.mark.parametrize("here,there", [(Levels(), OF_LEVEL_1), (OF_LEVEL_1, Levels())])
+async def test_a_node_that_lacks_the_clusters_level_is_refused_with_a_sentence(
+    here: Levels, there: Levels
+) -> None:
+    """Whichever end it is, its own log or the other's says so; a release that tells no levels supports level 0."""
+    server_side, client_side = (
+        replace(make_identity(each), levels=own) for each, own in ((1, here), (2, there))
+    )
+    old = 1 if here == Levels() else 2
+    async with serving(server_side) as server:
+        with pytest.raises(HandshakeRefused) as refused:
+            await connected(server, client_side)
+    assert not isinstance(refused.value, ForeignCluster), "the observer must not end because of it"
+    assert f"node {old} supports levels 0 to 0 of raftlog.metadata.version, and the cluster's is 1" in str(
+        refused.value
+    )
+
+
+async def test_levels_are_told_and_nobody_is_refused_before_they_are_known() -> None:
+    """Both ends know what the other supports; a node without metadata holds others to nothing."""
+    newer = replace(make_identity(1), levels=Levels(0, 1))
+    async with serving(newer) as server:
+        channel = await connected(server)
+        await until(lambda: server.open)
+        assert channel.peer_levels == (0, 1)
+        assert server.open[0].peer_levels == (0, 0)

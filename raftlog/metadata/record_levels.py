@@ -1,0 +1,107 @@
+"""The metadata records that a cluster may write, by its level of raftlog.metadata.version.
+
+A node must never write a record that another one does not know. A kind of record that came after 0.2.0 has its level
+here, and so must a new field of an older kind. It is written once the level is finalized, which all nodes must support.
+`tests/metadata/test_record_levels.py` has what each level knows, and fails for what has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from raftlog.base.errors import InvalidUpdateVersion, UnsupportedVersion
+from raftlog.metadata.controller_api import (
+    AlterClientQuotas,
+    AlterScramCredentials,
+    ChargeMutations,
+    CreateAcls,
+    CreateToken,
+    DeleteAcls,
+    ExpireToken,
+    RenewToken,
+    Request,
+    UpdateFeatures,
+)
+from raftlog.metadata.features import (
+    NEWEST_METADATA_LEVEL,
+    RAFTLOG_METADATA_VERSION,
+    finalized_level,
+    unsupported_by_broker,
+)
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.metadata_records import (
+    AclCreated,
+    AclRemoved,
+    ClientQuotaChanged,
+    FeatureChanged,
+    Record,
+    ScramCredentialChanged,
+    TokenChanged,
+    TokenRemoved,
+)
+
+RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
+    {
+        AclCreated: 1,
+        AclRemoved: 1,
+        ClientQuotaChanged: 1,
+        ScramCredentialChanged: 1,
+        TokenChanged: 1,
+        TokenRemoved: 1,
+    }
+)
+"""The levels of records. Those that are not here are written at each level."""
+
+REQUESTS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
+    {
+        CreateAcls: 1,
+        DeleteAcls: 1,
+        AlterScramCredentials: 1,
+        AlterClientQuotas: 1,
+        ChargeMutations: 1,
+        CreateToken: 1,
+        RenewToken: 1,
+        ExpireToken: 1,
+    }
+)
+"""The levels of requests that an older controller cannot read."""
+
+
+def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
+    """Raise UnsupportedVersion if the cluster's level does not allow one of some records yet."""
+    level = finalized_level(image, RAFTLOG_METADATA_VERSION)
+    if level < NEWEST_METADATA_LEVEL:
+        for each in records:
+            if type(each) is FeatureChanged and each.name == RAFTLOG_METADATA_VERSION:
+                level = each.level
+            _check(level, RECORDS_SINCE.get(type(each), 0))
+
+
+def check_request(image: MetadataImage, request: Request) -> None:
+    """Raise UnsupportedVersion if the cluster's level does not allow a request yet.
+
+    A controller of 0.2.0 would refuse a new level as well, but without the names of the brokers that lack it.
+    """
+    if isinstance(request, UpdateFeatures):
+        _check_raise(image, request)
+    needed = REQUESTS_SINCE.get(type(request))
+    if needed is not None:
+        _check(finalized_level(image, RAFTLOG_METADATA_VERSION), needed)
+
+
+def _check_raise(image: MetadataImage, request: UpdateFeatures) -> None:
+    for each in request.updates:
+        if each.name == RAFTLOG_METADATA_VERSION:
+            reason = unsupported_by_broker(image, each.name, each.level)
+            if reason is not None:
+                raise InvalidUpdateVersion(f"invalid level {each.level} of feature {each.name!r}: {reason}")
+
+
+def _check(level: int, needed: int) -> None:
+    if level < needed:
+        raise UnsupportedVersion(
+            f"the cluster's {RAFTLOG_METADATA_VERSION} is {level}, and this needs {needed}: once all nodes run a "
+            "release that supports it, finalize the upgrade with `raftlog cluster upgrade`"
+        )
