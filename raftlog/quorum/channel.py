@@ -131,7 +131,7 @@ class Identity:
     """Of this node's loop: a slow one takes longer to connect."""
     tls: ChannelTls | None = None
     """None: controllers' listeners speak no TLS."""
-    levels: Levels = Levels()
+    levels: Levels = Levels()  # noqa: RUF009 (immutable)
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
