@@ -222,9 +222,9 @@ class BrokerServer:
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients.
 
-        There are no logins on that listener. So where clients log in, or must show a certificate that this listener
-        does not ask for, it serves none unless rules say what an anonymous one may do, and not before this node has the
-        rules of the active controller.
+        There are no logins on that listener, and perhaps no certificates. It serves nobody if clients need either on
+        another listener, unless rules say what an anonymous one may do. It waits until this node has the active
+        controller's rules.
         """
         broker = self.broker
         if broker.authorizer is None:

@@ -373,7 +373,7 @@ def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run
 
 @pytest.mark.parametrize("asking", [("CLIENTS",), ("CLIENTS", "CONTROLLER")])
 def test_no_certificate_is_no_way_in_by_the_controllers_listener(run: Any, asking: tuple[str, ...]) -> None:
-    """Where clients must show certificates and no rules judge them, this listener must ask for one, or serves none."""
+    """It must ask for one if the other listeners do, or it serves no client where no rules judge them."""
 
     async def main() -> None:
         tls = {name: ListenerTls(listener=name, ssl_client_auth="required") for name in asking}
