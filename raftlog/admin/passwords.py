@@ -66,7 +66,9 @@ class Passwords:
                 made = await asyncio.to_thread(
                     scram.credential, mechanism, password, credential.salt, credential.iterations
                 )
-            if hmac.compare_digest(made.stored_key, credential.stored_key) and kept:
+            if not (hmac.compare_digest(made.stored_key, credential.stored_key) and kept):
+                continue
+            if self._credentials().get((user, mechanism)) == credential:  # not changed or removed meanwhile
                 self._remember(digest, credential)
                 return "right"
         return "wrong_password" if kept or plain else "unknown_user"

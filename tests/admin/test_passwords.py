@@ -73,3 +73,13 @@ async def test_memory_of_passwords_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     passwords = Passwords(lambda: known, ())
     outcomes = [await passwords.check(user, user) for user in ("a", "b", "c", "c", "b", "a")]
     assert outcomes == ["right", "right", "right", "remembered", "remembered", "right"]
+
+
+@pytest.mark.parametrize("successor", [None, "new"])
+async def test_password_that_is_taken_away_while_it_is_hashed_is_wrong(successor: str | None) -> None:
+    """The thread takes milliseconds, in which the metadata moves on: as for SCRAM on Kafka's listeners."""
+    before = {("alice", SHA256): kept("old")}
+    after = {} if successor is None else {("alice", SHA256): kept(successor)}
+    images = iter([before])
+    passwords = Passwords(lambda: next(images, after), ())
+    assert await passwords.check("alice", "old") == "wrong_password"

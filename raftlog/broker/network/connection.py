@@ -456,6 +456,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.server.memory.answers.leave(self)
 
     def _look_at_the_login(self) -> None:
+        if self.inbox.is_muted:
+            return  # a rate of new connections makes it wait, longer than a login may take
         if self.dispatch is dispatch_before_login and self.principal == ANONYMOUS:
             self._looks_before_login += 1
             if self._looks_before_login > LOGIN_LOOKS:

@@ -222,12 +222,13 @@ class BrokerServer:
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients.
 
-        There are no logins on that listener. So where clients log in, it serves none unless rules say what an anonymous
-        one may do, and not before this node has the rules of the active controller.
+        There are no logins on that listener, and perhaps no certificates. It serves nobody if clients need either on
+        another listener, unless rules say what an anonymous one may do. It waits until this node has the active
+        controller's rules.
         """
         broker = self.broker
         if broker.authorizer is None:
-            is_safe = not self.config.logins
+            is_safe = not self.config.logins and not self._asks_others_for_certificates()
         else:
             is_safe = broker.in_touch(broker.image().controller_id)
         if self._stopped or not is_safe:
@@ -240,6 +241,11 @@ class BrokerServer:
         if connection.is_open:
             transport.resume_reading()  # into the connection's own buffer
             _feed(connection, memoryview(received))
+
+    def _asks_others_for_certificates(self) -> bool:
+        """Say whether clients must show a certificate on other listeners, but not on the controller's."""
+        asking = {name for name, tls in self.config.tls.items() if tls.ssl_client_auth == "required"}
+        return bool(asking) and self.config.controller_listener_names[0] not in asking
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:

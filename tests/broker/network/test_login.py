@@ -169,6 +169,18 @@ async def test_a_client_that_does_not_log_in_is_closed() -> None:
     assert not user.transport.closed
 
 
+async def test_a_client_that_a_rate_keeps_waiting_is_not_too_slow() -> None:
+    """It is not read, so it cannot log in; closed, it would come again and make the others wait longer."""
+    fake = closed_world()
+    pipe = fake.connect()
+    pipe.connection.inbox.mute()
+    look(fake, LOGIN_LOOKS + 1)
+    assert not pipe.transport.closed
+    pipe.connection.unmute()
+    await log_in(pipe, "PLAIN")
+    assert pipe.connection.principal == "User:alice"
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: str) -> None:
     """Nobody learns from an answer which users there are, and a refused connection ends."""
