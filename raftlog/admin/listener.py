@@ -8,8 +8,10 @@ at once: there is more to refuse and to find faulty, and whoever sets them up me
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
 
@@ -57,14 +59,24 @@ async def listen(
     """Open the port; `secured`: the options that make it speak TLS. Raises AdminUnavailable."""
     host, port = address
     try:
-        return await asyncio.get_running_loop().create_server(
+        server = await asyncio.get_running_loop().create_server(
             accept, host, port, backlog=BACKLOG, **(secured or {})
         )
+        check_listening(server)
+        return server
     except OSError as error:
         reason = error.strerror or str(error)
         raise AdminUnavailable(
             f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
         ) from error
+
+
+def check_listening(server: asyncio.Server) -> None:
+    """Raise OSError if a port was taken between bind and listen: uvloop only closes the socket then."""
+    sockets: Sequence[object] = server.sockets
+    if None in sockets:
+        server.close()
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 class Cut(Guard):

@@ -35,6 +35,7 @@ from raftlog.testing.ports import HeldPorts
 from raftlog.testing.probe import (
     ClusterView,
     Login,
+    NewTopic,
     PartitionView,
     find_controller,
     view_cluster,
@@ -43,7 +44,7 @@ from raftlog.testing.probe import (
 )
 from raftlog.testing.progress import Stalled, patient, wait_until
 from raftlog.testing.snapshots import Snapshot, copy_data, replace_data
-from raftlog.testing.topics import NewTopic, TopicRefused
+from raftlog.testing.topics import TopicRefused
 
 CONNECT_TIMEOUT_S = 10.0
 PROTOCOLS = "listener.security.protocol.map"
@@ -252,7 +253,7 @@ class Cluster:
         topic = NewTopic(name, partitions, replication_factor, settings or {})
         running = [self.nodes[node_id] for node_id in sorted(self.running_ids())]
         try:
-            topics.create([(node.host, node.port) for node in running], topic)
+            topics.create([(node.host, node.port) for node in running], topic, login=self.login)
         except (TopicRefused, Stalled, OSError) as error:
             raise self._error(str(error), self.nodes) from error
 

@@ -110,7 +110,8 @@ class Raftlog:
 
         A replication factor of -1 is three, or as many as there are nodes. Raises TopicRefused with the reason.
         """
-        from raftlog.testing.topics import NewTopic, create
+        from raftlog.testing.probe import NewTopic
+        from raftlog.testing.topics import create
 
         topic = NewTopic(name or self.topic, partitions, replication_factor, settings or {})
         create([each.host_and_port for each in self._nodes], topic)

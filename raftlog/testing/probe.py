@@ -55,6 +55,15 @@ class _Ask(NamedTuple):
     login: Login | None
 
 
+class NewTopic(NamedTuple):
+    """A topic to create; a replication factor of -1 is the cluster's default."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = -1
+    settings: Mapping[str, str] = {}
+
+
 class ClusterView(NamedTuple):
     """One node's view of its cluster: the ids of the live brokers, and the controller's it names (-1: none)."""
 
@@ -197,14 +206,13 @@ def view_topics(host: str, port: int, *, timeout_s: float = ANSWER_S, login: Log
     return Topics(frozenset(brokers), found)
 
 
-def create_topic(
-    host: str, port: int, name: str, *, partitions: int, factor: int, settings: Mapping[str, str]
-) -> str:
+def create_topic(host: str, port: int, topic: NewTopic, *, login: Login | None = None) -> str:
     """Have a topic created; returns the broker's reason if it refuses, else "". Raises OSError when nobody answers."""
-    pairs = b"".join(_string(each) + _string(value) for each, value in settings.items())
-    body = struct.pack(">i", 1) + _string(name) + struct.pack(">ihi", partitions, factor, 0)
-    body += struct.pack(">i", len(settings)) + pairs + struct.pack(">ib", int(ANSWER_S * 1000), 0)
-    answer = _ask(_Ask(host, port, 2 * ANSWER_S, None), _CREATE_TOPICS, version=4, body=body)
+    pairs = b"".join(_string(each) + _string(value) for each, value in topic.settings.items())
+    body = struct.pack(">i", 1) + _string(topic.name)
+    body += struct.pack(">ihi", topic.partitions, topic.replication_factor, 0)
+    body += struct.pack(">i", len(topic.settings)) + pairs + struct.pack(">ib", int(ANSWER_S * 1000), 0)
+    answer = _ask(_Ask(host, port, 2 * ANSWER_S, login), _CREATE_TOPICS, version=4, body=body)
     answer.skip(4 + 4)  # throttle, one topic
     answer.skip_string()
     code = answer.take("h")

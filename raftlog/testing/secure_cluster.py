@@ -1,7 +1,8 @@
 """A cluster that only those get into who belong there: TLS, logins with SCRAM, and rules about rights.
 
-Its nodes have one listener, for clients (SASL_SSL) and for each other. Certificates are made on the spot, by an
-authority of its own, and users are there from the first moment, as after `raftlog format --add-scram`.
+Its nodes have one listener, for clients (SASL_SSL) and for each other; controllers speak TLS as well, and demand a
+certificate. Certificates are made on the spot, by an authority of its own, and users are there from the first moment,
+as after `raftlog format --add-scram`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.security.scram import MIN_ITERATIONS, SALT_BYTES, credential
 from raftlog.testing.certificates import Certificates
-from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.cluster import PROTOCOLS, AdminCluster
 from raftlog.testing.probe import Login
 
 ADMIN: Final = "admin"
@@ -77,6 +78,8 @@ class SecureCluster(AdminCluster):
         write_bootstrap(RealDisk(), str(self.directory / f"node-{node_id}" / "data"), self._credentials)
         return {
             **own,
+            PROTOCOLS: f"{self.listener}:{self.listener},CONTROLLER:SSL",
+            "listener.name.controller.ssl.client.auth": "required",
             "raftlog.admin.ssl.certificate": own["ssl.keystore.location"],
             "raftlog.admin.tokens.file": str(self.token_file),
             "sasl.enabled.mechanisms": MECHANISM,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +16,7 @@ import pytest
 from raftlog.cli import exits
 from raftlog.testing.secure_cluster import SecureCluster
 from tests.cli.live import CommandLine, Ran
-from tests.kit.waits import poll_until
+from tests.kit.waits import PATIENCE_S, poll_until
 
 
 class As:
@@ -49,6 +54,39 @@ def test_users_are_there_from_the_first_moment(as_: As) -> None:
         {"user": user, "mechanism": "SCRAM-SHA-512", "iterations": 4096}
         for user in ("admin", "reader", "writer")
     ]
+
+
+def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(cluster: SecureCluster) -> None:
+    """`create_topic` logs in as the cluster's admin; nobody without a certificate talks to a controller."""
+    cluster.create_topic("made", partitions=2)
+    assert len(cluster.partitions("made")) == 2
+    context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
+    address = cluster.addresses[1].host, cluster.addresses[1].controller_port
+    with (
+        socket.create_connection(address, timeout=PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname=address[0]) as talking,
+    ):
+        assert talking.recv(1) == b""
+    log = cluster.nodes[1].log_path
+    poll_until(lambda: "the client has no certificate" in log.read_text(), "the node says why")
+
+
+def test_the_http_api_takes_the_users_passwords(cluster: SecureCluster) -> None:
+    """Over HTTPS, as curl -u sends them; a wrong one is refused."""
+    context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
+    statuses = []
+    for password in (cluster.passwords["admin"], "wrong"):
+        login = base64.b64encode(f"admin:{password}".encode()).decode()
+        asked = urllib.request.Request(
+            f"{cluster.admin_url()}/v3/clusters", headers={"Authorization": f"Basic {login}"}
+        )
+        try:
+            with urllib.request.urlopen(asked, context=context, timeout=PATIENCE_S) as answer:
+                statuses.append(answer.status)
+        except urllib.error.HTTPError as refused:
+            statuses.append(refused.code)
+            refused.close()
+    assert statuses == [200, 401]
 
 
 def test_a_user_is_set_logs_in_is_removed_and_logs_in_no_more(as_: As, tmp_path: Path) -> None:

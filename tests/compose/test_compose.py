@@ -53,11 +53,14 @@ def during(stream: ComposeProducer, deed: Callable[[], None]) -> None:
 
 @pytest.mark.taste
 def test_image_is_small_and_runs_as_nobody_on_a_file_system_it_cannot_write() -> None:
-    """A breach could do little, and pulling takes seconds: what stands on the base image has less than 70 MB."""
+    """A breach could do little, and pulling takes seconds: what stands on the base image has less than 80 MB.
+
+    15 MB of that are `cryptography` and what it needs: certificates, and keys of identity providers.
+    """
     image = inspect(inspect(container("node1"))["Image"])
     own = image["Size"] - inspect(BASE_IMAGE)["Size"]
     print(f"image: {image['Size'] / 1e6:.0f} MB, {own / 1e6:.0f} MB of them raftlog and its packages")
-    assert own < 70e6
+    assert own < 80e6
     assert image["Config"]["Labels"]["org.opencontainers.image.version"]
     node = inspect(container("node1"))
     assert node["HostConfig"]["ReadonlyRootfs"]

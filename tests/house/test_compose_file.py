@@ -42,12 +42,13 @@ def test_a_nodes_settings_are_a_config_that_starts_and_its_ports_are_this_machin
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_secure_node_speaks_tls_at_every_port_but_the_controllers(name: str) -> None:
-    """As deploy/secure.env gives the settings: clients log in, brokers and the admin API speak TLS, rules decide."""
+def test_a_secure_node_speaks_tls_at_every_port(name: str) -> None:
+    """As deploy/secure.env gives the settings: clients log in, all speak TLS, rules decide."""
     environment = _environment(SERVICES[name]["environment"] | SECURE[name]["environment"])
     config = load_config(environment=environment | {"RAFTLOG_CLUSTER_SECRET": "s" * 32})
-    protocols = {each.name: each.security_protocol for each in config.listeners if each.name != "CONTROLLER"}
-    assert protocols == {"INTERNAL": "SASL_SSL", "HOST": "SASL_SSL"}
+    protocols = {each.name: each.security_protocol for each in config.listeners}
+    controllers = {"CONTROLLER": "SSL"} if "CONTROLLER" in environment["RAFTLOG_LISTENERS"] else {}
+    assert protocols == {"INTERNAL": "SASL_SSL", "HOST": "SASL_SSL"} | controllers
     assert config.authorizer_class_name and config.super_users == ("User:admin",)
     assert config.admin_ssl_certificate.endswith(f"/{name}.pem") and not config.admin_tokens_without_tls
     assert name == "broker6" or "--add-scram" in SECURE[name]["command"][-1]
