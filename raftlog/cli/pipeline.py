@@ -29,12 +29,21 @@ def _add(job: str, options: type, doc: str) -> None:
         from raftlog.cli import pipeline_run
 
         config, json = flags.pop("config"), flags.pop("json")
-        raise typer.Exit(pipeline_run.run(job, pipeline_run.Asked(config, flags, json)))
+        files = {name: flags.pop(name, None) for name in pipeline_run.LOGIN_FILES}
+        raise typer.Exit(pipeline_run.run(job, pipeline_run.Asked(config, flags, json, files)))
 
     own: list[tuple[str, Any, Any]] = [
         ("config", Path | None, typer.Option("--config", "-c", help="TOML file of these options; flags win")),
         ("json", bool, typer.Option("--json", "-J", help="print the summary as JSON")),
+        (
+            "command_config",
+            Path | None,
+            typer.Option("-F", "--command-config", help="settings of the client and its login, one per line"),
+        ),
     ]
+    if options is MirrorOptions:
+        target = typer.Option("--to-command-config", help="the same for the target's client")
+        own.append(("to_command_config", Path | None, target))
     parameters = [
         inspect.Parameter(
             name,

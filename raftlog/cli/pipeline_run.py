@@ -8,9 +8,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from raftlog.cli import exits
 from raftlog.cli.pipeline_screen import Screen
@@ -18,6 +18,10 @@ from raftlog.cli.spark_log import SparkLog
 from raftlog.pipeline.jobs.common import SourceOptions
 from raftlog.pipeline.jobs.control import Control, JobError, MissingError
 from raftlog.pipeline.jobs.settings import SettingFaults, build
+from raftlog.pipeline.login import for_java, with_texts
+
+LOGIN_FILES: Final = {"command_config": ("client", "bootstrap"), "to_command_config": ("to_client", "to")}
+"""Flags that name a file of a client's settings, and the options that these are added to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Asked:
     config: Path | None
     flags: Mapping[str, Any]
     json: bool
+    files: Mapping[str, Path | None] = field(default_factory=dict)
 
 
 class Summary(Protocol):
@@ -64,7 +69,8 @@ def run(name: str, asked: Asked) -> int:
     """Run a job; returns the exit code."""
     job = find(name)
     try:
-        options = build(job.options, _file(asked.config, name), asked.flags)
+        config = _file(asked.config, name)
+        options = build(job.options, config, asked.flags, _logins(asked, config))
     except SettingFaults as faults:
         for fault in faults.faults:
             print(f"raftlog pipeline {name}: {fault}", file=sys.stderr)
@@ -90,6 +96,33 @@ def _file(path: Path | None, name: str) -> dict[str, Any]:
     if not isinstance(own, dict):
         raise SettingFaults([f"config: {path}: [{name}] is not a table"])
     return {**{key: value for key, value in found.items() if not isinstance(value, dict)}, **own}
+
+
+def _logins(asked: Asked, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that files of settings add to: single settings and servers win over them."""
+    found: dict[str, Any] = {}
+    given = {**config, **{name: value for name, value in asked.flags.items() if value is not None}}
+    for flag, (client, servers) in LOGIN_FILES.items():
+        if (path := asked.files.get(flag)) is None:
+            continue
+        settings = _settings_of(path, flag)
+        if (named := settings.pop("bootstrap.servers", None)) and servers not in given:
+            found[servers] = named
+        if client == "client" and given.get("connector") == "kafka":
+            settings = for_java(settings)
+        single = given.get(client, ())
+        own = single if isinstance(single, list | tuple) else [single]
+        found[client] = [*(f"{name}={value}" for name, value in settings.items()), *own]
+    return found
+
+
+def _settings_of(path: Path, flag: str) -> dict[str, str]:
+    from raftlog.base.config_files import parse_properties
+
+    try:
+        return with_texts(dict(parse_properties(path.read_text())))
+    except (OSError, ValueError) as error:
+        raise SettingFaults([f"{flag}: {path}: {error}"]) from None
 
 
 def _run(name: str, job: Job, options: SourceOptions, *, as_json: bool) -> int:

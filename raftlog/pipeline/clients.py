@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
+from raftlog.pipeline.login import DENIED, Door, redacted, who
 from raftlog.pipeline.options import PREFIX, OptionFaults
 
 QUEUE_KBYTES: Final = 32_768
@@ -58,11 +59,12 @@ _producers: dict[tuple[tuple[str, str], ...], Outbox] = {}
 """The idle clients of this process, by settings: connecting takes longer than a small batch. At most one of each."""
 
 
-def admin(settings: Mapping[str, str]) -> Any:
+def admin(settings: Mapping[str, str], door: Door) -> Any:
     """Return an admin client. Raises OptionFaults for settings that the library does not know."""
     from confluent_kafka.admin import AdminClient
 
-    return _made(AdminClient, QUIET | {n: v for n, v in settings.items() if not n.startswith(CONSUMERS_ONLY)})
+    own = {name: value for name, value in settings.items() if not name.startswith(CONSUMERS_ONLY)}
+    return _made(AdminClient, {**QUIET, **own, "error_cb": door})
 
 
 class Outbox:
@@ -79,12 +81,16 @@ class Outbox:
             "linger.ms": "20",
         }
         self.refused: list[str] = []
-        self.producer = _made(Producer, {**defaults, **settings, **decided, "on_delivery": self._delivered})
+        self.door = Door(settings)
+        self._who = who(settings)
+        told = {"on_delivery": self._delivered, "error_cb": self.door}
+        self.producer = _made(Producer, {**defaults, **settings, **decided, **told})
 
     def _delivered(self, error: Any, message: Any) -> None:
         """Librdkafka calls this for what was not delivered only."""
         if error is not None:
-            self.refused.append(f"{message.topic()}-{message.partition()}: {error.str()}")
+            needed = f"; {self._who} needs the right WRITE on the topic" if error.name() in DENIED else ""
+            self.refused.append(f"{message.topic()}-{message.partition()}: {error.str()}{needed}")
 
 
 def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
@@ -94,6 +100,7 @@ def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
 
 def return_outbox(outbox: Outbox, settings: Mapping[str, str]) -> None:
     """Keep a producer that has sent everything for the next task."""
+    outbox.door.failures = 0
     _producers[_key(settings)] = outbox
 
 
@@ -144,4 +151,4 @@ def _made(kind: Any, settings: Mapping[str, Any]) -> Any:
     try:
         return kind(dict(settings))
     except KafkaException as error:
-        raise OptionFaults([f"{PREFIX}*: {error.args[0].str()}"]) from None
+        raise OptionFaults([redacted(f"{PREFIX}*: {error.args[0].str()}", settings)]) from None

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from raftlog.pipeline import clients, leader_fetch
 from raftlog.pipeline.columns import arrow_schema
+from raftlog.pipeline.login import DENIED, denied
 from raftlog.pipeline.offsets import Range, report_loss
 from raftlog.pipeline.options import ReadOptions
 
@@ -134,6 +135,8 @@ class _Reading:
         elif error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"):
             self._lose(f"{self.wanted.at} is gone while {self.wanted} was to be read: the topic was deleted")
             self.position = self.wanted.end
+        elif error.name() in DENIED:
+            raise denied(self.options.client, "read", [self.wanted.at.topic])
         elif error.fatal() or error.name() not in clients.HEALING:
             raise KafkaException(error)
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from raftlog.pipeline import clients
+from raftlog.pipeline.login import DENIED, Door, Refused, denied, who
 from raftlog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from raftlog.pipeline.options import ReadOptions
 
@@ -35,12 +36,13 @@ class Lookup:
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._admin: Any = None
+        self._door = Door(options.client)
 
     def __getstate__(self) -> ReadOptions:
         return self.options
 
     def __setstate__(self, options: ReadOptions) -> None:
-        self.options, self._admin = options, None
+        self.options, self._admin, self._door = options, None, Door(options.client)
 
     # --- the cluster
 
@@ -78,9 +80,17 @@ class Lookup:
         deadline = time.monotonic() + NEW_TOPIC_S
         while missing := [name for name in names if name not in (counts := self._topics())]:
             if time.monotonic() > deadline:
-                raise UnknownTopic(f"topic {', '.join(missing)} does not exist ({self.options.subscription})")
+                unseen = self._unseen()
+                raise UnknownTopic(
+                    f"topic {', '.join(missing)} does not exist{unseen} ({self.options.subscription})"
+                )
             time.sleep(PAUSE_S)
         return counts
+
+    def _unseen(self) -> str:
+        """A cluster shows no topic to a user who may not describe it."""
+        client = self.options.client
+        return f", or {who(client)} has not the right DESCRIBE on it" if "sasl.username" in client else ""
 
     def _topics(self) -> dict[str, int]:
         """Return how many partitions each topic has."""
@@ -121,7 +131,8 @@ class Lookup:
         requests = {
             KafkaTopicPartition(at.topic, at.partition): spec(offset) for at, offset in wanted.items()
         }
-        return self._patiently(lambda admin: self._asked(admin, requests), "list offsets")
+        topics = [at.topic for at in wanted]
+        return self._patiently(lambda admin: self._asked(admin, requests), "list offsets", topics)
 
     def _asked(self, admin: Any, requests: Mapping[Any, Any]) -> Offsets:
         from confluent_kafka import IsolationLevel
@@ -135,7 +146,7 @@ class Lookup:
             TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
         }
 
-    def _patiently(self, ask: Callable[[Any], R], what: str) -> R:
+    def _patiently(self, ask: Callable[[Any], R], what: str, topics: Iterable[str] = ()) -> R:
         """Ask until there is an answer, for half a minute at most, as long as the error may heal by itself."""
         from confluent_kafka import KafkaException
 
@@ -144,6 +155,11 @@ class Lookup:
             try:
                 return ask(self._client())
             except KafkaException as error:
+                if error.args[0].name() in DENIED and topics:
+                    raise denied(self.options.client, "read", topics) from None
+                self._client().poll(0)  # the door only hears from here
+                if self._door.failures:
+                    raise Refused(self._door.reason) from None
                 if error.args[0].name() not in clients.HEALING or time.monotonic() > deadline:
                     servers = self.options.client["bootstrap.servers"]
                     raise RuntimeError(f"cannot {what} at {servers}: {error.args[0].str()}") from error
@@ -151,7 +167,7 @@ class Lookup:
 
     def _client(self) -> Any:
         if self._admin is None:
-            self._admin = clients.admin(self.options.client)
+            self._admin = clients.admin(self.options.client, self._door)
         return self._admin
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 from raftlog.pipeline.deployment import reach_of
+from raftlog.pipeline.login import ClientSettings, for_librdkafka
 from raftlog.pipeline.offsets import (
     EARLIEST,
     LATEST,
@@ -294,7 +295,10 @@ class _Given:
                 self.fault(SHARED[0], "is missing (host:port,…); raftlog.bootstrap.servers will do as well")
         else:
             found["bootstrap.servers"] = self.options[servers[0]]
-        return found
+        found, faults = for_librdkafka(found)
+        for name, why in faults:
+            self.fault(PREFIX + name, why)
+        return ClientSettings(found)
 
 
 def _subscription(given: _Given) -> Subscription:

@@ -27,7 +27,7 @@ class SourceOptions:
     connector: Connector = setting(
         "raftlog: the Python source that came along; kafka: Spark's own, needs four jars", "raftlog"
     )
-    client: tuple[str, ...] = setting("NAME=VALUE for the connector's Kafka client", ())
+    client: tuple[str, ...] = setting("NAME=VALUE for the connector's Kafka client", (), secret=True)
     master: str = setting("Spark's master: local[2], spark://host:7077, yarn, … (default: Spark's own)", "")
     conf: tuple[str, ...] = setting("NAME=VALUE for Spark", ())
 

@@ -42,7 +42,7 @@ class MirrorOptions(StreamOptions):
     """Topics of one cluster → another, with a map of the offsets."""
 
     to: str = setting("host:port of any node of the target, or several")
-    to_client: tuple[str, ...] = setting("NAME=VALUE for the target's client (librdkafka)", ())
+    to_client: tuple[str, ...] = setting("NAME=VALUE for the target's client (librdkafka)", (), secret=True)
     prefix: str = setting("put before each topic's name at the target", "")
     map_topic: str = setting("topic at the target that maps offsets", "raftlog.mirror.offsets")
 

@@ -25,6 +25,7 @@ QUIET: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.adaptive.enabled": "false",
     "spark.log.level": "ERROR",
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|jaas|ssl[.]key",
 }
 """Defaults, which --conf overrides. Spark's 200 shuffle partitions cost a small stream seconds per batch."""
 

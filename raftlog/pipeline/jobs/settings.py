@@ -43,9 +43,12 @@ class Row:
         return "--" + self.name.replace("_", "-")
 
 
-def setting(doc: str, default: Any = REQUIRED, *, least: float | None = None) -> Any:
-    """Return a field of an options class: its line of doc, its default unless it must be given, the least allowed."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "least": least})
+def setting(doc: str, default: Any = REQUIRED, *, least: float | None = None, secret: bool = False) -> Any:
+    """Return a field of an options class: its line of doc, its default unless it must be given, the least allowed.
+
+    A secret one may hold a password, and is not in the text of the options.
+    """
+    return dataclasses.field(default=default, repr=not secret, metadata={"doc": doc, "least": least})
 
 
 def rows(options: type) -> list[Row]:
