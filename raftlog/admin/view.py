@@ -6,11 +6,10 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlog.admin.facts import AccountFacts, Facts
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.samples import Samples
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Offload, ThreadOffload, TurnQueue
 from raftlog.base.faults import NodeFault
@@ -22,6 +21,9 @@ from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage
 from raftlog.security.authorizer import Authorizer
+
+if TYPE_CHECKING:
+    from raftlog.admin.samples import Samples
 
 
 class FaultSwitch(Protocol):
