@@ -16,7 +16,7 @@ import yaml
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "deploy" / "helm" / "raftlog"
 BUILT: Final = ROOT / "build" / "bin"
-"""Where `make helm-test` puts its tools."""
+"""The folder that has the tools of `make helm-test`."""
 
 KUBERNETES: Final = "1.34.0"
 """The version whose rules the objects are held against."""
@@ -42,7 +42,7 @@ needs_rules = pytest.mark.skipif(
 
 
 class Refused(Exception):
-    """What helm says of values that it does not render."""
+    """Helm does not render these values; the message is its own."""
 
 
 def render(values: Settings, *options: str) -> str:
