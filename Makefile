@@ -6,6 +6,8 @@ STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 DOCS := .venv/.docs-installed
 CONSOLE := .venv/.console-installed
+HELM := build/bin/helm
+KUBERNETES_RULES := build/bin/kubernetes-rules
 
 # Processes that run tests. Most of the long tests wait, so more than two cores' worth get two cores busy.
 WORKERS ?= 3
@@ -14,7 +16,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
-	interop-java interop-spark api compose-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
+	interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -105,6 +107,10 @@ api: $(STAMP)
 compose-test: $(STAMP)
 	BIN=$(BIN) bash deploy/ci/compose-ci.sh deploy/ci/compose-tests.sh
 
+# The Helm chart: rendered, held against Kubernetes' own validation, and run as node processes. Go builds both programs.
+helm-test: $(STAMP) $(HELM) $(KUBERNETES_RULES)
+	$(BIN)/python -m pytest -n 0 -rs tests/deploy $(TEST)
+
 # format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline tests/docs $(TEST)
@@ -146,6 +152,13 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	$(BIN)/python -m compileall -q raftlog chaos pyspark_raftlog
 	@touch $(STAMP)
+
+$(HELM):
+	@command -v go >/dev/null || { echo "helm is built with Go, and there is no go here"; exit 1; }
+	GOBIN=$(abspath build/bin) go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+$(KUBERNETES_RULES): $(wildcard tests/deploy/kubernetes/*)
+	cd tests/deploy/kubernetes && go build -o $(abspath $@) .
 
 # PySpark is half a gigabyte: only the targets that need it install it.
 $(SPARK): $(STAMP)
