@@ -436,10 +436,15 @@ class BrokerServer:
             return {}
         from raftlog.broker.network.tls import PendingHandshakes, ServerTls
 
-        pending = PendingHandshakes(config.raftlog_tls_handshakes_max, self.loop.time)
+        most, clock = config.raftlog_tls_handshakes_max, self.loop.time
+        of_clients, of_nodes = PendingHandshakes(most, clock), PendingHandshakes(most, clock)
         return {
             name: ServerTls(
-                config.tls[name], self.log, self.count_closed, pending, is_for_nodes=name in controllers
+                config.tls[name],
+                self.log,
+                self.count_closed,
+                of_nodes if name in controllers else of_clients,
+                is_for_nodes=name in controllers,
             )
             for name in sorted(served)
         }
