@@ -93,8 +93,11 @@ async def test_api_versions_tells_the_levels_in_force() -> None:
     ]
     supported = {each.name: (each.min_version, each.max_version) for each in after.supported_features}
     assert supported == {
-        "metadata.version": (25, 30), "group.version": (0, 1), "transaction.version": (0, 2)
-    }  # fmt: skip
+        "metadata.version": (25, 30),
+        "group.version": (0, 1),
+        "transaction.version": (0, 2),
+        "raftlog.metadata.version": (0, 1),
+    }
 
 
 async def test_group_version_0_turns_the_consumer_protocol_off() -> None:
