@@ -33,7 +33,8 @@ MOST_OF_PYTHON = 203
 
 NODE = """
 import json, os, signal, sys
-sys.modules["colorama"] = None  # structlog takes it, with ten modules more, where something else has brought it
+# structlog takes these, with ten modules more, where something else has brought them: playwright brings greenlet
+sys.modules["colorama"] = sys.modules["greenlet"] = None
 sys.argv = ["raftlog", "server", *json.loads(sys.argv[1])]
 from raftlog import process
 from raftlog.admin import process_facts  # a node imports it in the moment in which it is ready: before that or after
