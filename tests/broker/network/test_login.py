@@ -348,4 +348,6 @@ async def test_handshake_0_is_listed_and_refused() -> None:
         await pipe.wait()
     assert pipe.answer(HANDSHAKE, 0).error_code == IllegalSaslState.code
     assert pipe.transport.closed
-    assert [line.get("reason") for line in logs if line["event"] == "login_failed"] == ["unsupported_handshake"]
+    assert [line.get("reason") for line in logs if line["event"] == "login_failed"] == [
+        "unsupported_handshake"
+    ]
