@@ -108,7 +108,7 @@ _TABLE = """
 14 sync_group 0 5 4
 15 describe_groups 0 6 5
 16 list_groups 0 5 3
-17 sasl_handshake 1 1 32767
+17 sasl_handshake 0 1 32767
 18 api_versions 0 4 3
 19 create_topics 2 7 5
 20 delete_topics 1 6 4

@@ -83,15 +83,11 @@ def test_the_schema_of_every_api_can_be_read() -> None:
 
 
 def test_api_table_is_kios() -> None:
-    """Keys, names, versions and flexibility equal kio 0.6.5 = Kafka 4.3.
-
-    SaslHandshake 0 is left out: the messages that follow it are no Kafka requests (KIP-152).
-    """
+    """Keys, names, versions and flexibility equal kio 0.6.5 = Kafka 4.3."""
     assert {key: api.name for key, api in APIS.items()} == dict(api_key_map)
     for api in APIS.values():
         versions = range(api.min_version, api.max_version + 1)
-        left_out = {0} if api.key == ApiKey.SASL_HANDSHAKE else set()
-        assert sorted(schema_name_map[api.name].keys() - left_out) == list(versions)
+        assert sorted(schema_name_map[api.name]) == list(versions)
         for version in versions:
             entity = message_type(api.key, version, "request")
             assert entity.__flexible__ == api.is_flexible(version), (api, version)

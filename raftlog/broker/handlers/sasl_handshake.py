@@ -1,4 +1,8 @@
-"""SaslHandshake 1: a client chooses how it will prove who it is (KIP-12, KIP-43)."""
+"""SaslHandshake 1: a client chooses how it will prove who it is (KIP-12, KIP-43).
+
+Version 0 is listed, and refused. Old versions of librdkafka (kcat of Debian 12 has one) do not log in at a broker that
+does not list it, although they then send version 1.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     try:
         if login is None:
             raise IllegalSaslState("this listener asks for no login")
+        if request.api_version == 0:
+            login.refuse_version_0()
         login.begin(message.mechanism)
     except KafkaError as error:
         error_code = error.code

@@ -142,6 +142,13 @@ class Login:
         self._mechanism = mechanism
         self._exchange = self._bearer = self._token = None
 
+    def refuse_version_0(self) -> None:
+        """Fail the login: its messages would come outside of Kafka's frames. Raises IllegalSaslState."""
+        self.failed = "unknown"
+        advice = "the client sent SaslHandshake 0; logins need version 1 (Kafka 1.0 or newer)"
+        self._fail("unsupported_handshake", advice)
+        raise IllegalSaslState(advice)
+
     async def go_on(self, message: bytes) -> LoginStep:
         """Take the next message of the mechanism. Waits only if a token's key must be fetched.
 

@@ -335,3 +335,19 @@ async def test_a_broker_proves_the_clusters_secret_instead_of_logging_in() -> No
     assert pipe.correlation_ids() == [9]
     look(fake, LOGIN_LOOKS + 1)
     assert not pipe.transport.closed
+
+
+async def test_handshake_0_is_listed_and_refused() -> None:
+    """Librdkafka before 2.10 logs in only where version 0 is listed, and then sends version 1. Source: KIP-152."""
+    assert APIS[HANDSHAKE].handles(0)
+    fake = closed_world()
+    pipe = fake.connect()
+    make = request_builders(HANDSHAKE, 0)
+    with capture_logs() as logs:
+        pipe.send(request(HANDSHAKE, 0, 1, make.SaslHandshakeRequest(mechanism="PLAIN")))
+        await pipe.wait()
+    assert pipe.answer(HANDSHAKE, 0).error_code == IllegalSaslState.code
+    assert pipe.transport.closed
+    assert [line.get("reason") for line in logs if line["event"] == "login_failed"] == [
+        "unsupported_handshake"
+    ]
