@@ -179,6 +179,8 @@ class ReplicaWatch:
         at = max(0, bisect_right(segments, start, key=_BASE_OFFSET) - 1)
         while at < len(segments) and start < self.high_watermark:
             start = self._compare_segment(segments[at], start, faults)
+            if self._position < segments[at].size and _is_table(self._partition):
+                break  # the rest rotted: what comes after it would hide what nobody knows yet
             at += 1
         self._end = start
         return faults[:3]
@@ -198,6 +200,8 @@ class ReplicaWatch:
             follows = header.base_offset == due or (segment.may_have_gaps and header.base_offset > due)
             if header.end_offset > self.high_watermark or not follows:
                 break  # out of its place: it rotted, as where a CRC fails; that is found elsewhere
+            if self._hides_what_nobody_knows(segment, start, position, header.length):
+                break  # a sound replica has to tell first what was here; later records would hide that it is missing
             if header.base_offset >= start:
                 faults += self._compare_batch(header, content, segment, position)
             due = header.end_offset
@@ -205,6 +209,11 @@ class ReplicaWatch:
             position += header.length
         self._segment, self._position, self._end = segment, position, start
         return start
+
+    def _hides_what_nobody_knows(self, segment: Segment, start: int, position: int, length: int) -> bool:
+        """Whether a batch of a table rotted before it was looked at on any replica."""
+        rotten = self._disk.has_rotted(f"{segment.path}.log", range(position, position + length))
+        return rotten and _is_table(self._partition) and self.truth.table.end <= start
 
     def _judge_table(self) -> list[str]:
         """After a cleaning: what is left of the log is what was committed, and the newest of each key."""
