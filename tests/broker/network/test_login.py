@@ -338,7 +338,7 @@ async def test_a_broker_proves_the_clusters_secret_instead_of_logging_in() -> No
 
 
 async def test_handshake_0_is_listed_and_refused() -> None:
-    """Librdkafka before 2.10 logs in only where version 0 is listed, and then sends version 1. Source: KIP-152."""
+    """Librdkafka 2.0.2 logs in only where version 0 is listed, then sends version 1. Source: librdkafka PR 4983."""
     assert APIS[HANDSHAKE].handles(0)
     fake = closed_world()
     pipe = fake.connect()
