@@ -257,7 +257,7 @@ def mechanisms_that_there_are_not(target: Target) -> str:
     return counted(refusals)
 
 
-@attack("logins", within_s=30, shape="closed", ci=True)
+@attack("logins", within_s=30, shape="closed")
 def requests_before_login(target: Target) -> str:
     """Every other API, in every version, ends the connection before its login; Produce does so with its records."""
     frames = [

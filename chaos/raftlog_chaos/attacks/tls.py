@@ -63,7 +63,7 @@ def handshakes_that_stall(target: Target) -> str:
         return counted(all_told(lines, 1))
 
 
-@attack("secure", within_s=30, shape="closed", ci=True)
+@attack("secure", within_s=30, shape="closed")
 def garbage_for_a_hello(target: Target) -> str:
     """Anything but a hello ends the connection: other protocols, records of chance, lengths that lie."""
     chance, whole = random.Random(6), hello()
