@@ -105,8 +105,13 @@ class ExactlyOnce:
                 worker.stopping = True
 
     async def progress(self, commits: int) -> None:
-        wanted = self.book.commits + commits
-        await self.scene.cluster.until(lambda: self.book.commits >= wanted, SERVED_S, "committed")
+        """Wait for so many more commits. Two workers of one id fence each other, so a commit may take seconds."""
+        for wanted in range(self.book.commits + 1, self.book.commits + commits + 1):
+            await self.scene.cluster.until(
+                lambda wanted=wanted: self.book.commits >= wanted,  # type: ignore[misc]
+                SERVED_S,
+                "committed",
+            )
 
     async def moment(self) -> None:
         """Wait for a while, or until somebody is about to take a step of some kind."""
