@@ -69,18 +69,17 @@ class Target:
     @property
     def login_settings(self) -> dict[str, str]:
         """The settings of a file that are about the login, and all of -X. Raises Failure."""
-        from raftlog.cli.wire import SETTINGS
-
-        file = {name: value for name, value in self._from_file.items() if name in SETTINGS}
+        file = {name: value for name, value in self._from_file.items() if name in LOGIN_SETTINGS}
         return {**file, **client_settings(self.settings)}
 
     def wire(self) -> Wire:
         """Return a connection for what no client library asks, to the first server that lets us in. Raises Failure."""
-        from raftlog.cli.wire import SETTINGS, reach
+        from raftlog.cli.wire import reach
 
         given = self.login_settings
-        if unknown := [name for name in given if name not in SETTINGS]:
-            raise Failure(f"-X {unknown[0]}: this command only knows {', '.join(SETTINGS)}", exits.USAGE)
+        if unknown := [name for name in given if name not in LOGIN_SETTINGS]:
+            known = ", ".join(LOGIN_SETTINGS)
+            raise Failure(f"-X {unknown[0]}: this command only knows {known}", exits.USAGE)
         return reach(self.servers, given, self.timeout_s)
 
     @cached_property
@@ -111,16 +110,14 @@ class Target:
     def _kafka_python_login(self) -> dict[str, Any]:
         """Return kafka-python's settings for those of librdkafka that are about the login. Raises Failure for others
         of -X; a file may have any, as those of other commands."""
-        from raftlog.cli.librdkafka import client_settings
-
         given = client_settings(self.settings)
-        if others := [name for name in given if name not in KAFKA_PYTHON and name != "bootstrap.servers"]:
-            known = ", ".join(KAFKA_PYTHON)
+        if others := [name for name in given if name not in LOGIN_SETTINGS and name != "bootstrap.servers"]:
+            known = ", ".join(LOGIN_SETTINGS)
             raise Failure(f"-X {others[0]}: kafka-python does this, which knows only {known}", exits.USAGE)
         all_of_them = {**self._from_file, **given}
         return {
             name: read(all_of_them[setting])
-            for setting, (name, read) in KAFKA_PYTHON.items()
+            for setting, (name, read) in LOGIN_SETTINGS.items()
             if setting in all_of_them
         }
 
@@ -155,7 +152,7 @@ _UNREACHABLE: Final = frozenset(
         "RequestTimedOutError",
     }
 )
-KAFKA_PYTHON: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+LOGIN_SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "security.protocol": ("security_protocol", str.upper),
     "sasl.mechanism": ("sasl_mechanism", str),
     "sasl.mechanisms": ("sasl_mechanism", str),
@@ -167,7 +164,7 @@ KAFKA_PYTHON: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "ssl.key.password": ("ssl_password", str),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", lambda text: text == "https"),
 }
-"""kafka-python's names for librdkafka's settings of a login."""
+"""librdkafka's settings of a login, with kafka-python's name of each and how its value is read."""
 CODES: Final = {
     "UnknownTopicOrPartitionError": exits.NOT_FOUND,
     "GroupIdNotFoundError": exits.NOT_FOUND,

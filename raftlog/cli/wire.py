@@ -1,6 +1,7 @@
-"""One connection to a broker, for requests that client libraries have no call for; settings are librdkafka's.
+"""One connection to a broker, for requests that client libraries have no call for.
 
-It logs in by PLAIN or SCRAM, over TLS where that is asked for, and has one request under way at a time.
+It logs in by PLAIN or SCRAM, over TLS where that is asked for, and has one request under way at a time. It knows the
+settings of `target.LOGIN_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -27,19 +28,6 @@ MOST_BYTES: Final = 64 << 20
 NO_ANSWER: Final = "the answer is none of Kafka's protocol"
 PLAIN: Final = "PLAIN"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SETTINGS: Final = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.mechanisms",
-    "sasl.username",
-    "sasl.password",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.endpoint.identification.algorithm",
-)
-"""The settings of librdkafka that matter here."""
 
 _LENGTH: Final = Struct(">i")
 

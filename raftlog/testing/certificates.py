@@ -69,12 +69,7 @@ class Certificates:
 
     def node_settings(self, host: str) -> dict[str, str]:
         """Return the settings of a node that shows its certificate and believes this authority."""
-        return {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(self.node(host)),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.ca),
-        }
+        return store_settings(self.node(host), self.ca)
 
     def make(
         self,
@@ -106,18 +101,28 @@ class Certificates:
             raise CertificatesUnusable(f"{error.filename}: {error.strerror}") from None
         return [path for path, _, _ in wanted]
 
-    def _authority(self, renew: bool) -> _Authority:
+    def _authority(self, renew: bool) -> Authority:
         if self.ca.exists() != self.ca_key.exists():
             missing = self.ca_key if self.ca.exists() else self.ca
             raise CertificatesUnusable(f"{missing} is missing: {self.folder} has no authority that can issue")
         if self.ca.exists():
-            return _Authority.read(self.ca, self.ca_key)
+            return Authority.read(self.ca, self.ca_key)
         if renew:
             raise CertificatesUnusable(f"{self.folder} has no authority: there is nothing to renew")
-        authority = _Authority.make()
+        authority = Authority.make()
         _write(self.ca_key, authority.key_pem(), secret=True)
         _write(self.ca, authority.certificate_pem(), secret=False)
         return authority
+
+
+def store_settings(keystore: Path, ca: Path) -> dict[str, str]:
+    """Return the settings of a node that shows the certificate of one PEM file and believes that of another."""
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keystore),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(ca),
+    }
 
 
 def _check(hosts: Sequence[Sequence[str]], users: Sequence[str], paths: Sequence[Path]) -> None:
@@ -143,26 +148,29 @@ def _is_address(name: str) -> bool:
     return True
 
 
-class _Authority:
-    """An authority with its key."""
+class Authority:
+    """A certificate that may sign others, with its key."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
         self._certificate = certificate
 
     @classmethod
-    def make(cls) -> _Authority:
-        """Make a new one."""
+    def make(cls, *, path_length: int = 0, issuer: Authority | None = None) -> Authority:
+        """Make a new one, signed by itself or by an issuer, below which may be so many others."""
         x509, ec = _cryptography()
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(f"raftlog development CA {os.urandom(4).hex()}")
-        builder = _begin(name, name, key.public_key(), AUTHORITY_DAYS)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        signed_by = name if issuer is None else issuer._certificate.subject
+        builder = _begin(name, signed_by, key.public_key(), AUTHORITY_DAYS)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=path_length), critical=True
+        )
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        return cls(key, _sign(builder, key))
+        return cls(key, _sign(builder, key if issuer is None else issuer._key))
 
     @classmethod
-    def read(cls, ca: Path, ca_key: Path) -> _Authority:
+    def read(cls, ca: Path, ca_key: Path) -> Authority:
         """Read the files. Raises CertificatesUnusable, OSError."""
         x509, ec = _cryptography()
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -199,9 +207,11 @@ class _Authority:
         return _pem(_sign(builder, self._key)) + self.certificate_pem() + _key_pem(key)
 
     def certificate_pem(self) -> bytes:
+        """Return the certificate as PEM."""
         return _pem(self._certificate)
 
     def key_pem(self) -> bytes:
+        """Return the key as PEM."""
         return _key_pem(self._key)
 
 

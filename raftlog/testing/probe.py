@@ -7,20 +7,17 @@ that wants a login it comes with a `Login`.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import secrets
 import socket
 import ssl
 import struct
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from raftlog.security.scram import HASHES
+from raftlog.security.scram_client import ScramClient, ServerUnproven
 from raftlog.testing.progress import patient
 
 ANSWER_S: Final = 10.0
@@ -290,8 +287,7 @@ def _tls_context(ca: Path) -> ssl.SSLContext:
 
 
 def _log_in(connection: socket.socket, login: Login) -> None:
-    """Log in with SCRAM (RFC 5802). Raises ConnectionError when the node refuses."""
-    name = HASHES[login.mechanism]
+    """Log in with SCRAM (RFC 5802). Raises ConnectionError when the node refuses, or does not prove itself."""
     mechanism = login.mechanism.encode()
     answer = _round_trip(
         connection,
@@ -301,28 +297,21 @@ def _log_in(connection: socket.socket, login: Login) -> None:
     )
     if answer.take("h") != 0:
         raise ConnectionError(f"the node does not offer {login.mechanism}")
-    user = login.user.replace("=", "=3D").replace(",", "=2C")
-    first = f"n={user},r={secrets.token_hex(16)}"
-    server_first = _authenticate(connection, f"n,,{first}")
-    parts = dict(each.split("=", 1) for each in server_first.split(","))
-    without_proof = f"c=biws,r={parts['r']}"
-    salted = hashlib.pbkdf2_hmac(name, login.password.encode(), b64decode(parts["s"]), int(parts["i"]))
-    key = hmac.digest(salted, b"Client Key", name)
-    said = f"{first},{server_first},{without_proof}".encode()
-    signature = hmac.digest(hashlib.new(name, key).digest(), said, name)
-    proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-    _authenticate(connection, f"{without_proof},p={b64encode(proof).decode()}")
+    client = ScramClient(login.mechanism, login.user, login.password, nonce=secrets.token_hex(16))
+    try:
+        client.verify(_authenticate(connection, client.final(_authenticate(connection, client.first()))))
+    except ServerUnproven as error:
+        raise ConnectionError(str(error)) from None
 
 
-def _authenticate(connection: socket.socket, message: str) -> str:
-    said = message.encode()
+def _authenticate(connection: socket.socket, said: bytes) -> bytes:
     answer = _round_trip(
         connection, _SASL_AUTHENTICATE, version=0, body=struct.pack(f">i{len(said)}s", len(said), said)
     )
     if answer.take("h") != 0:
         raise ConnectionError(f"the login is refused: {answer.string()}")
     answer.skip_string()
-    return answer.bytes().decode()
+    return answer.bytes()
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -1,4 +1,7 @@
-"""Certificates for tests, made in a moment: an authority, and what it issues, as files."""
+"""Certificates for tests, with the names and times that a test needs: an authority, and what it issues, as files.
+
+They are trustme's, so that raftlog is not only tried with what `raftlog.testing.certificates` makes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+
+from raftlog.testing.certificates import store_settings
 
 HOST = "127.0.0.1"
 
@@ -35,12 +40,9 @@ class Authority:
 
     def settings(self, keystore: Path, **more: str) -> dict[str, str]:
         """Return a listener's settings with that keystore, and this authority believed; _ stands for ."""
-        return {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(keystore),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(self.path),
-        } | {f"ssl.{name.replace('_', '.')}": value for name, value in more.items()}
+        return store_settings(keystore, self.path) | {
+            f"ssl.{name.replace('_', '.')}": value for name, value in more.items()
+        }
 
     def client(self, certificate: Path | None = None, **attributes: Any) -> ssl.SSLContext:
         """Return a client's context that believes this authority, and may show a certificate."""

@@ -40,6 +40,15 @@ def test_it_logs_in_with_the_right_password(mechanism: str, user: str, with_toke
         server.final(client.final(server.first(client.first())))
 
 
+def test_the_example_of_rfc_7677() -> None:
+    """Byte by byte, the server's proof included."""
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
+    assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    given = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert client.final(given).endswith(b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    client.verify(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
 def test_it_logs_in_at_a_server_of_another_implementation() -> None:
     """scramp's. Source: RFC 7677."""
     mechanism = scramp.ScramMechanism(MECHANISM)

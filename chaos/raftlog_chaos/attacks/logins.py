@@ -13,6 +13,7 @@ from typing import Any, Final
 from raftlog.base.config_security import MECHANISMS
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.codec import decode_response
+from raftlog.security.scram_client import ScramClient
 from raftlog_chaos.attacks.floods import HELLO
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
@@ -31,7 +32,6 @@ from raftlog_chaos.attacks.target import (
     request,
     told,
 )
-from raftlog_chaos.workloads.scram_client import ScramClient
 
 HANDSHAKE, AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
 OPEN: Final = frozenset({HANDSHAKE, AUTHENTICATE, int(ApiKey.API_VERSIONS)})
@@ -78,7 +78,7 @@ def is_served(line: Line) -> bool:
 def first_of(line: Line, scram: ScramClient, header: str = "n,,") -> bytes:
     """Begin a login by SCRAM; return the server's first message, empty if there is none."""
     line.ask(choose(SCRAM))
-    answer = answered(line, say(scram.first(header)))
+    answer = answered(line, say(scram.first().replace(b"n,,", header.encode(), 1)))
     return b"" if answer is None or answer.error_code else bytes(answer.auth_bytes)
 
 
@@ -123,10 +123,10 @@ def logins_that_stop_halfway(target: Target) -> str:
     with target.lines(1_000, "logins") as lines:
         for number, line in enumerate(lines):
             user = LOGIN_USERS[0] if number % 2 else f"nobody-{number}"
-            line.send(choose(SCRAM) + say(ScramClient(SCRAM, user, "", f"{NONCE}{number}").first()))
+            line.send(choose(SCRAM) + say(ScramClient(SCRAM, user, "", nonce=f"{NONCE}{number}").first()))
         words = counted(all_told(lines, 4))
         with target.line("logins") as line:
-            scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, NONCE)
+            scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, nonce=NONCE)
             answer = answered(line, say(scram.final(first_of(line, scram))))
             expect(answer is not None and answer.error_code == 0, "the right password does not get in")
         return words
@@ -146,7 +146,7 @@ def logins_a_byte_at_a_time(target: Target) -> str:
 @attack("logins", shape="closed")
 def half_closed_logins(target: Target) -> str:
     """Connections that stop sending at any step of a login are answered and closed, or closed."""
-    scram = ScramClient(SCRAM, LOGIN_USERS[0], "x", NONCE)
+    scram = ScramClient(SCRAM, LOGIN_USERS[0], "x", nonce=NONCE)
     steps = (b"", b"\0\0", HELLO, choose(SCRAM), choose(SCRAM) + say(scram.first()), choose("PLAIN"))
     with target.lines(300, "logins") as lines:
         for number, line in enumerate(lines):
@@ -158,13 +158,29 @@ def half_closed_logins(target: Target) -> str:
 # --- lies
 
 
+class Liar(ScramClient):
+    """Says another nonce than the server gave it, with the right proof for that."""
+
+    said_nonce = ""
+
+    def read(self, server_first: bytes) -> tuple[str, bytes, int]:
+        return (self.said_nonce, *super().read(server_first)[1:])
+
+
+def with_nonce(server_first: bytes, nonce: str) -> bytes:
+    """Return a final message that says another nonce."""
+    liar = Liar(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, nonce=NONCE)
+    liar.said_nonce = nonce
+    return liar.final(server_first)
+
+
 @attack("logins", within_s=30, shape="closed")
 def lies_in_scram(target: Target) -> str:
     """Another nonce, another header, a proof cut off, twice or too early: none of them is a login (RFC 5802)."""
     words = []
     for lie in range(9):
         with target.line("logins") as line:
-            scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, NONCE)
+            scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, nonce=NONCE)
             if lie == 0:
                 line.ask(choose(SCRAM))
                 words.append(
@@ -178,8 +194,8 @@ def lies_in_scram(target: Target) -> str:
             )
             proof = scram.final(given)
             lies = (
-                scram.final(given, nonce=NONCE),
-                scram.final(given, nonce=NONCE + "0" * 48),
+                with_nonce(given, NONCE),
+                with_nonce(given, NONCE + "0" * 48),
                 proof.replace(b"c=biws", b"c=" + base64.b64encode(b"y,,")),
                 proof[:-8] + b"AAAAAAA=",
                 proof.partition(b",p=")[0] + b",p=",
@@ -207,7 +223,7 @@ def logins_for_somebody_else(target: Target) -> str:
             words.append(refused(line, frame))
     for header in (f"n,a={other},", "p=tls-unique,,", "y,a=,", "n,a=" + "x" * 10_000 + ","):
         with target.line("logins") as line:
-            scram = ScramClient(SCRAM, user, LOGIN_PASSWORD, NONCE)
+            scram = ScramClient(SCRAM, user, LOGIN_PASSWORD, nonce=NONCE)
             given = first_of(line, scram, header)
             if given:
                 words.append(refused(line, say(scram.final(given))))

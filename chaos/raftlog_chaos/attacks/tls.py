@@ -13,14 +13,15 @@ import time
 from pathlib import Path
 from typing import Final
 
+from raftlog.testing.certificates import Authority
 from raftlog_chaos.attacks.floods import HELLO
 from raftlog_chaos.attacks.logins import choose, is_served, say
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import LENGTH, Line, Target, all_told, counted, expect, for_seconds, told
-from raftlog_chaos.certificates import Authority
 
 TOO_LONG: Final = 130
 """Certificates above the client's own; OpenSSL follows a hundred."""
+DAYS: Final = 2
 HANDSHAKE_RECORD: Final = b"\x16\x03\x01"
 RENEGOTIATE_S: Final = 8.0
 
@@ -40,6 +41,16 @@ def careless() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def long_chain(name: str, length: int) -> bytes:
+    """Return a client's certificate below so many others, each of which may sign the next, with its key, as PEM."""
+    authorities = [Authority.make(path_length=length - 1)]
+    while len(authorities) < length:
+        below = length - 1 - len(authorities)
+        authorities.append(Authority.make(path_length=below, issuer=authorities[-1]))
+    *above, issuer = authorities
+    return issuer.issue(name, (), DAYS) + b"".join(each.certificate_pem() for each in reversed(above))
 
 
 @attack("secure", within_s=40, shape="closed")
@@ -134,7 +145,9 @@ def chains_of_certificates_too_long(target: Target) -> str:
     """A client certificate below a hundred and thirty others, of an unknown authority, is refused and costs little."""
     refused, context = 0, careless()
     with tempfile.TemporaryDirectory() as folder:
-        context.load_cert_chain(Authority(Path(folder)).long_chain("mallory", TOO_LONG))
+        path = Path(folder) / "mallory.pem"
+        path.write_bytes(long_chain("mallory", TOO_LONG))
+        context.load_cert_chain(path)
         for _ in range(20):
             with contextlib.suppress(OSError), target.line("secure") as line:
                 try:

@@ -5,9 +5,6 @@ The client is a few lines on sockets: those of libraries cost more than the node
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import secrets
 import socket
@@ -17,8 +14,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
+from raftlog.security.scram import salted
+from raftlog.security.scram_client import ScramClient
 from raftlog.testing.cluster import Cluster
 from raftlog_chaos.bench import measure
 
@@ -123,43 +123,22 @@ class Client:
     def __init__(self, address: tuple[str, int], mechanism: str) -> None:
         self._address = address
         self._mechanism = mechanism
-        self._hash = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
-        self._salted: dict[tuple[bytes, int], bytes] = {}
+        self._derive = lru_cache(salted)
 
     def log_in(self) -> None:
-        """Connect, log in, and leave. Raises ConnectionError if that is refused."""
+        """Connect, log in, and leave. Raises ConnectionError if that is refused, ServerUnproven."""
         with socket.create_connection(self._address, TIMEOUT_S) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             name = self._mechanism.encode()
             _ask(connection, _HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
             if self._mechanism == "PLAIN":
                 _authenticate(connection, f"\0{USER}\0{PASSWORD}".encode())
-            else:
-                self._scram(connection)
-
-    def _scram(self, connection: socket.socket) -> None:
-        """RFC 5802."""
-        bare = f"n={USER},r={secrets.token_hex(12)}"
-        first = _authenticate(connection, f"n,,{bare}".encode()).decode()
-        said = dict(part.split("=", 1) for part in first.split(","))
-        salted = self._derive(base64.b64decode(said["s"]), int(said["i"]))
-        without_proof = f"c=biws,r={said['r']}"
-        messages = f"{bare},{first},{without_proof}".encode()
-        client_key = hmac.digest(salted, b"Client Key", self._hash)
-        signature = hmac.digest(hashlib.new(self._hash, client_key).digest(), messages, self._hash)
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        final = f"{without_proof},p={base64.b64encode(proof).decode()}"
-        verifier = _authenticate(connection, final.encode())
-        server_key = hmac.digest(salted, b"Server Key", self._hash)
-        expected = b"v=" + base64.b64encode(hmac.digest(server_key, messages, self._hash))
-        if not hmac.compare_digest(verifier, expected):
-            raise ConnectionError("the node does not know the user's key")
-
-    def _derive(self, salt: bytes, iterations: int) -> bytes:
-        key = salt, iterations
-        if key not in self._salted:
-            self._salted[key] = hashlib.pbkdf2_hmac(self._hash, PASSWORD.encode(), salt, iterations)
-        return self._salted[key]
+                return
+            client = ScramClient(
+                self._mechanism, USER, PASSWORD, nonce=secrets.token_hex(12), derive=self._derive
+            )
+            proof = client.final(_authenticate(connection, client.first()))
+            client.verify(_authenticate(connection, proof))
 
 
 def _authenticate(connection: socket.socket, said: bytes) -> bytes:

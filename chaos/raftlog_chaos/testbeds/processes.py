@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.testing.certificates import CertificatesUnusable
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
-from raftlog_chaos.certificates import NoCertificates
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
 from raftlog_chaos.testbeds.secured import SecuredListener
@@ -260,7 +260,7 @@ async def open_testbed(
     if secured:
         try:
             testbed.secure(directory / "certificates")
-        except NoCertificates as error:
+        except CertificatesUnusable as error:
             await testbed.close()
             raise Unavailable(str(error)) from error
     return await started(testbed)

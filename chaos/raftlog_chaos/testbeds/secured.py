@@ -6,16 +6,19 @@ The listener without either stays for whoever starts the nodes and looks at them
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from raftlog.testing.certificates import Certificates, store_settings
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.progress import patient
-from raftlog_chaos.certificates import Authority, first_certificate, shown_certificate
 
 LISTENER: Final = "SECURE"
 USER, PASSWORD = "chaos", "a password for a run"
+DAYS: Final = 2
+"""For longer than any run, shorter than anybody could want to keep a certificate of one."""
 RENEW_EVERY_S: Final = 5.0
 LOOK_S: Final = 0.3
 ASK_S: Final = 5.0
@@ -34,19 +37,12 @@ class SecuredListener:
     """Made before the cluster starts; then `let_in` makes the user, and `renew_for_ever` renews certificates."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
+        """Raise CertificatesUnusable without the package for them."""
         self._cluster = cluster
-        self.authority = Authority(folder)
+        self._certificates = Certificates(folder)
         self.ports = cluster.add_listener(LISTENER, "SASL_SSL")
-        for node_id, node in cluster.nodes.items():
-            node.configure(
-                SETTINGS
-                | {
-                    "ssl.keystore.type": "PEM",
-                    "ssl.keystore.location": str(self._renew(node_id)),
-                    "ssl.truststore.type": "PEM",
-                    "ssl.truststore.location": str(self.authority.path),
-                }
-            )
+        for node_id, path in self._issue().items():
+            cluster.nodes[node_id].configure(SETTINGS | store_settings(path, self._certificates.ca))
         self.bootstrap = ",".join(f"{node.host}:{self.ports[each]}" for each, node in cluster.nodes.items())
         self.renewed = 0
         """How often every node that ran showed its new certificate."""
@@ -60,7 +56,7 @@ class SecuredListener:
             "sasl.mechanism": "SCRAM-SHA-256",
             "sasl.username": USER,
             "sasl.password": PASSWORD,
-            "ssl.ca.location": str(self.authority.path),
+            "ssl.ca.location": str(self._certificates.ca),
         }
 
     def let_in(self, more_users: Sequence[str] = (), password: str = "") -> None:
@@ -111,25 +107,27 @@ class SecuredListener:
         """Give all nodes new certificates now and then; those that run all the while must show them soon."""
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
-            awaited = {each: self._renew(each) for each in self._cluster.nodes}
+            awaited = self._issue(renew=True)
             end_at = asyncio.get_running_loop().time() + patient(SHOWN_WITHIN_S)
             while awaited and asyncio.get_running_loop().time() < end_at:
                 await asyncio.sleep(LOOK_S)
-                for node_id in [*awaited]:
-                    if node_id not in self._cluster.running_ids() or await self._shows(
-                        node_id, awaited[node_id]
-                    ):
+                for node_id, path in [*awaited.items()]:
+                    is_down = node_id not in self._cluster.running_ids()
+                    if is_down or await asyncio.to_thread(self._shows, node_id, path):
                         del awaited[node_id]
             self.faults += [f"node {each} does not show its new certificate" for each in awaited]
             self.renewed += 1
 
-    def _renew(self, node_id: int) -> Path:
-        return self.authority.keystore(f"node-{node_id}", self._cluster.nodes[node_id].host)
+    def _issue(self, *, renew: bool = False) -> dict[int, Path]:
+        """Give each node a new certificate, and return their files."""
+        nodes = self._cluster.nodes
+        names = [[f"node-{node_id}", node.host, "localhost"] for node_id, node in nodes.items()]
+        return dict(zip(nodes, self._certificates.make(names, days=DAYS, renew=renew), strict=True))
 
-    async def _shows(self, node_id: int, path: Path) -> bool:
-        host, port = self._cluster.nodes[node_id].host, self.ports[node_id]
+    def _shows(self, node_id: int, path: Path) -> bool:
+        address = self._cluster.nodes[node_id].host, self.ports[node_id]
         try:
-            shown = await asyncio.to_thread(shown_certificate, host, port, timeout_s=ASK_S)
+            shown = ssl.get_server_certificate(address, timeout=ASK_S)
         except OSError:
             return False  # it is about to end, or to serve
-        return shown.startswith(first_certificate(path))
+        return path.read_text().startswith(shown)

@@ -15,12 +15,12 @@ from typing import Any, Final
 from raftlog.base.errors import TopicAuthorizationFailed
 from raftlog.records.batch import build_batch, new_record
 from raftlog.security.acls import Operation
+from raftlog.security.scram_client import ScramClient
 from raftlog_chaos.checkers.rights import Life, Rights, RightsBook
-from raftlog_chaos.workloads.login import OddAnswer, log_in
+from raftlog_chaos.workloads.login import OddAnswer, log_in, salted_password
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import produce_request
 from raftlog_chaos.workloads.raw_client import AWAY, FETCH, METADATA, PRODUCE, Client, RawConnection, shapes
-from raftlog_chaos.workloads.scram_client import ScramClient
 
 REFUSED: Final = TopicAuthorizationFailed.code
 WAITS_MS: Final = (0, 300, 1000)
@@ -136,7 +136,7 @@ class Guest:
     async def _log_in(self, wire: RawConnection, life: Life) -> bool:
         password = self._password()
         nonce = f"{self._chance.getrandbits(96):x}"
-        scram = ScramClient(self._mechanism, self.user, password, nonce)
+        scram = ScramClient(self._mechanism, self.user, password, nonce=nonce, derive=salted_password)
         began_at = self._now()
         admitted = await log_in(self.client, wire, scram, mechanism=self._mechanism, between=self._dawdle)
         self.logins += admitted

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import ResourceNotFound
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
-from raftlog.security.scram import HASHES, MIN_ITERATIONS, NUMBERS, ScramCredential, from_salted
+from raftlog.security.scram import MIN_ITERATIONS, NUMBERS, ScramCredential, from_salted
 from raftlog_chaos.checkers.rights import CredentialKey, Rights, RightsBook
+from raftlog_chaos.workloads.login import salted_password
 from raftlog_chaos.workloads.mover import LINGERS_S
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import RETRIABLE
@@ -27,7 +28,6 @@ from raftlog_chaos.workloads.raw_client import (
     Client,
     shapes,
 )
-from raftlog_chaos.workloads.scram_client import salted_password
 
 NOT_CONTROLLER: Final = 41
 NOBODY: Final = "nobody"
@@ -231,7 +231,7 @@ class RightsAdmin:
     ) -> tuple[Any, tuple[CredentialKey, ScramCredential]]:
         """Return a password with a new salt, for the wire and as brokers keep it."""
         salt = b"salt %06d" % next(self._numbers)
-        salted = salted_password(HASHES[mechanism], password, salt, iterations=MIN_ITERATIONS)
+        salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
         asked = shapes(ALTER_USER_SCRAM_CREDENTIALS).ScramCredentialUpsertion(
             name=user,
             mechanism=NUMBERS[mechanism],

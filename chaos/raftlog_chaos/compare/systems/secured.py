@@ -5,14 +5,13 @@ So a ratio to the plain system shows what TLS between clients and brokers costs,
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from raftlog.testing.certificates import Certificates, CertificatesUnusable
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog_chaos.compare.loads import Load
@@ -24,7 +23,7 @@ from raftlog_chaos.compare.systems.system import Missing
 LISTENER: Final = "CLIENTS"
 USER: Final = "compare"
 PASSWORD: Final = "a password of the comparison"  # noqa: S105 (of clusters that live for minutes)
-OPENSSL_S: Final = 30.0
+DAYS: Final = 2
 
 
 class Secured(KafkaWire):
@@ -35,7 +34,7 @@ class Secured(KafkaWire):
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         self._clients_ports = HeldPorts(nodes)
-        self._certificate = folder / "certificate.pem"
+        self._certificates = Certificates(folder / "certificates")
         super().__init__(folder, nodes)
 
     def secure(self, path: Path, node: int) -> None:
@@ -48,7 +47,7 @@ class Secured(KafkaWire):
 
     def client(self, load: Load) -> Sequence[str]:
         servers = [f"{LOOPBACK}:{self._clients_ports.ports[node - 1]}" for node in self.ports]
-        settings = {"security.protocol": self.protocol.lower(), "ssl.ca.location": str(self._certificate)}
+        settings = {"security.protocol": self.protocol.lower(), "ssl.ca.location": str(self._certificates.ca)}
         if self.protocol == "SASL_SSL":
             settings |= {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
         return super().client(msgspec.structs.replace(load, servers=servers, settings=settings))
@@ -63,8 +62,7 @@ class Secured(KafkaWire):
                 f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{LISTENER}:{self.protocol}"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(make_certificate(self._certificate)),
+            **self._stores(),
         }
         if self.protocol == "SASL_SSL":
             settings |= {
@@ -76,22 +74,14 @@ class Secured(KafkaWire):
             }
         return settings
 
-
-def make_certificate(path: Path) -> Path:
-    """Write a certificate of this machine, and its key, once; clients believe it itself. Raises Missing."""
-    if path.exists():
-        return path
-    if shutil.which("openssl") is None:
-        raise Missing("there is no openssl here")
-    key, certificate = path.with_suffix(".key"), path.with_suffix(".crt")
-    command = [
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", "2", "-subj", f"/CN={LOOPBACK}", "-addext", f"subjectAltName=IP:{LOOPBACK}"),
-        *("-keyout", str(key), "-out", str(certificate)),
-    ]
-    subprocess.run(command, check=True, capture_output=True, timeout=OPENSSL_S)  # noqa: S603
-    path.write_text(certificate.read_text() + key.read_text())
-    return path
+    def _stores(self) -> Mapping[str, str]:
+        """Return the settings of the nodes' one certificate, made by the first of them. Raises Missing."""
+        if not self._certificates.node(LOOPBACK).exists():
+            try:
+                self._certificates.make([[LOOPBACK]], days=DAYS)
+            except CertificatesUnusable as error:
+                raise Missing(str(error)) from None
+        return self._certificates.node_settings(LOOPBACK)
 
 
 class RaftlogTls(Secured, Raftlog):
