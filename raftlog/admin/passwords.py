@@ -11,7 +11,6 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import Final, Literal
 
 from raftlog.security import scram
@@ -23,15 +22,16 @@ MOST_REMEMBERED: Final = 1_000
 """Passwords that were right; beyond them the oldest goes."""
 MOST_CHARS: Final = 1_024
 """Of a user name and of a password."""
-LOOKED_LIKE: Final = 100
-"""Credentials like one of which that of an unknown user looks."""
 
 Outcome = Literal["right", "remembered", "wrong_password", "unknown_user"]
 """The first two are a login; of a remembered one it is known from before."""
 
 
 class Passwords:
-    """Tells right passwords from wrong ones. An unknown user takes as long as a known one."""
+    """Tells right passwords from wrong ones.
+
+    A wrong one is hashed for each mechanism, whether there is such a user or not: its time tells nothing.
+    """
 
     def __init__(
         self,
@@ -59,24 +59,19 @@ class Passwords:
             if hmac.compare_digest(each.encode(), password.encode()):
                 self._remember(digest, each)
                 return "right"
-        candidates = kept or {scram.DEFAULT_MECHANISM: self._made_up(user, known)}
-        for mechanism, credential in candidates.items():
+        for mechanism in sorted(scram.HASHES, key=lambda each: each not in kept):
+            credential = scram.find(known, user, mechanism, self._key)
             async with self._turns:
                 self.hashed += 1
                 made = await asyncio.to_thread(
                     scram.credential, mechanism, password, credential.salt, credential.iterations
                 )
-            if not (hmac.compare_digest(made.stored_key, credential.stored_key) and kept):
+            if not (hmac.compare_digest(made.stored_key, credential.stored_key) and mechanism in kept):
                 continue
             if self._credentials().get((user, mechanism)) == credential:  # not changed or removed meanwhile
                 self._remember(digest, credential)
                 return "right"
         return "wrong_password" if kept or plain else "unknown_user"
-
-    def _made_up(self, user: str, known: Mapping[tuple[str, str], ScramCredential]) -> ScramCredential:
-        mechanism = scram.DEFAULT_MECHANISM
-        some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
-        return scram.made_up(mechanism, user, self._key, like=some)
 
     def _remember(self, digest: bytes, credential: ScramCredential | str) -> None:
         if len(self._right) >= MOST_REMEMBERED:

@@ -148,8 +148,7 @@ def _read(
     try:
         values[attribute] = row.parse(text)
     except ValueError as error:
-        shown = "" if row.sensitive else f", but is {text!r}"
-        faults.append(Fault(row.name, source, f"{error}{shown}"))
+        faults.append(Fault(row.name, source, row.fault_of(error, text)))
 
 
 def _rows(given: Iterable[str]) -> Iterable[tuple[str, Setting]]:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from raftlog.base.config_network import is_loopback
 from raftlog.base.config_security import LISTENER_PREFIX
-from raftlog.base.config_setting import setting, settings_of
+from raftlog.base.config_setting import SecretInText, setting, settings_of, words
 from raftlog.base.jaas import UnusableJaas, parse_jaas
 
 OAUTHBEARER: Final = "OAUTHBEARER"
@@ -32,14 +32,18 @@ def _read_url(text: str) -> str:
     if not text:
         return text
     parts = urlsplit(text)
+    if "@" in parts.netloc:
+        raise SecretInText("must have no user or password in it: keys for verifying are public")
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise ValueError("must have the whole path of a file of this machine, as file:///etc/jwks.json")
     elif parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be a file:, https: or http: address")
-    elif parts.username is not None:
-        raise ValueError("must have no user or password in it: keys for verifying are public")
     return text
+
+
+def _read_urls(text: str) -> tuple[str, ...]:
+    return tuple(map(_read_url, words(text)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +117,7 @@ class OauthSettings:
         "list",
         (),
         f"Addresses that {JWKS_URL} may name; a file needs no leave",
+        read=_read_urls,
     )
 
 
@@ -179,18 +184,22 @@ def oauth_of(
     names = {attribute: name for name, (attribute, _) in table.items()}
     trust = Trust()
     for override, name in sorted(_overrides_of(listener, overrides), key=lambda each: each[0].is_narrow):
+        text = overrides[name]
+        if override.name in table:
+            attribute, row = table[override.name]
+            names[attribute] = name
+            try:
+                values[attribute] = row.parse(text)
+            except ValueError as error:
+                fault(name, row.fault_of(error, text))
+            continue
         try:
             if override.name == _JAAS:
-                trust = _read_jaas(overrides[name])
-            elif override.name == _HANDLER:
-                _judge_handler(overrides[name])
+                trust = _read_jaas(text)
             else:
-                attribute, row = table[override.name]
-                names[attribute] = name
-                values[attribute] = row.parse(overrides[name])
+                _judge_handler(text)
         except ValueError as error:
-            shown = "" if override.name == _JAAS else f", but is {overrides[name]!r}"
-            fault(name, f"{error}{shown}")
+            fault(name, str(error))
     oauth = ListenerOauth(**values, listener=listener, trust=trust, names=names)
     _judge(oauth, fault)
     return oauth

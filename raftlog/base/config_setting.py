@@ -44,6 +44,10 @@ _BOUNDS: Mapping[str, tuple[int, int]] = {
 UNITS = ("ms", "seconds", "minutes", "hours", "bytes", "percentage")
 
 
+class SecretInText(ValueError):
+    """A text breaks a rule and may hold a secret: the message says the rule, and nobody repeats the text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of a table. `default` is a parsed value; `at_least` and `at_most` are inclusive.
@@ -101,6 +105,11 @@ class Setting:
         value = _READERS[self.kind](text)
         self._check(value)
         return value
+
+    def fault_of(self, error: ValueError, text: str) -> str:
+        """Return for a person what `parse` said of a text, and the text, unless there may be a secret in it."""
+        hidden = self.sensitive or isinstance(error, SecretInText)
+        return str(error) if hidden else f"{error}, but is {text!r}"
 
     def _check(self, value: Any) -> None:
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -186,7 +186,7 @@ def tls_of(
         try:
             values[attribute] = row.parse(text)
         except ValueError as error:
-            fault(name, str(error) if row.sensitive else f"{error}, but is {text!r}")
+            fault(name, row.fault_of(error, text))
     tls = ListenerTls(**values, listener=listener, names=names)
     _judge(tls, fault, listens=listens)
     return tls

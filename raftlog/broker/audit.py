@@ -56,13 +56,14 @@ class Audit:
             **who,
         )
 
-    def login_failed(self, mechanism: str, reason: str, **who: object) -> None:
-        """Tell that a client did not prove who it is; `reason` is one of a few words."""
+    def login_failed(self, mechanism: str, reason: str, *, advice: str, **who: object) -> None:
+        """Tell that a client did not prove who it is; `reason` is one of a few words, `advice` says what to mend."""
         self._log.warning(
             "authentication_failed",
             per=mechanism,
             mechanism=mechanism,
             reason=reason,
+            advice=advice,
             outcome="failed",
             **who,
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
     from raftlog.broker.network.client_quotas import ClientLimits
-    from raftlog.broker.network.login import Login, LoginFailure
+    from raftlog.broker.network.login import Login
     from raftlog.security.authorizer import Authorizer
 
 
@@ -75,7 +75,7 @@ class ClientConnection(Protocol):
 
     def logged_in(self, principal: str) -> int: ...
 
-    def tell_failed_login(self) -> LoginFailure | None: ...
+    def tell_failed_login(self) -> None: ...
 
 
 @dataclass(slots=True, frozen=True)

@@ -11,6 +11,7 @@ import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,9 +22,6 @@ from raftlog.security.sasl_messages import MALFORMED
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The mechanisms, and their hash functions by the names of hashlib."""
 
-DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
-"""The mechanism that an unknown user seems to have."""
-
 NUMBERS: Final[Mapping[str, int]] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """The mechanisms' numbers on the wire (KIP-554)."""
 
@@ -32,6 +30,9 @@ MAX_ITERATIONS: Final = 16_384
 SALT_BYTES: Final = 24
 MAX_SALT_BYTES: Final = 64
 MAX_USER_CHARS: Final = 249
+
+LOOKED_LIKE: Final = 100
+"""Credentials like one of which that of an unknown user looks."""
 
 _ALPHANUMERIC: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -106,6 +107,17 @@ def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations:
         hashlib.new(name, client_key).digest(),
         hmac.digest(salted_password, b"Server Key", name),
     )
+
+
+def find(
+    known: Mapping[tuple[str, str], ScramCredential], user: str, mechanism: str, secret: bytes
+) -> ScramCredential:
+    """Return a user's credential, or one that is made up and looks like those of others."""
+    kept = known.get((user, mechanism))
+    if kept is not None:
+        return kept
+    some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
+    return made_up(mechanism, user, secret, like=some)
 
 
 def made_up(

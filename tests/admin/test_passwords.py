@@ -26,7 +26,7 @@ async def test_right_password_is_hashed_once_however_often_it_comes(mechanism: s
     assert passwords.hashed == 1
     assert await passwords.check("alice", "wrong") == "wrong_password"
     assert await passwords.check("alice", "wrong") == "wrong_password"
-    assert passwords.hashed == 3
+    assert passwords.hashed == 5
 
 
 async def test_password_that_was_changed_or_taken_away_counts_no_more() -> None:
@@ -48,11 +48,15 @@ async def test_password_of_one_user_is_not_that_of_another() -> None:
     assert await passwords.check("bob", "a") == "wrong_password"
 
 
-async def test_unknown_user_costs_as_much_as_a_known_one() -> None:
-    """The time of an answer tells nobody who exists."""
-    passwords = Passwords(lambda: {("alice", SHA256): kept("right")}, ())
-    assert await passwords.check("nobody", "right") == "unknown_user"
-    assert passwords.hashed == 1
+async def test_a_wrong_password_costs_as_much_whoever_it_is_for() -> None:
+    """The time of an answer tells nobody who exists, nor by which mechanisms."""
+    known = {("alice", SHA256): kept("right"), ("bob", SHA256): kept("b"), ("bob", SHA512): kept("b", SHA512)}
+    costs = {}
+    for user in ("alice", "bob", "carol", "nobody"):
+        passwords = Passwords(lambda: known, [{"carol": "singing"}])
+        assert await passwords.check(user, "wrong") in ("wrong_password", "unknown_user")
+        costs[user] = passwords.hashed
+    assert set(costs.values()) == {2}, costs
 
 
 async def test_users_of_plain_and_of_two_mechanisms_are_known() -> None:

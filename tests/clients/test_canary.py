@@ -339,7 +339,7 @@ def test_no_secret_comes_out_of_any_door(canary: Canary, tmp_path: Path) -> None
             if path.is_file() and path not in (node.config_path, node.log_path):
                 canary.came_out("the files of a node", path.read_bytes().decode("latin-1"))
     assert len(canary.outputs) > 30, sorted(canary.outputs)
-    assert "login_failed" in canary.outputs["the log of a node"]
+    assert "authentication_failed" in canary.outputs["the log of a node"]
     text, locked = canary.key_texts
     secrets = {
         **SECRETS,

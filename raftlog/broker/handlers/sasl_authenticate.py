@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, IllegalSaslState, KafkaError, SaslAuthenticationFailed
-from raftlog.broker.context import BrokerContext, ClientConnection, RequestContext
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.late_refusal import hold_up
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
@@ -22,24 +22,18 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     try:
         step = await connection.login.go_on(bytes(message.auth_bytes))
     except SaslAuthenticationFailed as error:
-        await _hold_up(broker, connection)
+        await hold_up(broker, connection)
         return _refusal(make, error)
     except KafkaError as error:
         return _refusal(make, error)
     if step.refused is not None:
-        await _hold_up(broker, connection)
+        await hold_up(broker, connection)
     lifetime_ms = 0
     if step.principal is not None:
         lifetime_ms = connection.logged_in(step.principal)
     return make.SaslAuthenticateResponse(
         error_code=NONE, error_message=None, auth_bytes=step.answer, session_lifetime=lifetime_ms
     )
-
-
-async def _hold_up(broker: BrokerContext, connection: ClientConnection) -> None:
-    """Tell the operator, at once since a guesser may not wait for the answer, and be late with that."""
-    connection.tell_failed_login()
-    await asyncio.sleep(broker.config.connection_failed_authentication_delay_ms / 1000)
 
 
 def _refusal(make: Any, error: KafkaError) -> Any:

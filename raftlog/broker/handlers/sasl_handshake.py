@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, IllegalSaslState, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.late_refusal import hold_up
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
@@ -17,8 +18,9 @@ API_KEY: Final = ApiKey.SASL_HANDSHAKE
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Begin a login, or list the mechanisms that there are; the dispatcher then ends the connection."""
-    login = None if request.connection is None else request.connection.login
+    """Begin a login, or list the mechanisms that there are, late; the dispatcher then ends the connection."""
+    connection = request.connection
+    login = None if connection is None else connection.login
     error_code, mechanisms = NONE, () if login is None else login.mechanisms
     try:
         if login is None:
@@ -28,7 +30,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         login.begin(message.mechanism)
     except KafkaError as error:
         error_code = error.code
-        if request.connection is not None:
-            request.connection.tell_failed_login()
+        if connection is not None and login is not None and login.failed:
+            await hold_up(broker, connection)
     make = response_builders(API_KEY, request.api_version)
     return make.SaslHandshakeResponse(error_code=error_code, mechanisms=mechanisms)

@@ -56,17 +56,40 @@ class ListenerContexts:
         self._tls = tls
         self._make = make
         self._stamps: tuple[Any, ...] = ()
+        self._told: tuple[Any, ...] = ()
+        """The last failure to renew."""
         self.newest: ssl.SSLContext | None = None
 
     def load(self) -> ssl.SSLContext:
         """Read the files and make a context. Raises TlsUnusable."""
-        self._stamps = self._look()
-        self.newest = self._make(self._tls, read_material(self._tls))
+        stamps = self._look()
+        try:
+            self.newest = self._make(self._tls, read_material(self._tls))
+        except TlsUnusable:
+            raise
+        except Exception as error:  # of libraries: nodes go on whatever these make of a file
+            why = f"listener {self._tls.listener}: the certificates cannot be used"
+            raise TlsUnusable(f"{why} ({type(error).__name__}: {error})") from error
+        self._stamps = stamps
         return self.newest
 
     def renew(self) -> ssl.SSLContext | None:
-        """Return a new context if the files have changed. Raises TlsUnusable, once for each state of the files."""
-        return None if self._look() == self._stamps else self.load()
+        """Return a new context if the files have changed.
+
+        Files that cannot be used are tried again, since it may be for want of descriptors. Raises TlsUnusable, once for
+        each state of the files and reason.
+        """
+        stamps = self._look()
+        if stamps == self._stamps:
+            return None
+        try:
+            return self.load()
+        except TlsUnusable as error:
+            failure = (stamps, str(error))
+            if failure == self._told:
+                return None
+            self._told = failure
+            raise
 
     def _look(self) -> tuple[Any, ...]:
         return tuple(

@@ -337,14 +337,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.counters.idle_closed += 1
             self._close()
 
-    def tell_failed_login(self) -> LoginFailure | None:
-        """Count a login that failed and say why, in one log line; returns it, but only the first time."""
+    def tell_failed_login(self) -> None:
+        """Count a login that failed and say why, in one log line; fine if that was done before."""
         failure = None if self.login is None else self.login.take_failure()
         if failure is not None:
-            self._say("login_failed", failure._asdict())
-            self.server.counters.failed_logins[failure.mechanism, failure.reason] += 1
-            self.server.broker.audit.login_failed(failure.mechanism, failure.reason, **self._peer())
-        return failure
+            self.login_failed(failure)
+
+    def login_failed(self, failure: LoginFailure) -> None:
+        """Count it and say why; whoever calls this closes the connection."""
+        counters = self.server.counters
+        counters.closed_by_broker["login_failed"] += 1
+        counters.failed_logins[failure.mechanism, failure.reason] += 1
+        self.server.broker.audit.login_failed(**failure._asdict(), **self._peer())
 
     def _peer(self) -> dict[str, object]:
         """Return who is at the other end, for a line of the audit log."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from raftlog.base.config_oauth import OAUTHBEARER
@@ -23,9 +22,6 @@ from raftlog.security.scram import ScramCredential, ScramServer
 from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 
 PLAIN: Final = "PLAIN"
-
-LOOKED_LIKE: Final = 100
-"""Credentials like one of which that of an unknown user looks."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
 """Of one message of a mechanism; tokens are the longest."""
@@ -227,12 +223,9 @@ class Login:
     def _find(self, user: str, extensions: Mapping[str, str]) -> ScramCredential:
         if extensions.get(EXTENSION, "").lower() == "true":
             return self._find_token(user)
-        mechanism, known = self._mechanism, self._credentials.image().scram
-        kept = self._kept = known.get((user, mechanism))
-        if kept is not None:
-            return kept
-        some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
-        return scram.made_up(mechanism, user, self._credentials.secret, like=some)
+        known = self._credentials.image().scram
+        self._kept = known.get((user, self._mechanism))
+        return scram.find(known, user, self._mechanism, self._credentials.secret)
 
     def _find_token(self, token_id: str) -> ScramCredential:
         mechanism, credentials = self._mechanism, self._credentials

@@ -39,7 +39,7 @@ from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.network.idle_connections import IdleConnectionWatch
-from raftlog.broker.network.login import Credentials, Login
+from raftlog.broker.network.login import Credentials, Login, LoginFailure
 from raftlog.broker.network.long_turns import LongTurns
 from raftlog.broker.network.object_memory import ObjectMemory
 from raftlog.broker.network.request_memory import RequestMemory
@@ -354,11 +354,8 @@ class BrokerServer:
                     listener=connection.listener,
                 )
         except NoPrincipal as error:
-            self.counters.failed_logins[CERTIFICATE, "no_principal"] += 1
-            self.broker.audit.login_failed(
-                CERTIFICATE, "no_principal", address=connection.peer_host, listener=connection.listener
-            )
-            connection.cut("certificate_refused", reason=str(error))
+            connection.login_failed(LoginFailure(CERTIFICATE, "no_principal", str(error)))
+            connection.abort()
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
         """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.

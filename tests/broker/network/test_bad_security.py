@@ -153,7 +153,7 @@ async def log_in_at(broker: Serving, authority: Authority) -> Login:
 
 def told(logs: list[Any]) -> dict[str, Any]:
     """Return the one line about a login, which tells no secret."""
-    (line,) = [each for each in logs if each["event"] == "login_failed"]
+    (line,) = [each for each in logs if each["event"] == "authentication_failed"]
     assert not any(each in repr(line) for each in SECRETS)
     return dict(line)
 

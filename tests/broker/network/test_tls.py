@@ -197,7 +197,12 @@ def test_mapping_rules_make_users_of_names_and_a_name_that_none_fits_is_refused(
             assert broker.principals == ["User:alice"]
             with capture_logs() as logs:
                 assert await broker.is_refused(authority.client(bob), api_versions(1))
-            assert "CN=Bob" in reasons(logs, "certificate_refused")
+            (told,) = logs
+            assert (told["event"], told["reason"]) == ("authentication_failed", "no_principal")
+            assert "CN=Bob" in told["advice"]
+            counters = broker.fake.server.counters
+            assert counters.failed_logins == {("certificate", "no_principal"): 1}
+            assert counters.closed_by_broker == {"login_failed": 1}
             await client.ask(api_versions(2))
 
     run(main())
