@@ -136,6 +136,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         tls_options=node.tls_options,
         tls=node.admin_tls(),
         offload=node.env.offload,
+        token_verifiers={} if node.broker is None else node.broker.server.token_keys,
         authorizer=node.authorizer,
         knows_rules=node.knows_rules,
         facts=NodeFacts(node),

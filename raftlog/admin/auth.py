@@ -1,9 +1,10 @@
-"""Authentication of callers: bearer tokens with a role each, users by password or certificate; and the bounds of a web
-page in somebody's browser.
+"""Authentication of callers: bearer tokens with a role each, users by password, identity provider's token or
+certificate; and the bounds of a web page in somebody's browser.
 
-Users are those of Kafka's listeners: a password of SCRAM or PLAIN, or the name in a client's certificate. Without a
-tokens file, callers on this machine need show nothing: with rules they are User:ANONYMOUS, else operators. A name in
-Host that is not the machine's own is refused then, so that no page can reach it by a DNS name of its own (rebinding).
+Users are those of Kafka's listeners: a password of SCRAM or PLAIN, a token that OAUTHBEARER takes, or the name in a
+client's certificate. Without a tokens file, callers on this machine need show nothing: with rules they are
+User:ANONYMOUS, else operators. A name in Host that is not the machine's own is refused then, so that no page can reach
+it by a DNS name of its own (rebinding).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 from raftlog.admin import audit
 from raftlog.admin.caller import NOBODY, Caller, Role
 from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
+from raftlog.admin.identity_tokens import IdentityTokens
 from raftlog.admin.listener import limited
 from raftlog.admin.passwords import MOST_CHARS, Passwords
 from raftlog.admin.tokens import by_token
@@ -50,6 +52,7 @@ class Authenticator:
         self._passwords = Passwords(
             lambda: node.image().scram, (each.plain_users for each in node.config.logins.values())
         )
+        self._identities = IdentityTokens(node.token_verifiers)
         self._met_controller = False
         listener = node.config.admin_listener
         self.open_to_all = tokens is None and listener is not None and is_loopback(listener[0])
@@ -100,16 +103,32 @@ class Authenticator:
             )
 
     async def _by_token(self, token: str, address: str) -> Caller | None:
-        """Return who has a token of the tokens file. Tokens of another kind are to be looked at here, before the end.
+        """Return who has a token of the tokens file, or of the identity provider.
 
         A token of another cluster makes no difference to a node that asks for none.
         """
-        if self.open_to_all:
-            return self._anonymous(address)
         found = by_token(token, self._tokens or {})
+        if found is None and self._identities.concern(token):
+            return await self._by_identity(token, address)
+        if found is None and self.open_to_all:
+            return self._anonymous(address)
         if found is None:
             self.failed("bearer", "unknown_token", address)
         return found
+
+    async def _by_identity(self, token: str, address: str) -> Caller | None:
+        """Return the user of an identity provider's token, with what OAUTHBEARER demands of it on Kafka's listeners."""
+        from raftlog.security.bearer_tokens import TokenRefused  # of a package that few nodes need
+
+        try:
+            login = await self._identities.log_in(token)
+        except TokenRefused as error:
+            self.failed("bearer", error.reason, address, advice=error.advice)
+            return None
+        if login.is_new:
+            _tell_login("bearer", login.principal, address)
+        expires_at = asyncio.get_running_loop().time() + login.lasts_ms / 1000
+        return Caller(login.principal, "operator", login.principal, address, expires_at)
 
     async def _by_password(self, secret: str, address: str) -> Caller | None:
         """Return the user of HTTP's Basic scheme (RFC 7617). A failure does not tell who exists."""
@@ -130,21 +149,31 @@ class Authenticator:
             return None
         principal = f"{USER}:{user}"
         if outcome == "right":
-            audit.limited.info(
-                "admin_login_succeeded",
-                per=principal,
-                mechanism="basic",
-                principal=principal,
-                address=address,
-            )
+            _tell_login("basic", principal, address)
         return Caller(principal, "operator", principal, address)
 
-    def failed(self, mechanism: str, reason: str, address: str, *, user: str | None = None) -> None:
-        """Count a login that failed, and have the audit log tell it; `user` only where there is such a one."""
+    def failed(
+        self, mechanism: str, reason: str, address: str, *, user: str | None = None, advice: str | None = None
+    ) -> None:
+        """Count a login that failed, and have the audit log tell it.
+
+        `user` only where there is such a one; `advice` says what to mend.
+        """
         self._node.failed_logins[mechanism, reason] += 1
         audit.limited.warning(
-            "admin_login_failed", mechanism=mechanism, reason=reason, address=address, principal=user
+            "admin_login_failed",
+            mechanism=mechanism,
+            reason=reason,
+            address=address,
+            principal=user,
+            **({} if advice is None else {"advice": advice}),
         )
+
+
+def _tell_login(mechanism: str, principal: str, address: str) -> None:
+    audit.limited.info(
+        "admin_login_succeeded", per=principal, mechanism=mechanism, principal=principal, address=address
+    )
 
 
 def authorize(caller: Caller | None, needs: Role) -> Caller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, Literal, NamedTuple
 
 from raftlog.security.acls import ANONYMOUS
@@ -19,6 +20,8 @@ class Caller(NamedTuple):
     """As `User:name`, the same as on Kafka's listeners; "" of a token."""
     host: str = ""
     """The address from which the user calls."""
+    expires_at: float = math.inf
+    """The time at which an identity provider's token expires, in seconds of the event loop's clock."""
 
     @property
     def asked_by(self) -> str:

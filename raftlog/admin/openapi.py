@@ -25,8 +25,14 @@ WITH_TOKENS: Final = {
     429: "too many wrong tokens or passwords came from this address",
 }
 SCHEMES: Final[dict[str, dict[str, str]]] = {
-    "password": {"type": "http", "scheme": "basic"},
-    "token": {"type": "http", "scheme": "bearer"},
+    "password": {"type": "http", "scheme": "basic", "description": "A user of SCRAM or PLAIN."},
+    "token": {"type": "http", "scheme": "bearer", "description": "A token of raftlog.admin.tokens.file."},
+    "identity": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "An identity provider's token, where a Kafka listener of the node offers OAUTHBEARER.",
+    },
     "certificate": {"type": "mutualTLS"},
 }
 WITH_BODY: Final = {

@@ -7,6 +7,7 @@ parsed and checked already, and returns a struct of the row's `answer` type, or 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from raftlog.admin.caller import Caller, Role
-from raftlog.admin.errors import FORBIDDEN, ApiError
+from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
 from raftlog.security.acls import CLUSTER_NAME, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ class Call:
         if not self.may(operation, resource_type, name):
             what = "the cluster" if resource_type is CLUSTER else f"{resource_type.name} {name[:249]}"
             raise Denied(f"{self.caller.name} may not {operation.name} {what}")
+
+    def check_login(self) -> None:
+        """Raise ApiError 401 if the token with which the caller logged in has expired meanwhile."""
+        if asyncio.get_running_loop().time() >= self.caller.expires_at:
+            raise ApiError(401, "your token has expired: send another", code=UNAUTHENTICATED)
 
     def among(self, operation: Operation, resource_type: ResourceType, names: Iterable[str]) -> set[str]:
         """Return those of some resources with which the caller may do something."""

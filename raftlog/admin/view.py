@@ -24,6 +24,7 @@ from raftlog.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from raftlog.admin.samples import Samples
+    from raftlog.security.bearer_tokens import VerifiedToken
 
 
 class FaultSwitch(Protocol):
@@ -83,6 +84,16 @@ class ServerTls(Protocol):
         """Return who is at the other end, by the certificate. Raises NoPrincipal."""
 
 
+class TokenVerifier(Protocol):
+    """Verifies the tokens of an identity provider; see `raftlog.security.bearer_tokens`."""
+
+    async def verify(self, token: str, *, may_fetch: bool = True) -> tuple[VerifiedToken, int]:
+        """Return what a token claims, and for how many milliseconds it holds still. Raises TokenRefused.
+
+        May wait for newer keys with `may_fetch`.
+        """
+
+
 @dataclass(slots=True)
 class NodeView:
     """One node as its admin API sees it."""
@@ -104,6 +115,8 @@ class NodeView:
     tls: ServerTls | None = None
     """None: the admin API speaks HTTP."""
     offload: Offload = field(default_factory=ThreadOffload)
+    token_verifiers: Mapping[str, TokenVerifier] = field(default_factory=dict)
+    """By Kafka listener, for those of this node that offer OAUTHBEARER."""
     authorizer: Authorizer | None = None
     """The rules in force; None: every user may do everything."""
     knows_rules: Callable[[], bool] = lambda: True

@@ -26,7 +26,7 @@ from raftlog.admin.kafka_client import BrokerUnreachable, shapes
 from raftlog.admin.kafka_rest.shared import image_of, topic_of
 from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.response_pieces import send
-from raftlog.admin.route import Call, Route, of_topic
+from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.config import topic_config
 from raftlog.base.errors import (
     LeaderNotAvailable,
@@ -167,7 +167,9 @@ async def produce_records(call: Call) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
     call.audit.update(records=0, records_failed=0)
     async with aclosing(rounds(call.raw.content, NewRecord, call.limits, call.node.bodies)) as arriving:
-        async for given in arriving:
+        async for arrived in arriving:
+            ended = _why_it_ends(call, topic)
+            given = arrived if ended is None else [ended]
             if not answer.prepared and isinstance(given[0], ApiError):
                 raise given[0]  # nothing is written yet, so that the status can tell
             reports = await _reports(call, topic, given)
@@ -176,10 +178,22 @@ async def produce_records(call: Call) -> web.StreamResponse:
                 await answer.prepare(call.raw)
             lines = b"".join(msgspec.json.encode(each) + b"\n" for each in reports)
             await send(answer, lines, call.raw, within_s=call.limits.chunk_s)
+            if ended is not None:
+                break
     if not answer.prepared:
         raise ApiError(400, "the body has no record")
     await answer.write_eof()
     return answer
+
+
+def _why_it_ends(call: Call, topic: TopicState) -> ApiError | None:
+    """Return why no more is taken from a caller who began: its token has expired, or it lost the right."""
+    try:
+        call.check_login()
+        call.demand(Operation.WRITE, TOPIC, topic.name)
+    except ApiError as error:
+        return error
+    return None
 
 
 def _count(call: Call, *, written: int, of: int) -> None:

@@ -88,15 +88,15 @@ class TokenKeys:
             self._wanted.clear()
             await self._fetch()
 
-    async def verify(self, token: str) -> tuple[VerifiedToken, int]:
+    async def verify(self, token: str, *, may_fetch: bool = True) -> tuple[VerifiedToken, int]:
         """Return what a token claims, and for how many milliseconds it holds still. Raises TokenRefused.
 
-        Waits if the key is unknown and newer ones may have it.
+        Waits if the key is unknown and newer ones may have it, unless `may_fetch` forbids to ask for those.
         """
         try:
             verified = self._verify(token)
         except UnknownKey:
-            if not await self._renew():
+            if not (may_fetch and await self._renew()):
                 raise
             verified = self._verify(token)
         left_ms = verified.expires_ms - self._env.wall_clock_ms()
