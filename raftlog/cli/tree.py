@@ -34,7 +34,15 @@ def load(entry: Entry, name: str) -> Any:
     is_group = len(found.registered_commands) > 1 or found.registered_callback is not None
     command = typer.main.get_group(found) if is_group else typer.main.get_command(found)
     command.name = name
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = _first_sentence(each.help or "")
     return command
+
+
+def _first_sentence(help: str) -> str:
+    """Return the line of a command in its group's help: the whole first sentence, which typer would cut short."""
+    paragraph = " ".join(help.split("\n\n")[0].split())
+    return paragraph.partition(". ")[0].rstrip(".") + "."
 
 
 def _as_app(function: Any, name: str) -> typer.Typer:
