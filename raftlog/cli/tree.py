@@ -41,7 +41,7 @@ def load(entry: Entry, name: str) -> Any:
 
 def _first_sentence(help: str) -> str:
     """Return the line of a command in its group's help: the whole first sentence, which typer would cut short."""
-    paragraph = " ".join(help.split("\n\n")[0].split())
+    paragraph = " ".join(help.split("\n\n", maxsplit=1)[0].split())
     return paragraph.partition(". ")[0].rstrip(".") + "."
 
 
@@ -138,7 +138,7 @@ class Tree(TyperGroup):
 
 
 def _refuse(error: Any) -> int:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")
     if message.startswith("Usage:"):  # a group without a command: the message is its help
         print(message, file=sys.stderr)
         return exits.USAGE
