@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from raftlog.cli import exits
-from raftlog.cli.acl_rules import Asked, filters, rules
+from raftlog.cli.acl_requests import Outcome, create_rules, delete_rules, describe_rules
+from raftlog.cli.acl_rules import RESOURCE_OPTIONS, Asked, filters, rules
 from raftlog.cli.cluster_command import SHARED, add_command, noun, target_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.target import Admin, Target
-from raftlog.security.acls import Acl, AclFilter, Operation, PatternType
+from raftlog.cli.target import Target
+from raftlog.security.acls import Acl, Operation, PatternType
 
 acl = noun("List, add and remove rules (ACLs) about who may do what.")
 
@@ -24,7 +24,14 @@ COLUMNS: Final = ("permission", "principal", "operation", "host", "resource", "p
 
 
 class Pattern(StrEnum):
-    """How a resource's name is meant."""
+    """How a resource's name is meant in a rule."""
+
+    LITERAL = "literal"
+    PREFIXED = "prefixed"
+
+
+class PatternSearch(StrEnum):
+    """How a resource's name is meant where rules are looked for."""
 
     LITERAL = "literal"
     PREFIXED = "prefixed"
@@ -52,15 +59,28 @@ _RESOURCES: Final[dict[str, tuple[Any, Any]]] = {
     "groups": _many("--group", "a group, or *"),
     "transactional_ids": _many("--transactional-id", "a transactional id, or *", "ID"),
     "cluster": _flag("--cluster", "the cluster itself"),
+    "delegation_tokens": _many("--delegation-token", "a delegation token, or *", "ID"),
+    "users": _many("--user-principal", "a user whose tokens others make or see, or *", "User:NAME"),
+}
+_PATTERN: Final[dict[str, tuple[Any, Any]]] = {
     "pattern_type": (
         Annotated[
             Pattern,
-            typer.Option(
-                "--resource-pattern-type",
-                help="prefixed: all whose names begin so; any, match: to look for rules only",
-            ),
+            typer.Option("--resource-pattern-type", help="prefixed: all whose names begin so"),
         ],
         Pattern.LITERAL,
+    ),
+}
+_PATTERN_SEARCH: Final[dict[str, tuple[Any, Any]]] = {
+    "pattern_type": (
+        Annotated[
+            PatternSearch,
+            typer.Option(
+                "--resource-pattern-type",
+                help="rules written so; any: however written; match: all that concern the name",
+            ),
+        ],
+        PatternSearch.LITERAL,
     ),
 }
 _RULES: Final[dict[str, tuple[Any, Any]]] = {
@@ -112,7 +132,7 @@ def _operation(word: str) -> Operation:
     raise Failure(f"--operation: there is no {word!r}; there are {names}", exits.USAGE)
 
 
-@_verb("list", _RESOURCES)
+@_verb("list", _RESOURCES, _PATTERN_SEARCH)
 def list_rules(
     reached: Reached,
     *,
@@ -123,21 +143,17 @@ def list_rules(
 ) -> None:
     """List rules: all, or those of the resources and users that are named."""
     wanted = filters(reached.asked, principals or ())
-    admin = reached.target.admin
-    admin.demand("DESCRIBE")
-    found = [each for asked in wanted for each in admin.ask(admin.client.describe_acls, _filter(asked))]
-    _print(found, form)
+    _print(describe_rules(reached.target, wanted), form)
 
 
-@_verb("add", _RESOURCES, _RULES)
+@_verb("add", _RESOURCES, _PATTERN, _RULES)
 def add(reached: Reached, *, form: Form) -> int:
     """Add rules. One that is there already is no error."""
     wanted = rules(reached.asked)
-    admin = reached.target.admin
-    return _settle(admin, create_rules(admin, wanted), lambda binding, _: [binding], form)
+    return _settle(create_rules(reached.target, wanted), form)
 
 
-@_verb("remove", _RESOURCES, _RULES)
+@_verb("remove", _RESOURCES, _PATTERN_SEARCH, _RULES)
 def remove(
     reached: Reached,
     *,
@@ -147,14 +163,12 @@ def remove(
     form: Form,
 ) -> int:
     """Remove rules: those that the same words would add, or all of a resource. Prints what is gone."""
-    wanted = [_filter(each) for each in filters(reached.asked)]
+    wanted = filters(reached.asked)
     if not reached.asked.resources:
-        raise Failure("say of what: --topic, --group, --transactional-id or --cluster", exits.USAGE)
+        raise Failure(f"say of what: {RESOURCE_OPTIONS}", exits.USAGE)
     if not reached.asked.names_users and not force:
         _confirm()
-    admin = reached.target.admin
-    admin.demand("ALTER")
-    return _settle(admin, admin.ask(admin.client.delete_acls, wanted), lambda _, gone: gone, form)
+    return _settle(delete_rules(reached.target, wanted), form)
 
 
 def _confirm() -> None:
@@ -165,34 +179,30 @@ def _confirm() -> None:
         raise Failure("nothing was removed")
 
 
-def _settle(admin: Admin, futures: Any, rules_of: Callable[[Any, Any], list[Any]], form: Form) -> int:
+def _settle(outcomes: Sequence[Outcome], form: Form) -> int:
     """Print the rules of what was done, and each failure; returns the first failure's exit code."""
-    done: list[Any] = []
-    failures: list[Failure] = []
-    for asked, future in futures.items():
-        try:
-            done += rules_of(asked, admin.wait(future))
-        except Failure as failure:
-            failures.append(failure)
-    _print(done, form)
+    failures = [each for each in outcomes if isinstance(each, Failure)]
+    done = [rule for each in outcomes if not isinstance(each, Failure) for rule in each]
+    if done or not failures:
+        _print(done, form)
     for message in dict.fromkeys(map(str, failures)):
         print(f"raftlog: {message}", file=sys.stderr)
     return failures[0].code if failures else 0
 
 
-def _print(found: list[Any], form: Form) -> None:
-    rows = {
+def _print(found: Sequence[Acl], form: Form) -> None:
+    rows = sorted(
         (
-            each.restype.name.replace("BROKER", "CLUSTER"),
-            each.name,
-            each.resource_pattern_type.name,
+            each.resource_type.name,
+            each.resource_name,
+            each.pattern_type.name,
             each.principal,
             each.host,
             each.operation.name,
-            each.permission_type.name,
+            each.permission.name,
         )
-        for each in found
-    }
+        for each in set(found)
+    )
     print_rows(
         [
             {
@@ -204,39 +214,8 @@ def _print(found: list[Any], form: Form) -> None:
                 "pattern": pattern,
                 "name": name,
             }
-            for resource, name, pattern, principal, host, operation, permission in sorted(rows)
+            for resource, name, pattern, principal, host, operation, permission in rows
         ],
         form,
         COLUMNS,
-    )
-
-
-def create_rules(admin: Admin, wanted: Sequence[Acl]) -> dict[Any, Any]:
-    """Return a future for each rule, by librdkafka's binding. Raises Failure."""
-    library = confluent_kafka().admin
-    bindings = [library.AclBinding(*_wire(each)) for each in wanted]
-    admin.demand("ALTER")
-    return dict(admin.ask(admin.client.create_acls, bindings))
-
-
-def _filter(asked: AclFilter) -> Any:
-    library = confluent_kafka().admin
-    return library.AclBindingFilter(*_wire(asked))
-
-
-def _wire(rule: Acl | AclFilter) -> tuple[Any, ...]:
-    """Return the arguments of librdkafka's AclBinding. Raises Failure for an operation that it does not know."""
-    library = confluent_kafka().admin
-    try:
-        operation = library.AclOperation(int(rule.operation))
-    except ValueError:
-        raise Failure(f"--operation {rule.operation.name}: librdkafka does not know it yet") from None
-    return (
-        library.ResourceType(int(rule.resource_type)),  # it calls the cluster a broker
-        rule.resource_name,
-        library.ResourcePatternType(int(rule.pattern_type)),
-        rule.principal,
-        rule.host,
-        operation,
-        library.AclPermissionType(int(rule.permission)),
     )

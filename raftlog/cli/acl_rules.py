@@ -26,6 +26,10 @@ _PRODUCER_TRANSACTIONAL_ID: Final = (Operation.WRITE, Operation.DESCRIBE)
 _CONSUMER_TOPIC: Final = (Operation.READ, Operation.DESCRIBE)
 _CONSUMER_GROUP: Final = (Operation.READ,)
 
+RESOURCE_OPTIONS: Final = (
+    "--topic, --group, --transactional-id, --cluster, --delegation-token or --user-principal"
+)
+
 Resource = tuple[ResourceType, str]
 
 
@@ -37,6 +41,9 @@ class Asked:
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
     cluster: bool = False
+    delegation_tokens: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    """As principals: a rule about one's tokens has `User:alice` as the name of the resource."""
     pattern_type: PatternType = PatternType.LITERAL
     allow_principals: tuple[str, ...] = ()
     deny_principals: tuple[str, ...] = ()
@@ -55,6 +62,8 @@ class Asked:
             *((ResourceType.GROUP, name) for name in self.groups),
             *((ResourceType.TRANSACTIONAL_ID, name) for name in self.transactional_ids),
             *([(ResourceType.CLUSTER, CLUSTER_NAME)] if self.cluster else []),
+            *((ResourceType.DELEGATION_TOKEN, name) for name in self.delegation_tokens),
+            *((ResourceType.USER, name) for name in self.users),
         ]
 
     @property
@@ -144,8 +153,11 @@ def _check(asked: Asked) -> None:
     elif asked.idempotent:
         raise _usage("--idempotent goes with --producer")
     elif asked.names_users and not asked.resources:
-        raise _usage("say of what: --topic, --group, --transactional-id or --cluster")
+        raise _usage(f"say of what: {RESOURCE_OPTIONS}")
     _check_who(asked)
+    for user in asked.users:
+        if user != WILDCARD:
+            _check_principal("--user-principal", user)
     if asked.operations and not asked.names_users:
         raise _usage("--operation goes with --allow-principal or --deny-principal")
     for kind, name in asked.resources:
@@ -189,8 +201,10 @@ def _check_role(asked: Asked) -> None:
         raise _usage("--consumer needs --group")
     if asked.groups and not asked.consumer:
         raise _usage("--producer needs no --group")
-    if asked.cluster:
-        raise _usage("--producer and --consumer go without --cluster")
+    if asked.cluster or asked.delegation_tokens or asked.users:
+        raise _usage(
+            "--producer and --consumer go without --cluster, --delegation-token and --user-principal"
+        )
     if (asked.transactional_ids or asked.idempotent) and not asked.producer:
         raise _usage("--transactional-id and --idempotent are for --producer")
 

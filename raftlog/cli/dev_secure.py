@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from raftlog.cli.acl import create_rules
+from raftlog.cli.acl_requests import create_rules
 from raftlog.cli.acl_rules import Asked, rules
+from raftlog.cli.exits import Failure
 from raftlog.cli.target import Target
 from raftlog.security.acls import WILDCARD
 from raftlog.testing.secure_cluster import ADMIN, SecureCluster, write_secret
@@ -37,9 +38,10 @@ def open_doors(cluster: SecureCluster) -> None:
         ),
         Asked(topics=(WILDCARD,), groups=(WILDCARD,), allow_principals=(f"User:{READER}",), consumer=True),
     )
-    admin = Target(file=settings_file(cluster, ADMIN)).admin
-    for future in create_rules(admin, [rule for each in asked for rule in rules(each)]).values():
-        admin.wait(future)
+    admin = Target(file=settings_file(cluster, ADMIN))
+    for outcome in create_rules(admin, [rule for each in asked for rule in rules(each)]):
+        if isinstance(outcome, Failure):
+            raise outcome
 
 
 def settings_file(cluster: SecureCluster, user: str) -> Path:

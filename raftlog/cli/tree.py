@@ -34,7 +34,15 @@ def load(entry: Entry, name: str) -> Any:
     is_group = len(found.registered_commands) > 1 or found.registered_callback is not None
     command = typer.main.get_group(found) if is_group else typer.main.get_command(found)
     command.name = name
+    for each in getattr(command, "commands", {}).values():
+        each.short_help = _first_sentence(each.help or "")
     return command
+
+
+def _first_sentence(help: str) -> str:
+    """Return the line of a command in its group's help: the whole first sentence, which typer would cut short."""
+    paragraph = " ".join(help.split("\n\n", maxsplit=1)[0].split())
+    return paragraph.partition(". ")[0].rstrip(".") + "."
 
 
 def _as_app(function: Any, name: str) -> typer.Typer:
@@ -130,7 +138,7 @@ class Tree(TyperGroup):
 
 
 def _refuse(error: Any) -> int:
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")
     if message.startswith("Usage:"):  # a group without a command: the message is its help
         print(message, file=sys.stderr)
         return exits.USAGE

@@ -61,8 +61,8 @@ class Wire:
             raise OSError(NO_ANSWER) from None
         if correlation_id != self._asked:
             raise OSError("the answer is to another request")
-        if answer.error_code:
-            raise from_code(answer.error_code, getattr(answer, "error_message", None))
+        if code := getattr(answer, "error_code", 0):  # some answers have errors of their parts only
+            raise from_code(code, getattr(answer, "error_message", None))
         return answer
 
     def log_in(self, mechanism: str, user: str, password: str, *, with_token: bool = False) -> None:

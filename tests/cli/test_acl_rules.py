@@ -145,3 +145,19 @@ def test_operations_are_read_as_kafka_writes_them() -> None:
         assert code == exits.USAGE and "DESCRIBE_CONFIGS" in said
     code, _, said = invoke("acl", "add", "--operation", "DescribeConfigs", "--cluster")
     assert code == exits.USAGE and "--operation goes with" in said
+
+
+def test_only_words_that_can_be_written_are_offered_for_a_new_rule() -> None:
+    """`any` and `match` look for rules: help of `add` does not name them, that of `list` and `remove` does."""
+    assert "match" not in invoke("acl", "add", "--help")[1]
+    assert all("match" in invoke("acl", verb, "--help")[1] for verb in ("list", "remove"))
+    code, _, said = invoke("acl", "add", "--topic", "x", "--resource-pattern-type", "any")
+    assert code == exits.USAGE and "'any' is not one of 'literal', 'prefixed'" in said
+
+
+def test_a_rule_about_somebodys_tokens_names_a_principal() -> None:
+    """As Kafka's authorizer is asked: USER User:alice, not alice."""
+    asked = Asked(users=(ALICE,), allow_principals=("User:bob",), operations=(Operation.DESCRIBE_TOKENS,))
+    assert _said(asked) == ["ALLOW User:bob DESCRIBE_TOKENS from * on USER LITERAL User:alice"]
+    with pytest.raises(Failure, match="--user-principal: must be User:NAME, but is 'alice'"):
+        rules(Asked(users=("alice",), allow_principals=("User:bob",)))

@@ -167,6 +167,28 @@ def test_rules_are_added_listed_in_force_and_removed(as_: As) -> None:
     assert as_("writer", "produce", "-t", "orders", stdin=b"two\n").returncode == exits.DENIED
 
 
+def test_rules_about_tokens_and_users_are_added_listed_and_removed(as_: As) -> None:
+    """librdkafka does not know these resources: alone, beside others, and in a list of everything."""
+    resources = ("--delegation-token", "abc", "--user-principal", "User:alice")
+    who = ("--allow-principal", "User:bob")
+    as_("admin", "acl", "add", *who, "--operation", "Describe", "--delegation-token", "abc")
+    added = as_(
+        "admin", "acl", "add", *who, "--operation", "CreateTokens", "--user-principal", "User:alice", "-J"
+    )
+    assert [each["operation"] for each in json.loads(added.stdout)] == ["CREATE_TOKENS"], added.stderr
+    rows = json.loads(as_("admin", "acl", "list", "--principal", "User:bob", "-J").stdout)
+    assert {(each["resource"], each["name"]) for each in rows} == {
+        ("DELEGATION_TOKEN", "abc"),
+        ("USER", "User:alice"),
+    }
+    assert len(json.loads(as_("admin", "acl", "list", *resources, "-J").stdout)) == 2
+    denied = as_("writer", "acl", "remove", *resources, "--force")
+    assert (denied.returncode, denied.stdout) == (exits.DENIED, "")
+    assert denied.stderr == "raftlog: not authorized: this needs ALTER of the cluster\n"
+    assert len(json.loads(as_("admin", "acl", "remove", *resources, "--force", "-J").stdout)) == 2
+    assert json.loads(as_("admin", "acl", "list", *resources, "-J").stdout) == []
+
+
 def test_who_may_not_look_after_security_is_told_so(as_: As) -> None:
     """librdkafka would show no rules, wait for ever, or end its process."""
     for arguments in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -76,6 +77,15 @@ def test_help_fits_80_columns_and_names_every_exit_code() -> None:
     assert max(map(len, page.splitlines())) <= 80
     for code, meaning in exits.TABLE:
         assert f"  {code} " in page and meaning in page
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "server"])
+def test_help_of_a_group_cuts_no_sentence_short(name: str) -> None:
+    """Each of its commands has its whole first sentence, on as many lines as it needs."""
+    page = invoke(name, "--help")[1]
+    commands = page.partition("Commands:")[2].partition("Exit codes:")[0]
+    assert "..." not in commands and max(map(len, page.splitlines())) <= 80
+    assert all(each.endswith(".") for each in re.split(r"\n  (?=\S)", commands.rstrip())[1:]), commands
 
 
 def test_a_group_alone_shows_its_help_on_standard_error() -> None:

@@ -1,0 +1,24 @@
+"""A refusal for want of rights in words for a person: what the user lacks, instead of the name of an error code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_RESOURCES: Final = {
+    "topicauthorizationfailed": "topic",
+    "groupauthorizationfailed": "group",
+    "clusterauthorizationfailed": "cluster",
+    "transactionalidauthorizationfailed": "transactional id",
+    "delegationtokenauthorizationfailed": "delegation token",
+}
+
+
+def not_authorized(error: str, needs: str = "") -> str | None:
+    """Return the refusal, None if the error is another one.
+
+    `error` is its name as any client library writes it; `needs` is the operation that the command asked for.
+    """
+    resource = _RESOURCES.get(error.replace("_", "").lower().removesuffix("error"))
+    if resource is None:
+        return None
+    return f"not authorized: this needs {needs or 'another right'} of the {resource}"
