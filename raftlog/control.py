@@ -108,6 +108,7 @@ class ControlPlane:
         self._timer_at = 0.0
         self._probes: set[asyncio.Task[None]] = set()
         self._led = asyncio.Event()
+        self._threads: ThreadOffload | None = None
         self.quorum: Quorum | None = None
         self.observer: Observer | None = None
         self.controller: Controller | None = None
@@ -155,7 +156,8 @@ class ControlPlane:
         if (
             env.threads
         ):  # its syncs must not wait behind those of partitions: a voter that is late loses its leader
-            env = replace(env, offload=ThreadOffload(QUORUM_THREADS))
+            self._threads = ThreadOffload(QUORUM_THREADS)
+            env = replace(env, offload=self._threads)
         quorum = Quorum(
             env,
             node_id=config.node_id,
@@ -238,6 +240,8 @@ class ControlPlane:
         await self._follows.stop()
         self._leaderless.close()
         self._watch.close()
+        if self._threads is not None:
+            self._threads.close()
 
     # -- asking the active controller ----------------------------------------------------
 

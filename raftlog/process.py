@@ -66,6 +66,10 @@ GARBAGE_THRESHOLD: Final = 20_000
 """Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency."""
 
 
+class NodeStuck(NodeFailed):
+    """The node did not stop in time: threads of it hang on a disk."""
+
+
 async def run(
     config: NodeConfig,
     *,
@@ -75,7 +79,8 @@ async def run(
 ) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal waits for nobody. Raises NodeFailed.
 
-    `faults`: what its admin API may do to `env`; for tests only.
+    The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`: what
+    its admin API may do to `env`; for tests only.
     """
     gc.enable()
     loop = asyncio.get_running_loop()
@@ -83,15 +88,43 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     env = env or Env()
-    limit = _raise_open_files()
-    env.open_files, env.sockets = open_files_of_logs(limit), files_for_clients(limit)
+    share_files(env, _raise_open_files())
     env.memory_bytes = memory_limit(_cgroup_files())
     env.trim_memory = _calm_malloc()
+
+    def opened() -> None:
+        env.collect_garbage = _calm_garbage_collection()
+
+    try:
+        await run_until(signals, config, env, faults=faults, ready=ready, opened=opened)
+    except NodeStuck:
+        os._exit(1)  # threads that hang on a disk would keep the process alive
+
+
+def share_files(env: Env, limit: int) -> None:
+    """Share a process's descriptors between a node's logs and its clients."""
+    env.open_files, env.sockets = open_files_of_logs(limit), files_for_clients(limit)
+
+
+async def run_until(
+    signals: asyncio.Queue[int],
+    config: NodeConfig,
+    env: Env,
+    *,
+    faults: FaultSwitch | None = None,
+    ready: Callable[[Node], None] | None = None,
+    opened: Callable[[], None] = lambda: None,
+) -> None:
+    """Run one node until a signal's number comes, then shut it down; a second one waits for nobody.
+
+    `opened` is called once the node listens, `ready` once it takes part. Raises NodeFailed.
+    """
     with ExitStack() as locks:
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(locked(folder))
         node = Node(config, env)
         admin: AdminListener | None = None
+        loop = asyncio.get_running_loop()
         limited = LimitedLog(log, loop.time)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
         why = await _first(node.failed, signals.get(), node.start())
@@ -100,7 +133,7 @@ async def run(
                 announcing = asyncio.ensure_future(_announce(node, ready))
                 try:
                     admin = await _open_admin(node, faults)
-                    env.collect_garbage = _calm_garbage_collection()
+                    opened()
                     why = await _first(node.failed, signals.get())
                 finally:
                     announcing.cancel()
@@ -181,7 +214,7 @@ async def _stop(node: Node) -> None:
         await asyncio.wait_for(node.stop(), STOP_S)
     except TimeoutError:
         log.error("node_did_not_stop", seconds=STOP_S)
-        os._exit(1)  # threads that hang on a disk would keep the process alive
+        raise NodeStuck(f"the node did not stop within {STOP_S:.0f} s") from None
 
 
 def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:

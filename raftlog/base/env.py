@@ -69,23 +69,29 @@ class ThreadOffload:
 
     def __init__(self, threads: int = 4) -> None:
         self._most = threads
-        self._started = 0
+        self._threads: list[Thread] = []
         self._open = 0
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
 
     def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._open += 1
-        if self._open > self._started < self._most:
-            self._started += 1
-            Thread(target=self._work, name=f"raftlog-io_{self._started}", daemon=True).start()
+        if self._open > len(self._threads) < self._most:
+            number = len(self._threads) + 1
+            self._threads.append(Thread(target=self._work, name=f"raftlog-io_{number}", daemon=True))
+            self._threads[-1].start()
         self._jobs.put((call, future, loop))
         return future
 
+    def close(self) -> None:
+        """Let each thread end once it has nothing to do; no call may be given after this."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
     def _work(self) -> None:
-        while True:
-            call, future, loop = self._jobs.get()
+        while (job := self._jobs.get()) is not None:
+            call, future, loop = job
             result: Any = None
             error: BaseException | None = None
             try:
@@ -96,7 +102,7 @@ class ThreadOffload:
                 loop.call_soon_threadsafe(self._finish, future, result, error)
             except RuntimeError:
                 pass  # the loop was closed: nobody waits any more
-            del call, future, result, error
+            del job, call, future, result, error
 
     def _finish(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._open -= 1

@@ -99,11 +99,12 @@ def configure_log(
     node_id: int | None = None,
     stream: Any = None,
     audit_file: str = "",
+    for_good: bool = True,
 ) -> None:
     """Send events of `level` and above to `stream` (stderr), each with `node_id`; call once, before the first event.
 
     `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level. The events
-    of the audit log go to `audit_file`, if there is one, as JSON.
+    of the audit log go to `audit_file`, if there is one, as JSON. Not `for_good`: `reset_log` can undo it.
     """
     structlog = _structlog()
     LOGGERS.start(next(name for name, number in KAFKA_LEVELS.items() if number == LEVELS[level]))
@@ -117,8 +118,18 @@ def configure_log(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=structlog.WriteLoggerFactory(output),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=for_good,
     )
+
+
+def is_log_configured() -> bool:
+    """Say whether somebody has said where events go: a node's process, or a program that uses structlog itself."""
+    return bool(_structlog().is_configured())
+
+
+def reset_log() -> None:
+    """Forget where events go."""
+    _structlog().reset_defaults()
 
 
 def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:

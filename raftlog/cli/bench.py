@@ -102,11 +102,17 @@ def _start(options: BenchOptions) -> Iterator[Figure]:
     """Yield times to ready, of clusters in which every node sees all, and what a node costs that does nothing."""
     rounds = range(max(1, options.rounds))
     for name, nodes, forked, aim in (
-        ("three nodes ready", NODES, True, 0.5),
-        ("one node ready", 1, False, 0.4),
-        ("three nodes ready, not forked", NODES, False, None),
+        ("three nodes {}", NODES, True, 0.5),
+        ("one node {}", 1, False, 0.4),
+        ("three nodes {}, not forked", NODES, False, None),
     ):
-        yield _median(name, [start.ready_seconds(nodes, forked=forked) for _ in rounds], aim)
+        times = [start.of_processes(nodes, forked=forked) for _ in rounds]
+        yield _median(name.format("ready"), [each.ready for each in times], aim)
+        yield _median(name.format("closed"), [each.closed for each in times], 0.3)
+    times = [start.in_process() for _ in rounds]
+    yield _median("a node in the tests' process ready", [each.ready for each in times], 0.3)
+    yield _median("a node in the tests' process closed", [each.closed for each in times], 0.3)
+    yield _median("a node in the tests' process, imports", [each.imported for each in times], None)
     yield _median("raftlog --help", [start.help_seconds() for _ in rounds], 0.1)
     with closing(Alone(1)) as cluster:
         cluster.start()

@@ -1,6 +1,6 @@
 """Tools for tests, the demo and measurements: a real cluster in processes on loopback, and how to ask and hurt it.
 
-`Cluster` and `KafkaContainer` can be imported from here; nothing is loaded before that.
+`Cluster`, `InProcessCluster` and `KafkaContainer` can be imported from here; nothing is loaded before that.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raftlog.testing.cluster import Cluster
+    from raftlog.testing.in_process import InProcessCluster
     from raftlog.testing.kafka_container import KafkaContainer
 
-__all__ = ["Cluster", "KafkaContainer"]
+__all__ = ["Cluster", "InProcessCluster", "KafkaContainer"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from raftlog.testing.cluster import Cluster
 
         return Cluster
+    if name == "InProcessCluster":
+        from raftlog.testing.in_process import InProcessCluster
+
+        return InProcessCluster
     if name == "KafkaContainer":
         from raftlog.testing.kafka_container import KafkaContainer
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from raftlog.base.faults import ClockJump
 from raftlog.faults import harm
@@ -105,7 +105,7 @@ class Cluster:
                 **(node_settings or {}).get(node_id, {}),
             }
             port = self._hosts.addresses[node_id].port
-            self.nodes[node_id] = NodeProcess(
+            self.nodes[node_id] = self.make_node(
                 node_id, folder, settings=merged, port=port, hosts=self._hosts, faults=faults
             )
             self.nodes[node_id].forked = self.forked
@@ -114,6 +114,10 @@ class Cluster:
     def open_hosts(self, nodes: int) -> Hosts:
         """Return where the nodes are to live; a cluster elsewhere than on loopback overrides this."""
         return Loopback(nodes)
+
+    def make_node(self, node_id: int, folder: Path, **options: Any) -> NodeProcess:
+        """Return a node that does not run yet; a cluster whose nodes are no processes overrides this."""
+        return NodeProcess(node_id, folder, **options)
 
     def settings_of(self, node_id: int) -> Mapping[str, str]:
         """Return settings that a kind of cluster has on a node; what whoever makes one asks for comes before them."""

@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from raftlog.testing.cluster import Cluster
+    from raftlog.testing.cluster import AdminCluster, Cluster
     from raftlog.testing.evidence import NodeAddress
 
 MOST_NODES: Final = 9
+IN_PROCESS: Final = "in-process"
 MARKER: Final = (
     "raftlog(nodes=3, settings=None, faults=False, network=False): the cluster that raftlog_cluster gives; "
     "faults: its disks can be slowed; network: nodes can be cut off, which needs root"
 )
 OPTIONS: Final = {
-    "nodes": ("3", "how many nodes the session's cluster has"),
+    "nodes": ("3", "how many nodes the session's cluster has; in-process: one, in the process of the tests"),
     "bootstrap": ("", "use the cluster at host:port,... and start none"),
     "keep": ("", "keep the folders of the clusters, below this one"),
 }
@@ -60,8 +61,20 @@ def _option(config: pytest.Config, name: str) -> str:
 def _number_of_nodes(given: object) -> int:
     text = str(given)
     if not text.isdecimal() or not 1 <= int(text) <= MOST_NODES:
-        raise pytest.UsageError(f"raftlog: the number of nodes is 1 to {MOST_NODES}, not {text!r}")
+        raise pytest.UsageError(
+            f"raftlog: the number of nodes is 1 to {MOST_NODES}, or {IN_PROCESS}, not {text!r}"
+        )
     return int(text)
+
+
+def _make_session_cluster(config: pytest.Config) -> AdminCluster:
+    from raftlog.testing.cluster import AdminCluster
+    from raftlog.testing.in_process import InProcessCluster
+
+    nodes, directory = _option(config, "nodes"), _folder_to_keep(config, "session")
+    if nodes == IN_PROCESS:
+        return InProcessCluster(directory=directory)
+    return AdminCluster(_number_of_nodes(nodes), directory=directory)
 
 
 def _address(given: str) -> str:
@@ -127,7 +140,6 @@ def raftlog_nodes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Sequence[NodeAddress]]:
     """Give the nodes of the session's cluster: started here, by another worker, or by somebody else."""
-    from raftlog.testing.cluster import AdminCluster
     from raftlog.testing.evidence import NodeAddress
     from raftlog.testing.shared_cluster import shared_cluster
 
@@ -135,12 +147,10 @@ def raftlog_nodes(
     if elsewhere := _option(config, "bootstrap"):
         yield [NodeAddress(number, _address(each)) for number, each in enumerate(elsewhere.split(","), 1)]
         return
-    count = _number_of_nodes(_option(config, "nodes"))
     base = tmp_path_factory.getbasetemp()
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose workers have folders side by side
     with shared_cluster(
-        (base.parent if is_worker else base) / "raftlog",
-        lambda: AdminCluster(count, directory=_folder_to_keep(config, "session")),
+        (base.parent if is_worker else base) / "raftlog", lambda: _make_session_cluster(config)
     ) as nodes:
         yield nodes
 

@@ -57,6 +57,18 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     assert ended.is_set() and future.cancelled()
 
 
+async def test_threads_end_once_they_are_closed() -> None:
+    """Calls that were given before are done first."""
+    offload, release = ThreadOffload(2), threading.Event()
+    jobs = [offload(lambda: (threading.current_thread(), release.wait(PATIENCE_S))) for _ in range(3)]
+    offload.close()
+    release.set()
+    threads = {thread for thread, _ in await asyncio.gather(*jobs)}
+    for each in threads:
+        await asyncio.to_thread(each.join, PATIENCE_S)
+        assert not each.is_alive()
+
+
 async def test_answers_to_brokers_have_every_other_slice() -> None:
     """A follower's fetch of ten thousand partitions waited for that of each client in turn, and fell out of the ISR."""
     turns, order = TurnQueue(), list[str]()

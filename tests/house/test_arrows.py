@@ -29,7 +29,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
-    "testing": frozenset({"base", "faults", "metadata", "security"}),
+    "testing": frozenset({"base", "faults", "metadata", "process", "security"}),
     "raftlog_chaos": frozenset(
         {
             "",

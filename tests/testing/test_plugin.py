@@ -197,10 +197,41 @@ def test_a_failed_test_shows_what_the_nodes_did(tmp_path):
     assert "-during-0: Broker 1 leads" in report
 
 
+def test_a_node_in_the_tests_own_process_is_the_sessions_cluster(tmp_path):
+    """By the ini setting: no process is started, stock clients reach it all the same, and a failure has its log."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nraftlog_nodes = in-process\n")
+    ended = run_pytest(
+        tmp_path,
+        """
+        import subprocess, threading
+
+        def test_one(raftlog):
+            send(raftlog.bootstrap_servers, raftlog.create_topic())
+            assert "raftlog-node-1" in {each.name for each in threading.enumerate()}
+            children = subprocess.run(["ps", "--ppid", str(__import__("os").getpid()), "-o", "args="],
+                                      capture_output=True, text=True).stdout
+            assert "raftlog" not in children
+
+        def test_two(raftlog):
+            raftlog.create_topic(raftlog.name("during"))
+            assert not raftlog.topic
+        """,
+    )
+    assert "1 failed, 1 passed" in ended.stdout, ended.stdout + ended.stderr
+    report = ended.stdout.partition("FAILURES")[2]
+    assert "raftlog node 1" in report
+    assert "topic_created" in report
+    assert "-during-0: Broker 1 leads" in report
+
+
 @pytest.mark.parametrize(
     ("test", "arguments", "message"),
     [
-        ("def test_it(raftlog): pass", ["--raftlog-nodes=none"], "the number of nodes is 1 to 9, not 'none'"),
+        (
+            "def test_it(raftlog): pass",
+            ["--raftlog-nodes=none"],
+            "the number of nodes is 1 to 9, or in-process, not 'none'",
+        ),
         (
             "def test_it(raftlog): pass",
             ["--raftlog-bootstrap=nowhere"],

@@ -7,26 +7,64 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 _START: Final = """
-import sys
+import sys, time
 from raftlog.testing.cluster import Cluster
 Cluster.forked = sys.argv[2] == "forked"
 cluster = Cluster(int(sys.argv[1]))
 try:
     print(cluster.start())
 finally:
+    began = time.monotonic()
     cluster.close()
+    print(time.monotonic() - began)
+"""
+
+_IN_PROCESS: Final = """
+import time
+began = time.monotonic()
+from raftlog.testing import InProcessCluster
+import raftlog.process
+imported = time.monotonic()
+cluster = InProcessCluster()
+try:
+    cluster.start()
+    ready = time.monotonic()
+finally:
+    cluster.close()
+print(ready - imported, time.monotonic() - ready, imported - began, sep="\\n")
 """
 
 _IMPORT: Final = "import time, uvloop, raftlog.cli.server, raftlog.process; print(time.process_time())"
 
 
-def ready_seconds(nodes: int, *, forked: bool) -> float:
-    """Return the time in which a new process's first cluster is ready, from its first node's start."""
-    command = [sys.executable, "-c", _START, str(nodes), "forked" if forked else "alone"]
-    return float(subprocess.check_output(command))  # noqa: S603 - our own interpreter
+class Seconds(NamedTuple):
+    """The times of a new process's first cluster."""
+
+    ready: float
+    """From its first node's start until every node sees all."""
+    closed: float
+    """From then until no process, thread or file of it is left."""
+    imported: float = 0.0
+    """The time for which a test's own process imports what nodes in it need."""
+
+
+def of_processes(nodes: int, *, forked: bool) -> Seconds:
+    """Start a cluster of processes and close it."""
+    return _times([_START, str(nodes), "forked" if forked else "alone"])
+
+
+def in_process() -> Seconds:
+    """Start one node in a process that has raftlog imported, and close it."""
+    return _times([_IN_PROCESS])
+
+
+def _times(program: Sequence[str]) -> Seconds:
+    command = [sys.executable, "-c", *program]
+    return Seconds(*map(float, subprocess.check_output(command).split()))  # noqa: S603 - our own interpreter
 
 
 def help_seconds() -> float:

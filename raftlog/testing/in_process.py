@@ -1,0 +1,162 @@
+"""Nodes in this process, each on an event loop in a thread of its own: the quickest way to a broker for tests.
+
+They speak to clients over real sockets and write real files. They share the interpreter with the tests, so none can be
+paused, and each stops in order. Use processes to test what a pause or a kill does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+from contextlib import suppress
+from contextvars import ContextVar
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Final, TextIO
+
+from raftlog.base.config import ConfigFaults, load_config
+from raftlog.base.env import Env, ThreadOffload
+from raftlog.base.log import configure_log, is_log_configured, reset_log
+from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.node_process import NodeProcess
+from raftlog.testing.ports import LOOPBACK
+
+ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+
+
+class InProcessCluster(AdminCluster):
+    """A cluster whose nodes, by default one, run in this process. Nodes cannot be paused, troubled or cut off."""
+
+    forked = False
+
+    def __init__(self, nodes: int = 1, **options: Any) -> None:
+        super().__init__(nodes, **options)
+
+    def make_node(self, node_id: int, folder: Path, **options: Any) -> NodeProcess:
+        if options.pop("faults"):
+            raise ValueError(
+                "nodes in this process have no faults: take a Cluster, whose nodes are processes"
+            )
+        return NodeThread(node_id, folder, **options)
+
+
+class NodeThread(NodeProcess):
+    """A node in a thread, to be handled as a process. Every signal that ends one stops it in order."""
+
+    _thread: Thread | None = None
+    _failed = False
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def pid(self) -> int:
+        """The process in which it runs."""
+        return os.getpid()
+
+    def start(self) -> None:
+        """Start the thread; does not wait for the node."""
+        assert not self.running, f"node {self.node_id} is running"
+        self._loop = asyncio.new_event_loop()
+        self._signals: asyncio.Queue[int] = asyncio.Queue()
+        self._failed = False
+        name = f"raftlog-node-{self.node_id}"
+        self._thread = Thread(target=self._run, name=name, daemon=True)  # a test run that breaks off can end
+        self._thread.start()
+
+    def signal(self, number: int) -> None:
+        """Stop the node: SIGKILL at once, the others after it has given away what others can have."""
+        if number not in ENDING:
+            raise ValueError(f"a node in this process takes no {signal.Signals(number).name}: take a Cluster")
+        if not self.running:
+            return
+        with suppress(RuntimeError):  # it has just ended
+            for _ in range(2 if number == signal.SIGKILL else 1):  # a second signal waits for nobody
+                self._loop.call_soon_threadsafe(self._signals.put_nowait, number)
+
+    def wait(self) -> int:
+        """Wait for the thread to end, and return 0, or 1 where the node failed; its log says of what."""
+        assert self._thread is not None, f"node {self.node_id} was never started"
+        self._thread.join()
+        return int(self._failed)
+
+    def kill(self) -> None:
+        """Stop the node without asking anybody, and wait until it is gone."""
+        if self._thread is not None:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+    def _run(self) -> None:
+        offload = ThreadOffload()
+        with self.log_path.open("a") as log, _Logs(log):
+            try:
+                self._serve(offload)
+            except Exception as error:
+                self._failed = True
+                print(f"node {self.node_id} failed: {type(error).__name__}: {error}", file=log)
+            finally:
+                offload.close()
+
+    def _serve(self, offload: ThreadOffload) -> None:
+        from raftlog.process import run_until, share_files
+
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            try:
+                config = load_config(
+                    self._settings, environment={}, hostname=LOOPBACK, working_dir=str(self.directory)
+                )
+            except ConfigFaults as error:
+                raise ValueError("; ".join(map(str, error.faults))) from None
+            env = Env(offload=offload)
+            share_files(env, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            runner.run(run_until(self._signals, config, env))
+
+
+class _Stream:
+    """Takes the events of all nodes of this process, and writes each to the log of its node."""
+
+    def write(self, text: str) -> None:
+        log = _log.get(None)
+        if log is not None and not log.closed:
+            log.write(text)
+
+    def flush(self) -> None:
+        log = _log.get(None)
+        if log is not None and not log.closed:
+            log.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+
+class _Logs:
+    """While any is open, events of nodes go to their logs; but where a program has set up structlog, to its own."""
+
+    _lock = Lock()
+    _open = 0
+    _ours = False
+
+    def __init__(self, log: TextIO) -> None:
+        self._own = log
+
+    def __enter__(self) -> None:
+        _log.set(self._own)
+        with _Logs._lock:
+            if _Logs._open == 0:
+                _Logs._ours = not is_log_configured()
+                if _Logs._ours:
+                    configure_log(stream=_Stream(), format="json", for_good=False)
+            _Logs._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        with _Logs._lock:
+            _Logs._open -= 1
+            if _Logs._open == 0 and _Logs._ours:
+                reset_log()
+
+
+_log: Final[ContextVar[TextIO | None]] = ContextVar("raftlog_node_log", default=None)
+"""The log of the node whose thread or task asks."""

@@ -1,0 +1,181 @@
+"""Claims about nodes in the tests' own process: ready, restarted, failed in words, and gone without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from confluent_kafka import Consumer, Producer
+
+from raftlog.testing import InProcessCluster
+from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.probe import view_topic
+from tests.kit.waits import PATIENCE_S, until
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+CYCLES = int(os.environ.get("RAFTLOG_CYCLES", "20"))
+"""Clusters of each kind that are started and closed one after the other, by `make nightly`."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[InProcessCluster]:
+    with InProcessCluster() as running:
+        yield running
+
+
+def send(cluster: Cluster, topic: str, value: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    producer.produce(topic, value)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def read_one(cluster: Cluster, topic: str) -> bytes:
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "g",
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    try:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None and message.error() is None
+        value: bytes = message.value()
+        return value
+    finally:
+        consumer.close()
+
+
+def test_stock_clients_write_and_read_and_a_restart_keeps_it(cluster: InProcessCluster) -> None:
+    """The node is a real one: real sockets, real files."""
+    cluster.create_topic("orders", partitions=2)
+    assert len(cluster.partitions("orders")) == 2
+    send(cluster, "fruit", "pear")
+    cluster.restart(1)
+    assert read_one(cluster, "fruit") == b"pear"
+    assert cluster.stop(1) == 0
+    assert "node_stopped" in cluster.nodes[1].log_tail()
+
+
+def test_several_nodes_in_one_process_are_a_cluster() -> None:
+    """Each has its thread, its log and its voice."""
+    with InProcessCluster(3) as cluster:
+        assert cluster.view(2).broker_ids == {1, 2, 3}
+        cluster.create_topic("orders")
+        leader = cluster.kill_leader("orders")
+        assert cluster.leader("orders") != leader
+        assert all(
+            f'"node_id": {each}' not in cluster.nodes[leader].log_tail() for each in {1, 2, 3} - {leader}
+        )
+
+
+async def test_the_loop_of_an_async_test_goes_on_meanwhile() -> None:
+    """As an async context manager; the node has a loop of its own."""
+    async with InProcessCluster() as cluster:
+        topic = await asyncio.to_thread(view_topic, cluster.nodes[1].host, cluster.nodes[1].port, "made")
+        assert len(topic) == 1
+
+
+def test_what_a_thread_cannot_do_is_refused_in_words(cluster: InProcessCluster) -> None:
+    """It cannot be paused, and has no faults."""
+    with pytest.raises(ValueError, match="takes no SIGSTOP: take a Cluster"):
+        cluster.pause(1)
+    assert cluster.running_ids() == {1}
+    with pytest.raises(ValueError, match="have no faults: take a Cluster"):
+        InProcessCluster(faults=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"num.partitions": "-3"}, "num.partitions"), ({"log.dirs": "/proc/nowhere"}, "/proc/nowhere")],
+)
+def test_a_node_that_cannot_start_says_why(settings: dict[str, str], reason: str) -> None:
+    """As one in a process does."""
+    cluster = InProcessCluster(settings=settings)
+    with pytest.raises(ClusterError, match="node 1 ended while starting") as caught:
+        cluster.start()
+    cluster.close()
+    assert reason in str(caught.value)
+
+
+def test_a_program_that_logs_with_structlog_keeps_its_log() -> None:
+    """Its configuration is neither replaced nor forgotten; the node's events go where the program's do."""
+    seen: list[str] = []
+
+    def take(_logger: object, _method: str, event: structlog.typing.EventDict) -> str:
+        seen.append(str(event["event"]))
+        raise structlog.DropEvent
+
+    was_configured, before = structlog.is_configured(), structlog.get_config()
+    structlog.configure(processors=[take])
+    try:
+        with InProcessCluster():
+            assert structlog.get_config()["processors"] == [take]
+        assert structlog.get_config()["processors"] == [take]
+        assert "node_ready" in seen
+    finally:
+        structlog.configure(**before)
+        if not was_configured:
+            structlog.reset_defaults()
+
+
+class Left:
+    """Everything of this process that a cluster could leave behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.before = self.now = self._look()
+
+    def _look(self) -> dict[str, object]:
+        return {
+            "threads": sorted(each.name for each in threading.enumerate()),
+            "children": sorted(_children()),
+            "files": len(list(Path("/proc/self/fd").iterdir())),
+            "folders": sorted(each.name for each in self._folder.iterdir()),
+        }
+
+    def nothing(self) -> bool:
+        self.now = self._look()
+        return self.now == self.before
+
+
+def _children() -> list[str]:
+    pids = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [pid for each in pids for pid in each.read_text().split()]
+
+
+def _take(port: int) -> None:
+    with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taker.bind(("127.0.0.1", port))
+        taker.listen()
+
+
+@pytest.mark.parametrize(
+    "cycles",
+    [pytest.param(2, id="taste"), pytest.param(CYCLES, id="many", marks=pytest.mark.nightly)],
+)
+@pytest.mark.parametrize("kind", [Cluster, InProcessCluster])
+def test_cycles_leave_nothing_behind(
+    kind: type[Cluster], cycles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither process, thread, descriptor, port nor folder, whatever clients did meanwhile. RAFTLOG_CYCLES=100."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with kind(1):
+        pass  # what the first one brings stays: the fork server, modules
+    left = Left(tmp_path)
+    for _ in range(cycles):
+        with kind(1) as cluster:
+            cluster.create_topic("orders")
+            send(cluster, "orders", "tea")
+            ports = [each for address in cluster.addresses.values() for each in address[1:]]
+        for port in ports:
+            _take(port)
+    until(left.nothing, "nothing is left", seen=lambda: (left.before, left.now))
