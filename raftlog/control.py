@@ -71,7 +71,7 @@ PROBE_S: Final = 0.3
 LOOK_S: Final = 0.1
 """How often a node that was late of late looks how late its loop is, seconds."""
 
-CALM_LOOK_S: Final = 0.25
+CALM_LOOK_S: Final = 0.5
 """How often a node looks that was not, since each look wakes it up."""
 
 LEADERLESS_S: Final = 5.0

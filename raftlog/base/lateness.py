@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 LATE_S: Final = 0.1
-"""An event loop that is so late is slow: that is a heartbeat of the quorum's leader. A shorter delay counts as
-nothing.
+"""An event loop that is so late is slow: that is most of a heartbeat's interval in the quorum. A shorter delay counts
+as nothing.
 """
 
 REMEMBERED_S: Final = 20.0

@@ -24,7 +24,7 @@ class Timing(NamedTuple):
 
     election_min: float = 0.4
     election_max: float = 0.8
-    heartbeat: float = 0.1
+    heartbeat: float = 0.13
     check_quorum_timeout: float = 1.0
     linked_check_quorum_timeout: float = 1.6
     fast_election_min: float = 0.015
@@ -38,7 +38,7 @@ def timing_for(election_s: float) -> Timing:
     return usual._replace(
         election_min=election_s,
         election_max=2 * election_s,
-        heartbeat=min(usual.heartbeat, election_s / 4),
+        heartbeat=min(usual.heartbeat, usual.heartbeat / usual.election_min * election_s),
         check_quorum_timeout=max(usual.check_quorum_timeout, 2 * election_s),
         linked_check_quorum_timeout=max(usual.linked_check_quorum_timeout, 4 * election_s),
         fast_election_max=min(usual.fast_election_max, election_s),
