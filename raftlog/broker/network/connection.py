@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         counters.failed_logins[failure.mechanism, failure.reason] += 1
         self.server.broker.audit.login_failed(**failure._asdict(), **self._peer())
 
-    def _peer(self) -> dict[str, object]:
+    def _peer(self) -> dict[str, Any]:
         """Return who is at the other end, for a line of the audit log."""
         return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
 

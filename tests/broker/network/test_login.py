@@ -238,7 +238,7 @@ async def test_a_failed_login_is_answered_late() -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_a_refused_handshake_is_answered_late_as_well(version: int) -> None:
-    """Whoever tries mechanisms waits as whoever tries passwords. The operator hears of it before."""
+    """Trying mechanisms costs a client the same wait as trying passwords. The operator hears of it before."""
     delay_s = 0.03
     fake = closed_world(connection_failed_authentication_delay_ms=int(delay_s * 1000))
     pipe = fake.connect()

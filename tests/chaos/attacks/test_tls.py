@@ -1,4 +1,4 @@
-"""What attacks on TLS show to a node is what they say it is."""
+"""Attacks on TLS show to a node exactly what they claim to show."""
 
 from __future__ import annotations
 
