@@ -19,6 +19,7 @@ quota = noun("List, set and remove quotas of users, client ids and addresses.")
 DEFAULT: Final = "<default>"
 """As Kafka's tools show the entity that stands for all those without a quota of their own."""
 EXACT, OF_DEFAULT = 0, 1
+KINDS: Final = ("user", "client-id", "ip")
 
 Name = str | None
 User = Annotated[Name, typer.Option("--user", metavar="NAME", help="a user")]
@@ -51,12 +52,10 @@ def list_quotas(
     form: Form,
 ) -> None:
     """List quotas, with a row for each; only those for who is named, alone or with others."""
-    entity = _entity(
-        ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
-    )
+    entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
     rows = [
         {
-            **{kind: _shown(names, kind) for kind in ("user", "client-id", "ip")},
+            **{kind: _shown(names, kind) for kind in KINDS},
             "quota": key,
             "value": value,
         }
@@ -64,7 +63,7 @@ def list_quotas(
         for key, value in sorted(values.items())
     ]
     rows.sort(key=lambda row: [str(row[each] or "") for each in ("ip", "user", "client-id", "quota")])
-    print_rows(rows, form, ("user", "client-id", "ip", "quota", "value"))
+    print_rows(rows, form, (*KINDS, "quota", "value"))
 
 
 @verb(quota, "set")
@@ -84,9 +83,7 @@ def set_(
     The quotas are producer_byte_rate and consumer_byte_rate (bytes a second), request_percentage (of one processor's
     time), controller_mutation_rate (partitions a second) and, of addresses, connection_creation_rate (a second).
     """
-    entity = _entity(
-        ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
-    )
+    entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
     values = {key: _number(key, value) for key, value in client_settings(quotas).items()}
     alter_quotas(target, entity, dict(values))
 
@@ -104,9 +101,7 @@ def remove(
     ip_defaults: IpDefaults = False,
 ) -> None:
     """Remove quotas of a user, a client id, both together, or an address."""
-    entity = _entity(
-        ("user", user, user_defaults), ("client-id", client_id, client_defaults), ("ip", ip, ip_defaults)
-    )
+    entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
     there = next((values for _, values in _found(target, entity, strict=True)), {})
     if missing := [each for each in quotas or [] if each not in there]:
         raise Failure(f"there is no {', '.join(missing)} of {_words(entity)}", exits.NOT_FOUND)
@@ -115,10 +110,10 @@ def remove(
     alter_quotas(target, entity, dict.fromkeys(quotas or there))
 
 
-def _entity(*given: tuple[str, str | None, bool]) -> list[Part]:
-    """Return who was named by the options. Raises Failure if one was named in two ways."""
+def _entity(*given: tuple[Name, bool]) -> list[Part]:
+    """Return who was named by the options, in the order of KINDS. Raises Failure if one was named in two ways."""
     parts = []
-    for kind, name, is_default in given:
+    for kind, (name, is_default) in zip(KINDS, given, strict=True):
         if name is not None and is_default:
             raise Failure(f"say a name of {kind}, or its defaults, not both", exits.USAGE)
         if name is not None or is_default:

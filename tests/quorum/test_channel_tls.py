@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from structlog.testing import capture_logs
 
 from raftlog.base.config import load_config
@@ -24,23 +23,13 @@ from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.listener import Listener
 from raftlog.quorum.raft_links import probe
 from tests.kit.certificates import HOST, Authority
-from tests.kit.waits import PATIENCE_S
+from tests.kit.loops import run
 from tests.quorum.cluster import bound_socket, until
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+__all__ = ["run"]
+
 SECRET = b"a secret of the tests"
 MAP = "listener.security.protocol.map"
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a coroutine on each kind of loop."""
-
-    def run_on(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(asyncio.wait_for(main, PATIENCE_S))
-
-    return run_on
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from raftlog.base.errors import (
 )
 from raftlog.base.principals import USER
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import wait_for_image
-from raftlog.metadata.controller_api import TokenTimes
+from raftlog.broker.controller_requests import ask, wait_for_image
+from raftlog.metadata.controller_api import ExpireToken, RenewToken, TokenTimes
 from raftlog.metadata.image import MetadataImage
 from raftlog.security.acls import ANONYMOUS
 
@@ -65,6 +65,25 @@ async def find_token_id(broker: BrokerContext, proof: bytes) -> str:
     if found is None:
         raise DelegationTokenNotFound("there is no such delegation token")
     return found.token_id
+
+
+async def change_end(
+    broker: BrokerContext,
+    request: RequestContext,
+    proof: bytes,
+    *,
+    change: type[RenewToken | ExpireToken],
+    period_ms: int,
+) -> int:
+    """Have the controller say anew when the token with this HMAC ends, and return that in wall milliseconds.
+
+    Returns once this broker goes by it.
+    """
+    demand_password_login(request)
+    token_id = await find_token_id(broker, proof)
+    times = await ask(broker, change(token_id, request.principal, period_ms), TokenTimes)
+    await wait_for_image(broker, lambda image: shows(image, token_id, times))
+    return times.expires_ms
 
 
 def shows(image: MetadataImage, token_id: str, times: TokenTimes) -> bool:

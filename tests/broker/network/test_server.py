@@ -12,7 +12,6 @@ from socket import IPPROTO_TCP, SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET, TCP_KEEPIDL
 from typing import Any
 
 import pytest
-import uvloop
 from structlog.testing import capture_logs
 
 from raftlog.base.config_network import Listener
@@ -39,22 +38,13 @@ from tests.broker.fakes import (
     produce,
     request,
 )
+from tests.kit.loops import run
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+__all__ = ["run"]
+
 LOCAL = Listener(LISTENER, "127.0.0.1", 0)
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a coroutine on each kind of loop."""
-
-    def run_on(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(asyncio.wait_for(main, PATIENCE_S))
-
-    return run_on
 
 
 class Client:

@@ -6,13 +6,12 @@ import asyncio
 import gc
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
@@ -38,22 +37,13 @@ from raftlog.protocol.codec import decode_response
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import FakePartitionServer, api_versions, batch, fetch, produce
 from tests.kit.certificates import HOST, Authority
+from tests.kit.loops import run
 from tests.kit.waits import PATIENCE_S
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+__all__ = ["run"]
+
 LOCAL = Listener("SSL", HOST, 0, "SSL")
 ALICE = {"common_name": "Alice", "organization_name": "Wonder, Land"}
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a coroutine on each kind of loop."""
-
-    def run_on(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(asyncio.wait_for(main, PATIENCE_S))
-
-    return run_on
 
 
 @pytest.fixture
