@@ -20,10 +20,10 @@ from raftlog.base.transaction_listing import DescribedId, Hanging, Transactional
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage
-from raftlog.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from raftlog.admin.samples import Samples
+    from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken
 
 

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 from raftlog.base.config_network import is_loopback
 from raftlog.base.config_security import LISTENER_PREFIX
 from raftlog.base.config_setting import SecretInText, setting, settings_of, words
-from raftlog.base.jaas import UnusableJaas, parse_jaas
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 
@@ -214,6 +213,8 @@ def _overrides_of(listener: str, overrides: Iterable[str]) -> Iterable[tuple[Oau
 
 def _read_jaas(text: str) -> Trust:
     """Read the line, whose only options that a broker has a use for are those of the address's authority."""
+    from raftlog.base.jaas import UnusableJaas, parse_jaas
+
     entry = parse_jaas(text)
     if entry.mechanism != OAUTHBEARER:
         raise UnusableJaas(f"names the login module of {entry.mechanism}, not of {OAUTHBEARER}")

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from raftlog.base.config_setting import setting, words
-from raftlog.base.jaas import UnusableJaas, parse_jaas
 from raftlog.base.principals import parse_super_users
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -201,6 +200,8 @@ def _read_mechanisms(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_users(override: Override, text: str) -> Mapping[str, str]:
+    from raftlog.base.jaas import UnusableJaas, parse_jaas
+
     entry = parse_jaas(text)
     wanted = "PLAIN" if override.mechanism == "PLAIN" else "SCRAM"
     if entry.mechanism != wanted:

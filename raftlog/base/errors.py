@@ -200,6 +200,10 @@ class OperationNotAttempted(KafkaError, code=55): ...
 class KafkaStorageError(KafkaError, code=56, retriable=True): ...
 
 
+MALFORMED: Final = "malformed"
+"""The `reason` of a login that fails because a message is none of its mechanism's."""
+
+
 class SaslAuthenticationFailed(KafkaError, code=58):
     """A failed login. The client hears the message only; `reason` is a word for metrics, `advice` for the operator."""
 

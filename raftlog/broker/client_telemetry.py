@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config_client_metrics import ALL_METRICS, ClientMetricsConfig, client_metrics_config
@@ -29,8 +29,10 @@ from raftlog.base.errors import (
 )
 from raftlog.base.regex import compiled
 from raftlog.metadata.image import MetadataImage
-from raftlog.protocol.otlp import DataPoint, MetricsReader
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
+
+if TYPE_CHECKING:
+    from raftlog.protocol.otlp import DataPoint
 
 COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """The codecs with which clients may compress a push, in the order of preference (Kafka's)."""
@@ -279,7 +281,9 @@ class ClientTelemetry:
         return error
 
     def _read(self, asked: PushInstructions, push: Push, max_bytes: int) -> list[tuple[Labels, DataPoint]]:
-        """Return the points that were asked for, the first MOST_POINTS of them."""
+        """Return the points that were asked for, the first MAX_POINTS of them."""
+        from raftlog.protocol.otlp import MetricsReader
+
         try:
             reader = MetricsReader(decompress(push.compression, push.metrics, max_bytes=max_bytes))
             wanted = (each for each in reader.points() if _is_asked(asked.metrics, each[1].name))

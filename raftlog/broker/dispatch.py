@@ -47,7 +47,6 @@ from raftlog.protocol.codec import (
     error_response,
 )
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
-from raftlog.protocol.throttle_time import with_throttle_time
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -384,6 +383,8 @@ def _throttled(
     throttle_ms = 0 if limits is None else limits.answered(connection)
     if not throttle_ms:
         return frame
+    from raftlog.protocol.throttle_time import with_throttle_time
+
     return with_throttle_time(frame, request.api_key, request.api_version, throttle_ms)
 
 

@@ -23,12 +23,12 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType, Right
-from raftlog.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.broker.network.connection import Connection
     from raftlog.broker.partition_lookup import TopicKey
+    from raftlog.security.authorizer import Authorizer
 
 CLUSTER: Final = ResourceType.CLUSTER
 GROUP: Final = ResourceType.GROUP
@@ -131,6 +131,8 @@ def make_authorizer(config: NodeConfig) -> Authorizer | None:
     """Return an authorizer that has no rules yet, or None where none is configured."""
     if not config.authorizer_class_name:
         return None
+    from raftlog.security.authorizer import Authorizer
+
     return Authorizer(
         super_users=(*config.super_users, ADMIN_API), allow_if_no_rule=config.allow_everyone_if_no_acl_found
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
@@ -19,18 +19,12 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import (
-    acls,
     alter_partition,
     brokers,
-    client_quotas,
     configs,
     elections,
     feature_updates,
-    leaderships,
     producer_ids,
-    reassignment,
-    scram_users,
-    tokens,
     topics,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
@@ -38,7 +32,6 @@ from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.feature_updates import VoterLevels
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
-from raftlog.controller.mutation_quotas import MutationQuotas
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
@@ -62,6 +55,7 @@ from raftlog.metadata.controller_api import (
     ErrorReply,
     ExpireToken,
     ListReassignments,
+    MutationsCharged,
     RegisterBroker,
     RenewToken,
     Reply,
@@ -82,6 +76,9 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows
+
+if TYPE_CHECKING:
+    from raftlog.controller.mutation_quotas import MutationQuotas
 
 TICK_S: Final = 0.25
 """Longest time between two ticks of an active controller."""
@@ -146,7 +143,7 @@ class Controller:
         )
         self._runner.stand_down()
         self._soft = BrokerLiveness(0.0, self.lateness)
-        self._mutations = self._unused_mutations()
+        self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: Mapping[int, BrokerState] = {}
         self._doubted: frozenset[int] = frozenset()
@@ -219,7 +216,7 @@ class Controller:
         self._runner.reset(image, image.offset)
         self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
-        self._mutations = self._unused_mutations()
+        self._mutations = None
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
@@ -227,11 +224,16 @@ class Controller:
         self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
 
-    def _unused_mutations(self) -> MutationQuotas:
-        config = self._config
-        return MutationQuotas(
-            Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
-        )
+    def _charge(self, request: ChargeMutations, now: float) -> MutationsCharged:
+        """Count what a request changes against the quotas of its user; a new controller begins with nothing."""
+        if self._mutations is None:
+            from raftlog.controller.mutation_quotas import MutationQuotas
+
+            config = self._config
+            self._mutations = MutationQuotas(
+                Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds)
+            )
+        return self._mutations.charge(self._runner.tail.quotas, request, now)
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
@@ -358,7 +360,7 @@ class Controller:
             case RegisterBroker():
                 self._register(request, answer_on_the_wire, now)
             case ChargeMutations():
-                answer(self._mutations.charge(self._runner.tail.quotas, request, now))
+                answer(self._charge(request, now))
             case _:
                 self._decide(
                     lambda image: self._decision(image, request),
@@ -403,6 +405,8 @@ class Controller:
         request: CreateAcls | DeleteAcls | AlterScramCredentials | AlterClientQuotas,
     ) -> Decision:
         """Decide about users, their rights and their quotas."""
+        from raftlog.controller import acls, client_quotas, scram_users
+
         match request:
             case CreateAcls():
                 return acls.decide_create_acls(image, request, self._config)
@@ -415,6 +419,8 @@ class Controller:
 
     def _delegate(self, image: MetadataImage, request: CreateToken | RenewToken | ExpireToken) -> Decision:
         """Decide about delegation tokens."""
+        from raftlog.controller import tokens
+
         now_ms = self.wall_clock_ms()
         match request:
             case CreateToken():
@@ -426,6 +432,8 @@ class Controller:
 
     def _move(self, image: MetadataImage, request: Request) -> Decision:
         """Decide what moves leaderships or replicas because somebody asked for it."""
+        from raftlog.controller import leaderships, reassignment
+
         match request:
             case ElectLeaders():
                 return elections.decide_elect_leaders(image, request, self._standing(image))
@@ -499,6 +507,10 @@ class Controller:
             self._remove_expired_tokens()
 
     def _remove_expired_tokens(self) -> None:
+        if not self._runner.tail.tokens:
+            return
+        from raftlog.controller import tokens
+
         now_ms = self.wall_clock_ms()
         self._decide(
             lambda image: tokens.decide_remove_expired_tokens(image, now_ms),

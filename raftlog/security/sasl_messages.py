@@ -6,12 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from raftlog.base.errors import SaslAuthenticationFailed
+from raftlog.base.errors import MALFORMED, SaslAuthenticationFailed
 
 MAX_NAME_CHARS: Final = 1_024
-
-MALFORMED: Final = "malformed"
-"""The reason of a login that fails because a message is none of its mechanism's."""
 
 _OAUTH: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^,=\x00]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[^\x00\x01]*\x01)+)\x01"

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from raftlog.base.errors import SaslAuthenticationFailed, UnacceptableCredential
-from raftlog.security.sasl_messages import MALFORMED
+from raftlog.base.errors import MALFORMED, SaslAuthenticationFailed, UnacceptableCredential
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The mechanisms, and their hash functions by the names of hashlib."""

@@ -13,11 +13,16 @@ from typing import Final, NamedTuple, Protocol
 
 from raftlog.base.config_oauth import OAUTHBEARER
 from raftlog.base.config_security import ListenerLogins
-from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from raftlog.base.errors import (
+    MALFORMED,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
 from raftlog.base.principals import USER
 from raftlog.metadata.image import MetadataImage
 from raftlog.security import scram
-from raftlog.security.sasl_messages import MALFORMED, parse_plain
+from raftlog.security.sasl_messages import parse_plain
 from raftlog.security.scram import ScramCredential, ScramServer
 from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 

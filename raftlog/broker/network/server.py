@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from socket import (
     IPPROTO_TCP,
     SO_KEEPALIVE,
@@ -39,7 +39,6 @@ from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.network.idle_connections import IdleConnectionWatch
-from raftlog.broker.network.login import Credentials, Login, LoginFailure
 from raftlog.broker.network.long_turns import LongTurns
 from raftlog.broker.network.object_memory import ObjectMemory
 from raftlog.broker.network.request_memory import RequestMemory
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
+    from raftlog.broker.network.login import Credentials, Login
     from raftlog.broker.network.tls import ServerTls
     from raftlog.broker.network.token_keys import TokenKeys
     from raftlog.replication.replica_host import ReplicaId
@@ -108,13 +108,6 @@ class BrokerServer:
         """Seconds that requests take; a simulation has no other time than its loop's."""
         self.nonce = broker.env.unguessable.randbytes
         """Source of the peer handshake's nonces."""
-        self._credentials = Credentials(
-            image=broker.image,
-            token_key=broker.token_key,
-            wall_clock_ms=broker.env.wall_clock_ms,
-            secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
-            nonce=lambda: self.nonce(24).hex(),
-        )
         self.log = LimitedLog(log, self.loop.time)
         """For what a client can cause at will."""
         self.request_max_bytes = self.config.socket_request_max_bytes
@@ -314,12 +307,27 @@ class BrokerServer:
         logins = self.config.logins.get(listener)
         if logins is None:
             return None
+        from raftlog.broker.network.login import Login
+
         keys = self.token_keys.get(listener)
         if keys is None:
             return Login(logins, self._credentials)
         from raftlog.broker.network.bearer_exchange import BearerExchange
 
         return Login(logins, self._credentials, partial(BearerExchange, keys))
+
+    @cached_property
+    def _credentials(self) -> Credentials:
+        from raftlog.broker.network.login import Credentials
+
+        broker = self.broker
+        return Credentials(
+            image=broker.image,
+            token_key=broker.token_key,
+            wall_clock_ms=broker.env.wall_clock_ms,
+            secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
+            nonce=lambda: self.nonce(24).hex(),
+        )
 
     def end_logins(self, old: MetadataImage, new: MetadataImage) -> None:
         """End the connections that logged in with a delegation token that is gone."""
@@ -354,6 +362,8 @@ class BrokerServer:
                     listener=connection.listener,
                 )
         except NoPrincipal as error:
+            from raftlog.broker.network.login import LoginFailure
+
             connection.login_failed(LoginFailure(CERTIFICATE, "no_principal", str(error)))
             connection.abort()
 
