@@ -48,7 +48,6 @@ from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
 from raftlog.metadata.record_levels import check_request
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
-from raftlog.quorum.channel_tls import ChannelTls
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.levels import Levels
@@ -59,6 +58,7 @@ from raftlog.quorum.wal import METADATA_FOLDER, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
+    from raftlog.quorum.channel_tls import ChannelTls
 
 log = get_logger("quorum")
 
@@ -399,6 +399,7 @@ def _make_tls(config: NodeConfig, env: Env) -> tuple[PeerTls, ChannelTls]:
     """Return the TLS towards controllers' listeners."""
     from raftlog.broker.links.tls import PeerTls
     from raftlog.broker.network.tls import ServerTls
+    from raftlog.quorum.channel_tls import ChannelTls
 
     tls = PeerTls(config.tls[config.controller_listener_names[0]])
     return tls, ChannelTls(partial(tls.options, env.offload), ServerTls.shown_certificate)

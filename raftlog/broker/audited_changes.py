@@ -118,8 +118,8 @@ _TOLD_BY_REQUEST: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.UPDATE_FEATURES,
 
 
 def audited(audit: Audit, request: RequestContext, message: Any, result: Any) -> Any:
-    """Return a request's result, or an awaitable of it, of which the audit log is told if it is a client's change."""
-    if request.api_key not in CHANGES or request.has_all_rights or request.principal == ADMIN_API:
+    """Return the result of a client's request, or an awaitable of it. The audit log is told of it if it is a change."""
+    if request.api_key not in CHANGES or request.principal == ADMIN_API:
         return result
     validate_only = bool(getattr(message, "validate_only", False))
     kept = message if request.api_key in _TOLD_BY_REQUEST else None

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -35,8 +35,10 @@ from raftlog.base.guard import Guard
 from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript, bound_secret
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel_tls import TLS_HANDSHAKE, ChannelTls, tls_mismatch, why_hung_up, why_insecure
 from raftlog.quorum.levels import Levels, why_too_old
+
+if TYPE_CHECKING:
+    from raftlog.quorum.channel_tls import ChannelTls
 
 log = get_logger("quorum")
 
@@ -52,6 +54,7 @@ ACCEPT_SECONDS: Final = 10.0
 
 _MAC_BYTES: Final = 16
 _PROTOCOL: Final = 2
+_TLS_HANDSHAKE: Final = 0x16  # the first byte of a client that speaks TLS
 _NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
@@ -286,6 +289,8 @@ class Channel(asyncio.Protocol, Guard):
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
             if not 0 < length <= limit:
+                from raftlog.quorum.channel_tls import tls_mismatch
+
                 self._refuse(tls_mismatch(self._buffer[0], self.opened) or _out_of_bounds(length, limit))
                 return
             end = _LENGTH.size + length
@@ -457,6 +462,8 @@ class OutboundChannel(Channel):
 
     def _failed(self, reason: str) -> None:
         if reason == HUNG_UP and self._challenged is None:
+            from raftlog.quorum.channel_tls import why_hung_up
+
             reason += why_hung_up(self.identity.tls)
         if not self.ready.done():
             self.ready.set_exception(ForeignCluster(reason) if self._foreign else HandshakeRefused(reason))
@@ -495,7 +502,7 @@ class InboundChannel(Channel):
         if self.on_kafka is None or self._greeted is not None:
             super()._take_frames()
         elif len(self._buffer) > _LENGTH.size:
-            if self._buffer[_LENGTH.size] == 0 and self._buffer[0] != TLS_HANDSHAKE:
+            if self._buffer[_LENGTH.size] == 0 and self._buffer[0] != _TLS_HANDSHAKE:
                 self._hand_over(self.on_kafka)
             else:
                 super()._take_frames()
@@ -583,6 +590,8 @@ async def dial(
             await loop.create_connection(lambda: channel, *address, **options)
             return await channel.ready
     except ssl.SSLError as error:
+        from raftlog.quorum.channel_tls import why_insecure
+
         channel.abandon()
         raise HandshakeRefused(why_insecure(error)) from error
     except BaseException:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-_ALERT, TLS_HANDSHAKE = 0x15, 0x16
+_ALERT, _HANDSHAKE = 0x15, 0x16
 """The first bytes of TLS. As the first of a length each is more than any limit."""
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
@@ -29,7 +29,7 @@ class ChannelTls:
 
 def tls_mismatch(first: int, opened: bool) -> str | None:
     """Return what is wrong if a frame begins as TLS does, where the other end speaks TLS and this one does not."""
-    if opened or first not in (_ALERT, TLS_HANDSHAKE):
+    if opened or first not in (_ALERT, _HANDSHAKE):
         return None
     return (
         "it speaks TLS, but controllers' listeners do not as this node was told: set the same protocol for them in "

@@ -77,6 +77,8 @@ def warm_up() -> Iterator[None]:
 
     In pieces of a few milliseconds each, so that requests may have their turns between.
     """
+    importlib.import_module("raftlog.broker.audited_changes")
+    yield
     newest = ((key, APIS[key].max_version) for key in LIKELY)
     for key, version in (*FIRST_ASKED, *newest, *ALSO_LIKELY):
         yield from _prepare(key, version)
