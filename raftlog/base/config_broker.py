@@ -153,29 +153,6 @@ class NodeConfig(
         (),
         "Kafka's other way to name the quorum; enough for a node alone, several need voters",
     )
-    socket_send_buffer_bytes: int = setting(
-        "socket.send.buffer.bytes",
-        "int",
-        102_400,
-        "SO_SNDBUF of client connections; -1 the system's",
-        at_least=-1,
-    )
-    socket_receive_buffer_bytes: int = setting(
-        "socket.receive.buffer.bytes",
-        "int",
-        102_400,
-        "SO_RCVBUF of client connections; -1 the system's",
-        at_least=-1,
-    )
-    socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", "int", 104_857_600, "A longer request closes its connection", at_least=1
-    )
-    socket_listen_backlog_size: int = setting(
-        "socket.listen.backlog.size", "int", 50, "Connections that may wait to be accepted", at_least=1
-    )
-    connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
-    )
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         "int",

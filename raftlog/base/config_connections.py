@@ -1,4 +1,4 @@
-"""How many connections and requests clients may make: settings of connections, and of how quotas count. Only the table.
+"""The connections of clients: their sockets, how many there may be, and how quotas count. Only the table.
 
 `ListenerLimits` are those of one listener (`listener.name.NAME.max.connections`).
 """
@@ -47,6 +47,29 @@ def _show_per_ip_overrides(limits: Mapping[str, int]) -> str:
 class ConnectionSettings:
     """Connections of clients, and windows of quotas."""
 
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        "int",
+        102_400,
+        "SO_SNDBUF of client connections; -1 the system's",
+        at_least=-1,
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        "int",
+        102_400,
+        "SO_RCVBUF of client connections; -1 the system's",
+        at_least=-1,
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", "int", 104_857_600, "A longer request closes its connection", at_least=1
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size", "int", 50, "Connections that may wait to be accepted", at_least=1
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
+    )
     max_connections: int = setting(
         _MAX_CONNECTIONS,
         "int",
