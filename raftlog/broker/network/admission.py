@@ -8,16 +8,25 @@ strangers may come.
 
 A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
 short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or as the oldest of HALL_PLACES.
+
+A listener of SASL has a gate: before its login, a client may ask for versions, log in, or prove to be a broker. Any
+other request ends its connection, and so does a login that takes too long. Its frames are short until then, so that
+strangers cannot make a broker keep much (CVE-2022-34917).
 """
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.memory import Account
+from raftlog.broker.links import peer_auth
+from raftlog.broker.network.peer_handshake import dispatch_in_hall
+from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import ANONYMOUS
 from raftlog.security.quotas import CONNECTION
 
 if TYPE_CHECKING:
@@ -35,6 +44,13 @@ HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3
 """Seconds that a connection may stay in the hall: looks of `watch`."""
 
+LOGIN_LOOKS: Final = 30
+"""Seconds that a connection may stay without a login: looks of `idle_connections`."""
+
+_OPEN_APIS: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, peer_auth.API_KEY}
+)
+
 
 class ConnectionStanding(Enum):
     """How a connection counts."""
@@ -43,6 +59,69 @@ class ConnectionStanding(Enum):
     IN_HALL = "beyond the places of strangers"
     BROKER = "proved the cluster secret"
     GONE = "closed"
+
+
+def dispatch_before_login(connection: Connection, frame: memoryview) -> None:
+    """Handle a request that belongs to a login; end the connection for any other. Never raises."""
+    api_key = int.from_bytes(frame[:2], "big", signed=True)
+    if api_key in _OPEN_APIS:
+        connection.server.dispatch(connection, frame)
+    else:
+        connection.close("request_before_login", api_key=api_key)
+
+
+class Gate:
+    """The gate of one connection. It does not refer to the connection, or only the collector could free both."""
+
+    __slots__ = ("_looks", "_timer")
+
+    def __init__(self) -> None:
+        self._looks = 0
+        """How often the connection was looked at while it had no login."""
+        self._timer: TimerHandle | None = None
+        """Closes the gate at the end of a login."""
+
+    def open(self, connection: Connection) -> None:
+        """Have the connection handle everything."""
+        connection.dispatch = connection.server.dispatch
+        self._looks = 0
+        connection.limit_frames(connection.server.request_max_bytes)
+
+    def open_for(self, connection: Connection, lifetime_ms: int) -> None:
+        """Open it for the lifetime of a login; 0 is for ever."""
+        self.open(connection)
+        self.cancel()
+        if lifetime_ms and connection.is_open:
+            self._timer = connection.server.loop.call_later(
+                lifetime_ms / 1000, connection.guarded(self.close, connection)
+            )
+
+    def close(self, connection: Connection) -> None:
+        """Have the connection handle nothing but what belongs to a login."""
+        server = connection.server
+        connection.dispatch = dispatch_before_login
+        connection.limit_frames(min(server.request_max_bytes, server.config.sasl_server_max_receive_size))
+        server.watch.add(connection)
+
+    def enter_hall(self, connection: Connection) -> None:
+        """Have the connection handle nothing but the handshake of brokers."""
+        connection.dispatch = dispatch_in_hall
+        connection.limit_frames(peer_auth.FRAME_BYTES)
+        connection.server.watch.add(connection)
+
+    def look(self, connection: Connection) -> None:
+        """End the connection if its login takes too long."""
+        if connection.inbox.is_muted:
+            return  # a rate of new connections makes it wait, longer than a login may take
+        if connection.dispatch is dispatch_before_login and connection.principal == ANONYMOUS:
+            self._looks += 1
+            if self._looks > LOGIN_LOOKS:
+                connection.cut("login_too_slow")
+
+    def cancel(self) -> None:
+        """Forget when a login ends."""
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Admission:
@@ -105,7 +184,7 @@ class Admission:
             self.refuse(next(iter(self._hall)))
         self._hall[connection] = 0
         connection.standing = ConnectionStanding.IN_HALL
-        connection.enter_hall()
+        connection.gate.enter_hall(connection)
         if delay is not None:
             connection.server.quotas.mute(connection, delay.limit, delay.seconds)
 
@@ -121,7 +200,7 @@ class Admission:
 
     def prove(self, connection: Connection) -> None:
         """A connection turned out to be a broker's."""
-        connection.open_gate()
+        connection.gate.open(connection)
         self._leave(connection)
         connection.standing = ConnectionStanding.BROKER
         self.brokers += 1

@@ -13,7 +13,7 @@ An exception in a callback of the transport or of a slot costs this connection o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,13 +21,10 @@ from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
-from raftlog.broker.links.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
-from raftlog.broker.network.admission import ConnectionStanding
+from raftlog.broker.network.admission import ConnectionStanding, Gate, dispatch_before_login
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
-from raftlog.broker.network.gate import LOGIN_LOOKS, passes_before_login
 from raftlog.broker.network.inbox import Inbox
 from raftlog.broker.network.outbox import Outbox
-from raftlog.broker.network.peer_handshake import dispatch_in_hall
 from raftlog.broker.network.response_slots import ReadySlot, Slot
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
 from raftlog.security.acls import ANONYMOUS
@@ -60,15 +57,6 @@ _LENGTH = Struct(">i")
 _PRODUCE: Final = 0
 
 
-def dispatch_before_login(connection: Connection, frame: memoryview) -> None:
-    """Handle a request that belongs to a login; end the connection for any other. Never raises."""
-    api_key = int.from_bytes(frame[:2], "big", signed=True)
-    if passes_before_login(api_key):
-        connection.server.dispatch(connection, frame)
-    else:
-        connection.close("request_before_login", api_key=api_key)
-
-
 class Connection(asyncio.BufferedProtocol, Guard):
     """One accepted connection of one listener."""
 
@@ -80,8 +68,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "_frame_max_bytes",
         "_handle_due",
         "_handling",
-        "_login_timer",
-        "_looks_before_login",
         "_lost",
         "_out",
         "_out_bytes",
@@ -92,6 +78,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "_waiting_for",
         "api_key",
         "dispatch",
+        "gate",
         "handshake",
         "inbox",
         "is_follower",
@@ -137,10 +124,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.limits: ClientLimits | None = None
         """The quotas for the request being handled."""
         self.login = server.login_for(listener)
+        self.gate = Gate()
+        self.dispatch: Callable[[Connection, memoryview], None] = dispatch_before_login
         self.inbox = Inbox(server.requests)
         self.outbox = Outbox(server.memory.answers)
-        self._login_timer: asyncio.TimerHandle | None = None
-        self._looks_before_login = 0
         self._slots: list[Slot] = []
         self._out: list[Buffer] = []  # of what is handled now; they leave together
         self._out_bytes = 0
@@ -163,9 +150,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         try:
             self._transport = cast(asyncio.Transport, transport)
             if self.login is None:
-                self.open_gate()
+                self.gate.open(self)
             else:
-                self.close_gate()  # not before: over TLS many a client is never heard of again
+                self.gate.close(self)  # not before: over TLS many a client is never heard of again
             self.inbox.open(self._transport)
             self.outbox.open(self._transport)
             self.server.tune(transport)
@@ -359,33 +346,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         assert self.login is not None
         self.principal = principal
         self.server.broker.audit.login_succeeded(self.login.mechanism, **self._peer())
-        self.open_gate()
-        lifetime_ms = self.login.lifetime_ms
-        if self._login_timer is not None:
-            self._login_timer.cancel()
-        if lifetime_ms and not self._closing:
-            self._login_timer = self.server.loop.call_later(lifetime_ms / 1000, self.guarded(self.close_gate))
-        return lifetime_ms
-
-    def open_gate(self) -> None:
-        """Handle everything."""
-        self.dispatch = self.server.dispatch
-        self._looks_before_login = 0
-        self._limit_frames(self.server.request_max_bytes)
-
-    def close_gate(self) -> None:
-        """Handle nothing but what belongs to a login."""
-        self.dispatch = dispatch_before_login
-        self._limit_frames(
-            min(self.server.request_max_bytes, self.server.config.sasl_server_max_receive_size)
-        )
-        self.server.watch.add(self)
-
-    def enter_hall(self) -> None:
-        """Handle nothing but the handshake of brokers (see `admission`)."""
-        self.dispatch = dispatch_in_hall
-        self._limit_frames(HANDSHAKE_FRAME_BYTES)
-        self.server.watch.add(self)
+        self.gate.open_for(self, self.login.lifetime_ms)
+        return self.login.lifetime_ms
 
     def finish(self) -> None:
         """Handle no more requests; close as soon as the open produce requests are answered."""
@@ -423,7 +385,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def look(self, *, crowded: bool) -> None:
         """End this connection if it holds bytes that do not move. `crowded`: half of the memory for answers is used."""
         self.server.admission.look(self)
-        self._look_at_the_login()
+        self.gate.look(self)
         if self.inbox.look():
             needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
             self.cut("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
@@ -432,7 +394,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     # Inside.
 
-    def _limit_frames(self, max_bytes: int) -> None:
+    def limit_frames(self, max_bytes: int) -> None:
         """A longer frame closes the connection."""
         self._frame_max_bytes = max_bytes
         self._plain_max_bytes = min(max_bytes, PLAIN_MAX_BYTES)
@@ -451,21 +413,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def _let_go(self) -> None:
         """Free all memory."""
-        if self._login_timer is not None:
-            self._login_timer.cancel()
+        self.gate.cancel()
         self.server.quotas.forget(self)
         self._out, self._out_bytes = [], 0
         self.outbox.clear()
         self.inbox.close()
         self.server.memory.answers.leave(self)
-
-    def _look_at_the_login(self) -> None:
-        if self.inbox.is_muted:
-            return  # a rate of new connections makes it wait, longer than a login may take
-        if self.dispatch is dispatch_before_login and self.principal == ANONYMOUS:
-            self._looks_before_login += 1
-            if self._looks_before_login > LOGIN_LOOKS:
-                self.cut("login_too_slow")
 
     # Inside: requests.
 

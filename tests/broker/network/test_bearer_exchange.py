@@ -128,7 +128,7 @@ async def test_the_gate_closes_with_the_token_and_another_one_opens_it(
     here = world()
     pipe = await here.connect()
     await say(pipe, first(here.token(lasts_s=600)))
-    pipe.connection.close_gate()
+    pipe.connection.gate.close(pipe.connection)
     here.now_s += 600
     assert (await begin(pipe, "OAUTHBEARER")).error_code == 0
     assert (await say(pipe, first(here.token(lasts_s=1200)))).session_lifetime == 600_000
@@ -319,4 +319,4 @@ async def test_a_client_that_goes_while_its_login_waits_is_no_trouble(
     async with asyncio.timeout(PATIENCE_S):
         while here.fake.server.tasks:
             await asyncio.sleep(0)
-    assert pipe.connection._login_timer is None
+    assert pipe.connection.gate._timer is None

@@ -1,4 +1,4 @@
-"""raftlog.broker.network.gate and login: nothing is served before a login, and a failed one tells nothing."""
+"""Logins, and the gate of admission: nothing is served before a login, and a failed one tells nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config_security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from raftlog.broker.network.gate import LOGIN_LOOKS
+from raftlog.broker.network.admission import LOGIN_LOOKS
 from raftlog.broker.network.login import MAX_MESSAGE_BYTES
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -322,11 +322,11 @@ async def test_a_login_holds_for_its_time_and_another_one_extends_it() -> None:
     fake = closed_world(max_reauth_ms=60_000)
     pipe = fake.connect()
     assert (await log_in(pipe, "PLAIN")).session_lifetime == 60_000
-    pipe.connection.close_gate()
+    pipe.connection.gate.close(pipe.connection)
     assert (await log_in(pipe, "SCRAM-SHA-256")).session_lifetime == 60_000
     pipe.send(produce(9, (0, batch())))
     assert pipe.correlation_ids() == [9]
-    pipe.connection.close_gate()
+    pipe.connection.gate.close(pipe.connection)
     pipe.send(produce(10, (0, batch())))
     assert pipe.transport.closed
     assert len(fake.partition.batches) == 1
