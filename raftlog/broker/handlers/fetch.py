@@ -23,6 +23,7 @@ from raftlog.broker.handlers.fetch_response import (
     count_throttled,
     encode_error,
     encode_session,
+    holds_back,
     refuse_all,
     throttled_answer,
 )
@@ -36,7 +37,6 @@ from raftlog.broker.network.fetch_sessions import (
 )
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.broker.rights import TOPIC, connection_may, refusal
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
@@ -47,7 +47,6 @@ from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
-    from raftlog.replication.partition import Partition
 
 API_KEY: Final = 1
 READ_COMMITTED: Final = 1
@@ -200,16 +199,12 @@ class PendingFetch(Slot):
         if request.session_epoch > INITIAL_EPOCH:
             self._take_back()
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
-        if replica is not None and session.session_id:
-            self._end_session_with_connection(session.session_id)
+        if replica is not None and session.session_id not in (NO_SESSION, *connection.session_ids):
+            connection.session_ids += (session.session_id,)  # it ends with the connection
         waiting = session.fetch
         if isinstance(waiting, PendingFetch):
             waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
         return None
-
-    def _end_session_with_connection(self, session_id: int) -> None:
-        if session_id not in self.connection.session_ids:
-            self.connection.session_ids += (session_id,)
 
     def _does_not_wait(self) -> bool:
         """Say whether nothing is waited for; what no session counts needs memory for that."""
@@ -532,8 +527,12 @@ class PendingFetch(Slot):
         if self.replica is not None and entry.moved:
             entry.moved = False
             partition.note_log_start(self.replica, entry.log_start_offset)
-        throttles = self.replica is not None and self.connection.server.broker.replicas.sent.is_limited
-        entry.held = throttles and self._holds_back(entry, partition)
+        replica = self.replica
+        entry.held = (
+            replica is not None
+            and broker.replicas.sent.is_limited
+            and holds_back(broker.replicas, replica, entry, partition)
+        )
         # A throttled follower gets no records, but its fetch is noted: the leader learns from it how far it is.
         read = partition.read(
             entry.offset,
@@ -547,16 +546,6 @@ class PendingFetch(Slot):
         if read.error_code:
             entry.image = None  # perhaps another replica object serves it by now
         return read
-
-    def _holds_back(self, entry: SessionPartition, partition: Partition) -> bool:
-        """KIP-73: a throttled replica that catches up waits while the quota is used up."""
-        assert self.replica is not None
-        replicas = self.connection.server.broker.replicas
-        if not is_listed(
-            partition.config.leader_replication_throttled_replicas, entry.index, replicas.broker_id
-        ):
-            return False
-        return partition.in_sync(self.replica.broker_id) is False and replicas.sent.wait_s() > 0
 
     def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)

@@ -1,4 +1,4 @@
-"""The response of a fetch: the reads of a session as a frame, and the counts of what leaves with it.
+"""The response of a fetch: the reads of a session as a frame, what throttles keep from it, and counts of what leaves.
 
 It has a hint at a leader that is elsewhere (KIP-951).
 """
@@ -25,6 +25,8 @@ from raftlog.protocol.primitives import Endpoint
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
     from raftlog.broker.replicas.replicas import Replicas
+    from raftlog.replication.partition import Partition
+    from raftlog.replication.replica_host import ReplicaId
 
 FIRST_LEADER_HINT_VERSION = 12
 
@@ -146,6 +148,16 @@ def count_throttled(session: FetchSession, replicas: Replicas) -> None:
         listed = entry.partition.config.leader_replication_throttled_replicas
         if is_listed(listed, entry.index, replicas.broker_id):
             replicas.sent.record(len(entry.read.records))
+
+
+def holds_back(
+    replicas: Replicas, follower: ReplicaId, entry: SessionPartition, partition: Partition
+) -> bool:
+    """Whether a throttled replica that catches up has to wait, since the quota is used up (KIP-73)."""
+    listed = partition.config.leader_replication_throttled_replicas
+    if not is_listed(listed, entry.index, replicas.broker_id):
+        return False
+    return partition.in_sync(follower.broker_id) is False and replicas.sent.wait_s() > 0
 
 
 def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:
