@@ -36,7 +36,7 @@ def _named(names: Sequence[str]) -> list[str]:
 
 
 def denied(route: Route, request: web.Request, caller: Caller, *, request_id: str, outcome: str) -> None:
-    """Write that a user lacks a right; a flood of those is a few lines and a count for each user."""
+    """Write that a user lacks a right. Of a flood there are a few lines and a count for each user."""
     limited.warning(
         "admin_denied",
         per=caller.name,

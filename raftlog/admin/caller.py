@@ -25,7 +25,7 @@ class Caller(NamedTuple):
 
     @property
     def asked_by(self) -> str:
-        """The name under which the history of the metadata remembers changes; "" of who is nobody in particular."""
+        """The name that the history of the metadata has for the caller; "" for a caller without a name."""
         if self.principal:
             return "" if self.principal == ANONYMOUS else self.principal
         return "" if self.name == NOBODY.name else f"token {self.name}"

@@ -78,7 +78,7 @@ def _quotas(_message: Any, response: Any) -> Iterator[Outcome]:
 
 
 def _token(_message: Any, response: Any) -> Iterator[Outcome]:
-    """Tell the id of a new token; what is renewed or ended is named by its secret only."""
+    """Tell the id of a new token. Requests to renew or end one name it by its secret, which is not told."""
     yield getattr(response, "token_id", "") or "delegation token", response.error_code
 
 

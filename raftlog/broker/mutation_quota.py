@@ -36,7 +36,7 @@ async def within_mutation_quota(
     parts: Sequence[Part],
     size_of: Callable[[Part], int],
 ) -> tuple[list[Part], list[tuple[Part, KafkaError]]]:
-    """Return the parts that may be changed, and those that may not; mute the sender for the throttle time.
+    """Return the parts of a request that may be changed, and those that may not. Mute its sender for the throttle time.
 
     `size_of`: how many partitions a part creates or deletes.
     """

@@ -110,7 +110,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def unchanging_segments(folder: Path) -> frozenset[Path]:
-    """Return the segments of a stopped node's data folder that nothing but their deletion can happen to."""
+    """Return the segments of a stopped node's data folder that will not change until they are deleted."""
     try:
         high_watermarks = decode_offsets((folder / HIGH_WATERMARKS).read_bytes())
     except (FileNotFoundError, ValueError):

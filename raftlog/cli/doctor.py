@@ -30,7 +30,7 @@ OTHERS_MAY_READ: Final = 0o044
 
 
 def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
-    """Tell of what the config warns, and whether others may read secrets in its file."""
+    """Tell the config's warnings, and whether others may read secrets in its file."""
     for warning in node.warnings:
         if warning.event == "cluster_secret_missing":  # look_at_secret knows whether it matters
             continue

@@ -1,4 +1,4 @@
-"""The level of raftlog.metadata.version of a cluster: what there is of it, and having it raised."""
+"""The level of raftlog.metadata.version of a cluster: which one is in force, and how it is raised."""
 
 from __future__ import annotations
 

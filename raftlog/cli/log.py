@@ -1,6 +1,6 @@
 """`raftlog log …`: the files of partitions, read where they lie, as kafka-dump-log does. No node is asked.
 
-Files are only read. Of a node that runs, the last batch may be half written: what is torn at the end says so.
+Files are only read. The last batch of a node that runs may be half written, which is told as torn.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ VoterLevels = Mapping[int, tuple[int, int] | None]
 
 
 def initial_levels(supported: tuple[SupportedFeature, ...]) -> tuple[FeatureChanged, ...]:
-    """Return the records with which a new cluster begins: what nodes write is of the newest level."""
+    """Return the records that give a new cluster its levels: the newest that nodes support."""
     return tuple(
         FeatureChanged(each.name, each.highest) for each in supported if each.name == RAFTLOG_METADATA_VERSION
     )

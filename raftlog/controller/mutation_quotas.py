@@ -20,7 +20,7 @@ class MutationQuotas:
         self._buckets: dict[CountedAs, TokenBucket] = {}
 
     def charge(self, quotas: Quotas, request: ChargeMutations, now: float) -> MutationsCharged:
-        """Count what a request changes; a strict one gets no part of it for which nothing is left (KIP-599)."""
+        """Count the partitions of a request. A strict one gets no part for which nothing is left (KIP-599)."""
         quota = quota_for(quotas, MUTATION, request.user, request.client_id)
         if quota is None:
             return MutationsCharged((True,) * len(request.sizes))

@@ -39,7 +39,7 @@ MAX_TOKENS_OF_OWNER: Final = 1_000
 def decide_create_token(
     image: MetadataImage, request: CreateToken, config: NodeConfig, now_ms: int
 ) -> Decision:
-    """Make a token. One of this id is there already if the request is repeated."""
+    """Make a token. A repeated request finds its own token, by the id."""
     _demand_enabled(config)
     made = image.tokens.get(request.token_id)
     if made is not None:

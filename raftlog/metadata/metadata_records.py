@@ -137,7 +137,7 @@ class ScramCredentialChanged(msgspec.Struct, frozen=True, tag=15, array_like=Tru
 
 
 class TokenChanged(msgspec.Struct, frozen=True, tag=20, array_like=True):
-    """A delegation token that is new, or holds until another time."""
+    """A delegation token is new, or expires at another time than before."""
 
     token: DelegationToken
 

@@ -89,7 +89,7 @@ def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResul
 
 
 def _removed(asked: AclFilter, deletion: AclDeletion, before: MetadataImage) -> AclDeletion:
-    """The rules that were there and match are gone now, whichever asking removed them."""
+    """Return a deletion with every rule that matched before the first attempt: any attempt may have removed it."""
     seen = (acl for acl in before.acls if asked.matches(acl))
     return AclDeletion(tuple(dict.fromkeys((*deletion.matches, *seen))))
 

@@ -80,7 +80,7 @@ def scram_bytes(user: str) -> int:
 
 
 def token_bytes(token: DelegationToken) -> int:
-    """Return the bytes of a delegation token, whenever it expires."""
+    """Return the bytes that a delegation token takes, the same before and after it is renewed."""
     names = (token.token_id, token.owner, token.requester, *token.renewers)
     return _TOKEN_BYTES + sum(_PRINCIPAL_BYTES + text_bytes(each) for each in names)
 

@@ -121,7 +121,7 @@ class _Patterns:
         return found
 
     def cover(self, acl: Acl) -> bool:
-        """Whether all names of another rule are names of one of these."""
+        """Whether one of these rules is about every name that another rule is about."""
         if WILDCARD in self._literal:
             return True
         if acl.is_about_all:

@@ -52,7 +52,7 @@ _BASE64_BITS: Final = 6
 
 
 class TokenRefused(Exception):
-    """A token that does not let in whoever has it."""
+    """A token is refused: it proves no user of this cluster."""
 
     def __init__(self, reason: str, advice: str) -> None:
         super().__init__(f"{reason}: {advice}")
@@ -61,7 +61,7 @@ class TokenRefused(Exception):
 
 
 class UnknownKey(TokenRefused):
-    """A token whose key is not among those that are there: newer ones may have it."""
+    """The key that signed a token is not among the known ones. Newer keys may have it."""
 
     def __init__(self, advice: str, reason: str = "unknown_key") -> None:
         super().__init__(reason, advice)

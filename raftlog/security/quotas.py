@@ -111,7 +111,7 @@ class WindowedRate:
         self.used += amount
 
     def throttle_s(self, limit: float, now: float, *, more: float = 0.0) -> float:
-        """Return how long to wait as the rate is above its limit, or would be with `more`; 0 if it is not."""
+        """Return how many seconds to wait until the rate, with `more` added, is below its limit; 0 if it is."""
         self._forget(int(now / self._seconds))
         return max(0.0, (self.used + more) / limit - self._elapsed(now)) if self._numbers else 0.0
 
@@ -120,7 +120,7 @@ class WindowedRate:
         return (self._numbers[-1] + self._most) * self._seconds - now if self._numbers else 0.0
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing was used of late, so that a new one would do."""
+        """Whether nothing was used of late. A new rate would then give the same answers."""
         self._forget(int(now / self._seconds))
         return not self._numbers
 

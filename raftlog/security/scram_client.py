@@ -15,7 +15,7 @@ _NO_BINDING: Final = "n,,"
 
 
 class ServerUnproven(ValueError):
-    """The server's messages are none, or do not prove that it knows the user."""
+    """The server's messages are no SCRAM, or do not prove that the server knows the user."""
 
 
 class ScramClient:

@@ -89,7 +89,7 @@ class NewAcl(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewAcls(msgspec.Struct, forbid_unknown_fields=True):
-    """Rules to be created, each by itself."""
+    """Rules to be created. Each succeeds or fails by itself."""
 
     data: Annotated[list[NewAcl], msgspec.Meta(min_length=1, max_length=MOST_RULES)]
 

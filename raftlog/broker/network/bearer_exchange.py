@@ -25,7 +25,7 @@ class BearerExchange:
         self._refused = False
 
     async def answer(self, message: bytes) -> LoginStep:
-        """Take a message. Raises SaslAuthenticationFailed; a refused token is a step first, that tells so."""
+        """Take a message. Raises SaslAuthenticationFailed if it is malformed, or follows a refused token."""
         if self._refused:
             raise SaslAuthenticationFailed(REFUSED)
         said = parse_oauth(message)

@@ -69,7 +69,7 @@ class Limit:
         """Nobody waits who has used no more than that of late."""
 
     def throttle_s(self, now: float) -> float:
-        """Return how long who used it is to wait."""
+        """Return how many seconds those who share it have to wait."""
         return self.rate.throttle_s(self.limit, now) if self.rate.used > self.burst else 0.0
 
 
@@ -103,7 +103,7 @@ class ClientLimits:
     def fetched(self, connection: LimitedConnection, size: int) -> int:
         """Count an answer to a fetch as `produced` does, but not one that is throttled: that has no records.
 
-        An answer passes that is too large for any window when nothing was fetched of late, lest it never pass.
+        An answer that is larger than any window allows passes when nothing was fetched of late. Else it never would.
         """
         limit, now = self._fetch, self._clock()
         if limit is None:
@@ -119,7 +119,7 @@ class ClientLimits:
         return throttle_ms
 
     def answered(self, connection: LimitedConnection) -> int:
-        """Return the throttle time of any other request as `produced` does; what it is muted for already counts."""
+        """Return the throttle time of any other request as `produced` does, or for how long it is muted already."""
         return max(self._throttle_for_time(connection, self._clock()), self._quotas.muted_ms(connection))
 
     def mutated(self, connection: LimitedConnection, throttle_ms: int) -> None:
@@ -255,7 +255,7 @@ class ClientQuotas:
         return rate
 
     def _drop_rates(self) -> None:
-        """Forget those who used nothing of late, or else whoever came first; limits that refer to them go too."""
+        """Forget the rates of those who used nothing of late, or else the oldest. Limits that refer to them go too."""
         now = self.clock()
         self._rates = {name: each for name, each in self._rates.items() if not each.is_idle(now)}
         while len(self._rates) >= MAX_KEPT:

@@ -50,7 +50,7 @@ class ConnectionRates:
         """By name; "" is all of them."""
 
     def delay_of_address(self, host: str) -> Delay | None:
-        """Count a connection of an address, unless it has made too many: then return until when it has."""
+        """Count a connection of an address, or return how long one has to wait that made too many."""
         quotas = self._quotas()
         limit = quota_for_address(quotas, host) if quotas else None
         if limit is None:
