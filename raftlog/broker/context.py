@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from raftlog.broker.metadata_view import MetadataViews
     from raftlog.broker.network.client_quotas import ClientLimits
     from raftlog.broker.network.login import Login
-    from raftlog.security.authorizer import Authorizer
 
 
 MOST_CLIENT_ID_CHARS: Final = 100
@@ -41,8 +40,6 @@ class BrokerContext(LocalBroker):
     """Set by the node, as the next two. A node that is no broker has none, and serves no API that asks them."""
     transactions: TransactionCoordinators = field(init=False)
     verifier: TransactionVerifier = field(init=False)
-    authorizer: Authorizer | None = None
-    """The rules in force; None: everyone may do everything."""
     token_key: TokenKey = field(init=False)
     audit: Audit = field(default_factory=Audit)
     """Is told of logins, denials and changes."""

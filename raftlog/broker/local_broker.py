@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas.replicas import Replicas
     from raftlog.broker.unreachable_brokers import UnreachableBrokers
+    from raftlog.security.authorizer import Authorizer
 
 
 @dataclass(slots=True)
@@ -33,6 +34,8 @@ class LocalBroker:
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""
+    authorizer: Authorizer | None = None
+    """The rules in force; None: everyone may do everything."""
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
     absences: UnreachableBrokers | None = None

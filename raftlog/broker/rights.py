@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.protocol.apis import ApiKey
@@ -107,7 +108,7 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.UNREGISTER_BROKER: (_ALTER,),
     ApiKey.DESCRIBE_TRANSACTIONS: (),  # DESCRIBE of each transactional id, and of the topics that are told
     ApiKey.LIST_TRANSACTIONS: (),  # DESCRIBE of each transactional id that is told
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: (_READ_GROUP,),  # and DESCRIBE of each topic that it names
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (_READ_GROUP,),  # and DESCRIBE of each topic that it names or matches
     ApiKey.CONSUMER_GROUP_DESCRIBE: (),  # DESCRIBE of each group, and of all topics that its members have
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (),  # anybody
     ApiKey.PUSH_TELEMETRY: (),  # anybody
@@ -268,6 +269,13 @@ async def among(
     if log_if_denied and len(allowed) < len(wanted):
         _note_denial(broker, request, operation, resource_type, wanted - allowed)
     return frozenset(allowed)
+
+
+def viewer(broker: BrokerContext, request: RequestContext) -> Viewer | None:
+    """Return the sender as one whose rights decide which topics a group's expressions match; None: all topics."""
+    if broker.authorizer is None or request.has_all_rights:
+        return None
+    return Viewer(request.principal, request.peer_host)
 
 
 def may_any(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 from raftlog.coordinator.group import CommittedOffset, Member
 
 
@@ -19,6 +20,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     """`protocols`: (name, subscription), best first. `may_require_member_id`: JoinGroup v4 and later (KIP-394).
 
     `may_skip_assignment`: v9 and later, a returning static leader can be told that its assignment stands (KIP-814).
+    `viewer`: the sender, as in ConsumerGroupHeartbeat; others of its group may have expressions.
     """
 
     group_id: str
@@ -31,6 +33,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     protocols: tuple[tuple[str, bytes], ...]
     may_require_member_id: bool = True
     may_skip_assignment: bool = False
+    viewer: Viewer | None = None
 
 
 class JoinGroupResult(msgspec.Struct, frozen=True):

@@ -29,6 +29,9 @@ from raftlog.security.acls import (
 MOST_KEPT_ANSWERS: Final = 10_000
 """Answers that are kept until rules change; then all go."""
 
+MOST_NOTED_PRINCIPALS: Final = 10_000
+"""Principals of whom is noted when their rules changed; with one more, those of everybody count as changed."""
+
 ANY_NAME: Final = "hardcode"
 """A resource of this name is asked for where any would do, as Kafka does: a super user passes, whatever is denied."""
 
@@ -194,6 +197,10 @@ class Authorizer:
         """By principal, so that a new rule takes the answers of those whom it concerns."""
         self._kept = 0
         """How many answers there are."""
+        self._changes = self._changed_for_all = 0
+        """How often rules changed, and what that was when it last concerned everybody."""
+        self._changed_for: dict[str, int] = {}
+        """The same for single principals, since then."""
         self.change(added=acls)
 
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
@@ -205,11 +212,22 @@ class Authorizer:
         for acl in added:
             self._rules[acl.resource_type].add(acl)
             concerned.add(acl.principal)
-        if self._allow_if_no_rule or EVERY_USER in concerned:
+        self._changes += 1
+        noted = len(self._changed_for) + len(concerned)
+        if self._allow_if_no_rule or EVERY_USER in concerned or noted > MOST_NOTED_PRINCIPALS:
+            self._changed_for_all = self._changes
+            self._changed_for.clear()
             self._forget()
             return
         for principal in concerned:
+            self._changed_for[principal] = self._changes
             self._kept -= len(self._answers.pop(principal, ()))
+
+    def version(self, principal: str) -> int:
+        """Return a number that grows when rules change by which a principal may do more or less than before."""
+        if principal in self.super_users:
+            return 0
+        return max(self._changed_for_all, self._changed_for.get(principal, 0))
 
     def allows(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str

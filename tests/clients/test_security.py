@@ -153,6 +153,34 @@ def test_a_consumer_needs_its_group_and_its_topic(closed: ClosedCluster) -> None
         consumer.close()
 
 
+def test_an_expression_brings_what_its_user_may_describe(closed: ClosedCluster) -> None:
+    """A member of the new protocol (KIP-848) is given and loses topics as rules come and go, while it polls."""
+    for name in ("fleet-a", "fleet-b", "fleet-c"):
+        closed.create_topic(name)
+    closed.allow(
+        rule("bob", AclOperation.READ, "fleet-a"),
+        rule("bob", AclOperation.READ, "fleet", ResourceType.GROUP),
+    )
+    login = closed.login("bob", **{"group.id": "fleet", "group.protocol": "consumer"})
+    consumer = Consumer(login)
+    try:
+        consumer.subscribe(["^fleet-.*"])
+
+        def has(*topics: str) -> bool:
+            message = consumer.poll(0.1)
+            assert message is None or message.error() is None, message.error()
+            return {each.topic for each in consumer.assignment()} == set(topics)
+
+        poll_until(lambda: has("fleet-a"), "the only topic that bob may see is assigned")
+        closed.allow(rule("bob", AclOperation.READ, "fleet-b"))
+        poll_until(lambda: has("fleet-a", "fleet-b"), "another one is assigned")
+        closed.allow(rule("bob", AclOperation.DESCRIBE, "fleet-a", permission=AclPermissionType.DENY))
+        poll_until(lambda: has("fleet-b"), "the one that bob may no longer see is taken away")
+    finally:
+        consumer.close()
+        assert closed.take_back("bob") == 4
+
+
 def test_only_who_may_alter_the_cluster_makes_rules(closed: ClosedCluster) -> None:
     """Neither a user nor ANONYMOUS, on the listener that needs no login."""
     everything = rule("alice", AclOperation.ALL, "*")

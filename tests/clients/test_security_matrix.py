@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider as AiokafkaTokens
 from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokens
 
+from tests.cli.live import invoke
 from tests.clients.five_listeners import (
     WAYS,
     FiveListeners,
@@ -26,6 +29,7 @@ from tests.clients.five_listeners import (
     judge,
     topic_of,
 )
+from tests.kit.identity_provider import CLIENT_SECRET
 from tests.kit.waits import PATIENCE_MS, PATIENCE_S, poll_until
 
 REFUSED_WITHIN_S = 3.0
@@ -79,6 +83,55 @@ def with_librdkafka(bootstrap: str, hand: Hand, topic: str) -> str | None:
         return None if outcomes[0] is None else outcomes[0].str()
     producer.purge()
     return " ".join(each.str() for each in errors)
+
+
+def oidc_settings(here: FiveListeners, token_url: str, secret: str) -> dict[str, str]:
+    """Return the settings with which a program has librdkafka fetch its tokens, as the how-to shows."""
+    return {
+        "bootstrap.servers": here.bootstrap("SECURE"),
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(here.authority),
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": token_url,
+        "sasl.oauthbearer.client.id": "alice",
+        "sasl.oauthbearer.client.secret": secret,
+    }
+
+
+def test_librdkafka_fetches_its_tokens_itself(here: FiveListeners, tmp_path: Path) -> None:
+    """With `sasl.oauthbearer.method=oidc` (KIP-768), in a program and in a file for `raftlog`; not with a guess."""
+    with here.provider.serving() as url:
+        settings = oidc_settings(here, url.replace("/keys", "/token"), CLIENT_SECRET)
+        seen = AdminClient(settings).list_topics(timeout=PATIENCE_S)
+        assert set(seen.topics) == {topic_of("alice")}
+        file = tmp_path / "oidc.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        code, out, err = invoke("topic", "list", "-F", str(file), "--json")
+        assert code == 0 and topic_of("alice") in out, err
+        errors: list[KafkaError] = []
+        guess = settings | {"sasl.oauthbearer.client.secret": "a guess", "log_level": "0"}
+        client = AdminClient(guess | {"error_cb": errors.append})  # type: ignore[dict-item]
+        poll_until(lambda: client.poll(0.1) or errors, "the identity provider gives no token")
+        assert errors[0].code() == KafkaError._AUTHENTICATION
+
+
+def test_tokens_that_nobody_signed_are_refused(here: FiveListeners) -> None:
+    """Those that librdkafka makes itself, as Kafka takes them by default."""
+    unsigned = {
+        "bootstrap.servers": here.bootstrap("LOGINS"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": "principal=admin",
+        "log_level": "0",
+    }
+    before = here.refusals().get('mechanism="OAUTHBEARER",reason="algorithm"', 0)
+    errors: list[KafkaError] = []
+    client = AdminClient(unsigned | {"error_cb": errors.append})  # type: ignore[dict-item]
+    poll_until(lambda: client.poll(0.1) or errors, "the login is refused")
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert here.refusals()['mechanism="OAUTHBEARER",reason="algorithm"'] > before
 
 
 # --- kafka-python

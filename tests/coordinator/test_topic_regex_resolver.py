@@ -14,8 +14,12 @@ from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbe
 from raftlog.coordinator.consumer.topic_regex_resolver import (
     KEPT_S,
     MAX_CACHED_REGEXES,
+    RIGHTS_STEPS,
     TopicRegexResolver,
+    Viewer,
 )
+from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from raftlog.security.authorizer import Authorizer
 from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, image_of, topic_id
 
 MANY = {f"{number:05}-log": 1 for number in range(20_000)}
@@ -24,13 +28,14 @@ MANY = {f"{number:05}-log": 1 for number in range(20_000)}
 class TopicMatcher:
     """Topics, and a clock."""
 
-    def __init__(self, topics: dict[str, int]) -> None:
+    def __init__(self, topics: dict[str, int], *rules: Acl) -> None:
         self.image = image_of(topics)
-        self.topics = TopicRegexResolver(lambda: self.image)
+        self.rules = Authorizer(rules, super_users=["User:root"])
+        self.topics = TopicRegexResolver(lambda: self.image, self.rules)
         self.now = 1.0
 
-    def resolve(self, regex: str) -> tuple[str, ...] | None:
-        return self.topics.resolve(regex, self.now)
+    def resolve(self, regex: str, viewer: Viewer | None = None) -> tuple[str, ...] | None:
+        return self.topics.resolve(regex, self.now, viewer)
 
     def work_off(self) -> int:
         """Look until nothing is left to look at; returns in how many slices."""
@@ -77,9 +82,9 @@ def test_between_two_slices_others_have_the_loop():
     matcher = TopicMatcher(MANY)
     matcher.resolve(".*x")
     matcher.topics.run_slice(5.0)
-    left = len(matcher.topics._looks[".*x"].pending)
+    left = len(matcher.topics._looks[".*x", None].pending)
     matcher.topics.run_slice(5.001)
-    assert len(matcher.topics._looks[".*x"].pending) == left < len(MANY)
+    assert len(matcher.topics._looks[".*x", None].pending) == left < len(MANY)
 
 
 def test_only_new_names_are_looked_at():
@@ -143,14 +148,69 @@ def test_an_expression_that_waits_takes_no_memory_for_names():
     assert sum(len(each.pending) for each in matcher.topics._looks.values()) <= len(MANY)
 
 
+ALICE, BOB = Viewer("User:alice", "10.0.0.1"), Viewer("User:bob", "10.0.0.1")
+
+
+def rule(
+    name: str,
+    user: Viewer = ALICE,
+    operation: Operation = Operation.DESCRIBE,
+    permission: Permission = Permission.ALLOW,
+    pattern: PatternType = PatternType.PREFIXED,
+) -> Acl:
+    return Acl(ResourceType.TOPIC, name, pattern, user.principal, "*", operation, permission)
+
+
+def test_an_expression_matches_what_its_viewer_may_describe():
+    """Some other right includes it, a rule that denies wins, and a super user sees all, as in Apache Kafka."""
+    matcher = TopicMatcher(
+        {"a-log": 1, "a-secret": 1, "b-log": 1},
+        rule("a-"),
+        rule("a-s", permission=Permission.DENY),
+        rule("b-log", BOB, Operation.READ, pattern=PatternType.LITERAL),
+    )
+    assert matcher.resolve(".*", ALICE) == ("a-log",)
+    assert matcher.resolve(".*", BOB) == ("b-log",)
+    assert matcher.resolve(".*", Viewer("User:eve", "10.0.0.1")) == ()
+    for all_seeing in (None, Viewer("User:root", "10.0.0.1")):
+        assert matcher.resolve(".*", all_seeing) == ("a-log", "a-secret", "b-log")
+
+
+def test_a_rule_is_in_force_from_its_change_on_for_whom_it_is_about():
+    """Expressions of others are not looked at again; a rule about everybody is about each of them."""
+    matcher = TopicMatcher({"a-log": 1, "b-log": 1}, rule("a-"), rule("b-", BOB))
+    assert (matcher.resolve(".*", ALICE), matcher.resolve(".*", BOB)) == (("a-log",), ("b-log",))
+    of_bob = matcher.topics._looks[".*", BOB]
+    matcher.rules.change(removed=[rule("a-")])
+    assert (matcher.resolve(".*", ALICE), matcher.resolve(".*", BOB)) == ((), ("b-log",))
+    assert matcher.topics._looks[".*", BOB] is of_bob
+    matcher.rules.change(added=[rule("a-", Viewer("User:*", ""))])
+    assert (matcher.resolve(".*", ALICE), matcher.resolve(".*", BOB)) == (("a-log",), ("a-log", "b-log"))
+
+
+def test_rights_to_very_many_topics_are_looked_at_slice_by_slice():
+    """A rule that comes meanwhile has all names looked at again, and answers that were kept for others stay."""
+    matcher = TopicMatcher(MANY, rule("0000"))
+    assert matcher.resolve(".*-log", ALICE) is None
+    assert matcher.work_off() >= len(MANY) * (TEXT_STEPS + RIGHTS_STEPS) // STEPS_AT_ONCE
+    assert matcher.resolve(".*-log", ALICE) == tuple(f"0000{number}-log" for number in range(10))
+    assert matcher.rules._kept == 0
+    assert matcher.resolve(".*0-log", ALICE) is None
+    matcher.topics.run_slice(matcher.now)
+    matcher.now += 1
+    matcher.rules.change(added=[rule("1999")], removed=[rule("0000")])
+    matcher.work_off()
+    assert matcher.resolve(".*0-log", ALICE) == ("19990-log",)
+
+
 class CountingResolver(TopicRegexResolver):
     """Counts the looks at expressions."""
 
     asked = 0
 
-    def resolve(self, regex: str, now: float) -> tuple[str, ...] | None:
+    def resolve(self, regex: str, now: float, viewer: Viewer | None = None) -> tuple[str, ...] | None:
         self.asked += 1
-        return super().resolve(regex, now)
+        return super().resolve(regex, now, viewer)
 
 
 def bench(topics: dict[str, int], **settings: Any) -> tuple[GroupCoordinatorSetup, CountingResolver]:
@@ -288,3 +348,75 @@ def test_changes_of_leaders_and_replicas_are_no_reason_to_look():
     made.image = image_of({"t": 3, "u": 1})
     assert made.consumer_group_heartbeat("a", heard.epoch).epoch > heard.epoch
     assert topics.asked > asked
+
+
+def topics_of(made: GroupCoordinatorSetup) -> set[str]:
+    """Return the topics that the only expression of the group is recorded to match."""
+    (resolved,) = made.read().consumer.regexes.values()
+    return set(resolved.topics)
+
+
+def guarded(
+    topics: dict[str, int], *rules: Acl
+) -> tuple[GroupCoordinatorSetup, Authorizer, CountingResolver]:
+    made, _ = bench(topics)
+    authorizer = Authorizer(rules)
+    counted = CountingResolver(lambda: made.image, authorizer)
+    made.coordinator._groups.topics = counted
+    return made, authorizer, counted
+
+
+def test_a_right_that_is_taken_away_takes_the_topic_from_the_group():
+    """With the next heartbeat; Apache Kafka waits for up to ten minutes. A right that is given brings it back."""
+    made, rules, _ = guarded({"a": 1, "b": 1}, rule("a"), rule("b"))
+    heard = made.consumer_group_heartbeat("m", 0, topics=(), regex=".*", viewer=ALICE)
+    assert set(heard.assignment) == {topic_id("a"), topic_id("b")}
+    rules.change(removed=[rule("b")])
+    told = made.consumer_group_heartbeat("m", heard.epoch, owned=heard.assignment, viewer=ALICE)
+    assert set(told.assignment) == {topic_id("a")}, "it is told to give up the rest"
+    heard = made.consumer_group_heartbeat("m", told.epoch, owned=told.assignment, viewer=ALICE)
+    assert heard.epoch > told.epoch and topics_of(made) == {"a"}
+    rules.change(added=[rule("b")])
+    heard = made.consumer_group_heartbeat("m", heard.epoch, owned=told.assignment, viewer=ALICE)
+    assert set(heard.assignment) == {topic_id("a"), topic_id("b")}
+
+
+def test_who_sends_the_heartbeat_that_looks_decides_what_all_match():
+    """As in Apache Kafka: a group has one result for an expression. It stands until topics or those rules change."""
+    made, rules, counted = guarded({"a": 1, "b": 1}, rule("a"), rule("b", BOB))
+    first = made.consumer_group_heartbeat("m", 0, topics=(), regex=".*", viewer=ALICE)
+    second = made.consumer_group_heartbeat("n", 0, topics=(), regex=".*", viewer=BOB)
+    assert topics_of(made) == {"a"}
+    asked = counted.asked
+    rules.change(added=[rule("other", BOB)])
+    made.consumer_group_heartbeat("m", first.epoch, viewer=ALICE)
+    assert (counted.asked, topics_of(made)) == (asked, {"a"}), "no rule about alice has changed"
+    rules.change(added=[rule("other")])
+    made.consumer_group_heartbeat("n", second.epoch, viewer=BOB)
+    assert topics_of(made) == {"b"}
+
+
+def test_a_rule_that_comes_while_names_are_looked_at_is_heeded():
+    """The group goes on with what it matched before, and then matches by the rules of now."""
+    made, rules, counted = guarded(MANY, rule("00000"))
+    heard = made.consumer_group_heartbeat("m", 0, topics=(), regex="0000.*", viewer=ALICE)
+    until_matched(made, counted)
+    heard = made.consumer_group_heartbeat("m", heard.epoch, viewer=ALICE)
+    assert topics_of(made) == {"00000-log"}
+    rules.change(added=[rule("00001")])
+    heard = made.consumer_group_heartbeat("m", heard.epoch, owned=heard.assignment, viewer=ALICE)
+    assert counted.has_work and topics_of(made) == {"00000-log"}
+    rules.change(added=[rule("00002")], removed=[rule("00000")])
+    until_matched(made, counted)
+    made.consumer_group_heartbeat("m", heard.epoch, viewer=ALICE)
+    assert topics_of(made) == {"00001-log", "00002-log"}
+
+
+def test_rules_cost_groups_without_expressions_nothing():
+    """Only what an expression matches depends on rights."""
+    made, rules, _ = guarded({"t": 1})
+    heard = made.consumer_group_heartbeat("m", 0, topics=("t",), viewer=ALICE)
+    rules.change(added=[rule("t", Viewer("User:*", ""))])
+    before = made.end_offset
+    assert made.consumer_group_heartbeat("m", heard.epoch, viewer=ALICE).epoch == heard.epoch
+    assert made.end_offset == before

@@ -1,4 +1,7 @@
-"""A small identity provider: it signs tokens, and shows its keys in a file or at an address of loopback."""
+"""A small identity provider: it signs tokens, and shows its keys in a file or at an address of loopback.
+
+There it also gives tokens to programs that know the secret (RFC 6749, client credentials).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import ssl
 import time
 import warnings
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +23,7 @@ from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
 ISSUER = "https://identity.test"
 AUDIENCE = "kafka"
+CLIENT_SECRET = "the secret of a program"
 
 
 def make_key(algorithm: str, key_id: str | None = None) -> Key:
@@ -94,6 +99,21 @@ class IdentityProvider:
                         self.wfile.write(part)
                 except OSError:
                     pass  # whoever asked has heard enough
+
+            def do_POST(self) -> None:
+                """Give a token to alice's program."""
+                asked = self.rfile.read(int(self.headers["Content-Length"]))
+                basic = b64encode(f"alice:{CLIENT_SECRET}".encode()).decode()
+                is_right = (
+                    self.headers["Authorization"] == f"Basic {basic}" and b"client_credentials" in asked
+                )
+                answer = {"access_token": provider.token("alice"), "token_type": "Bearer", "expires_in": 600}
+                text = json.dumps(answer if is_right else {"error": "invalid_client"}).encode()
+                self.send_response(200 if is_right else 401)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Nobody reads it."""

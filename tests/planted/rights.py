@@ -15,6 +15,7 @@ from raftlog.broker.handlers import fetch, metadata, produce
 from raftlog.broker.handlers.fetch import PendingFetch
 from raftlog.broker.network.login import Credentials, Login
 from raftlog.controller import acls
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.metadata import loader
 from raftlog.metadata.controller_api import DeleteAcls
 from raftlog.metadata.image import MetadataImage
@@ -62,6 +63,16 @@ def fetches_that_wait_keep_their_verdict(patch: pytest.MonkeyPatch) -> None:
 def quiet_partitions_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """A client that waits for records that do not come hears nothing of a right that was taken away."""
     patch.setattr(PendingFetch, "_take_back", lambda waiting: None)
+
+
+def expressions_match_by_old_rules(patch: pytest.MonkeyPatch) -> None:
+    """A group keeps what its expression matched until topics come or go."""
+    patch.setattr(Authorizer, "version", lambda authorizer, principal: 0)
+
+
+def expressions_match_all(patch: pytest.MonkeyPatch) -> None:
+    """A group is given every topic that its expression matches, whoever asks."""
+    patch.setattr(TopicRegexResolver, "_may_see", lambda resolver, viewer, name: True)
 
 
 def _with_users(credentials: Credentials, users: Mapping[tuple[str, str], Any]) -> Credentials:
@@ -205,6 +216,8 @@ PLANTS = [
     Plant("rights-answers-kept", "a stale cache", rights, answers_outlive_their_rules, 5.0),
     Plant("rights-wait-keeps-verdict", "a stale verdict", rights, fetches_that_wait_keep_their_verdict, 5.0),
     Plant("rights-quiet-partitions", "a stale verdict", rights, quiet_partitions_are_not_looked_at, 5.0),
+    Plant("rights-old-expression", "a stale match", rights, expressions_match_by_old_rules, 5.0),
+    Plant("rights-of-no-expression", "existence told", rights, expressions_match_all, 5.0),
     Plant("rights-login-by-the-past", "a removed user", rights, logins_end_as_they_began, 5.0),
     Plant("rights-user-remembered", "a removed user", rights, removed_users_are_remembered, 5.0),
     Plant("rights-one-takes-all", "CVE-2024-27309", rights, one_of_several_takes_all, 5.0),

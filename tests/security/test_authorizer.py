@@ -82,6 +82,30 @@ def test_answers_are_those_of_the_model_while_rules_come_and_go(acls, asked, lax
         assert authorizer.verdict(*question).allowed == authorizer.allows(*question)
 
 
+@given(st.lists(rules, max_size=12, unique=True), st.lists(questions, min_size=1, max_size=8), st.booleans())
+def test_no_answer_changes_in_one_version_of_a_principals_rules(acls, asked, lax):
+    """The version is all that those look at who keep what follows from answers."""
+    authorizer = Authorizer(allow_if_no_rule=lax)
+    for change in [*({"added": [each]} for each in acls), *({"removed": [each]} for each in acls)]:
+        before = [(authorizer.version(each[0]), authorizer.allows(*each)) for each in asked]
+        authorizer.change(**change)
+        for question, (version, answer) in zip(asked, before, strict=True):
+            now = authorizer.version(question[0])
+            assert now > version or (now, authorizer.allows(*question)) == (version, answer)
+
+
+def test_a_rule_about_others_is_no_new_version(monkeypatch):
+    """Else each rule of thousands would have everybody look again; very many notes become one about everybody."""
+    authorizer = Authorizer(super_users=["User:root"])
+    before = authorizer.version(ALICE)
+    authorizer.change(added=[allow(Operation.READ, "t", principal=BOB)])
+    assert (authorizer.version(ALICE), authorizer.version("User:root")) == (before, 0)
+    assert authorizer.version(BOB) > before
+    monkeypatch.setattr(authorizers, "MOST_NOTED_PRINCIPALS", 1)
+    authorizer.change(added=[allow(Operation.READ, "t", principal="User:carol")])
+    assert authorizer.version(ALICE) > before and not authorizer._changed_for
+
+
 def allow(operation, name, pattern=PatternType.LITERAL, principal=ALICE, host="*", kind=TOPIC):
     return Acl(kind, name, pattern, principal, host, operation, Permission.ALLOW)
 

@@ -66,6 +66,7 @@ def measure_logins(count: int) -> Iterator[Logins]:
         cluster.start()
         _create_user(cluster.bootstrap_servers)
         port = _port(cluster)
+        measure.wait_until_idle([node.pid for node in cluster.nodes.values()])
         for mechanism in MECHANISMS:
             yield _measure(cluster, (address, port), mechanism, count)
 

@@ -19,6 +19,9 @@ from raftlog_chaos.bench.rdkafka import BatchProducer
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
+IDLE_SHARE = 0.02
+"""The share of a core that an idle node takes at most."""
+
 PRODUCER_CONFIG = {
     "acks": "all",
     "linger.ms": "5",
@@ -75,6 +78,19 @@ def cpu_seconds(pids: Sequence[int]) -> float:
             fields = file.read().rsplit(")", 1)[1].split()
         total += int(fields[11]) + int(fields[12])
     return total / CLOCK_TICKS
+
+
+def wait_until_idle(pids: Sequence[int], *, still_s: float = 2.0, most_s: float = 20.0) -> None:
+    """Block until processes do nothing of their own accord, or for `most_s`.
+
+    A node imports what clients will ask for a second after it is ready; whatever is measured meanwhile seems slower.
+    """
+    began = time.monotonic()
+    while time.monotonic() - began < most_s:
+        before = cpu_seconds(pids)
+        time.sleep(still_s)
+        if cpu_seconds(pids) - before <= IDLE_SHARE * still_s:
+            return
 
 
 def resident_bytes(pid: int) -> int:

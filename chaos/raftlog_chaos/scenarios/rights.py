@@ -1,12 +1,15 @@
 """Rules and users come and go while controllers fail over and brokers restart, from snapshots too.
 
-Users log in all the while, write, read and wait for records. A broker goes by each change from the moment it has taken
-it. A user who lost a right is refused then, a fetch that waits included; one who was removed cannot log in. No rule and
-no user is lost by a change of another one, by a snapshot or by a failover. A topic that a user may not see looks as if
-it were not there.
+Users log in all the while, write, read, wait for records, and subscribe by an expression. A broker goes by each change
+from the moment it has taken it. A user who lost a right is refused then, a fetch that waits included; one who was
+removed cannot log in. No rule and no user is lost by a change of another one, by a snapshot or by a failover. A topic
+that a user may not see looks as if it were not there.
 """
 
 from __future__ import annotations
+
+import asyncio
+from uuid import UUID
 
 from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.metadata.image import MetadataImage
@@ -18,9 +21,9 @@ from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, NODE_ID, PORT
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.guest import Guest, Site
+from raftlog_chaos.workloads.guest import BACKOFF_S, GROUPS, Guest, Site
 from raftlog_chaos.workloads.producer import Producer
-from raftlog_chaos.workloads.raw_client import Client, create_topic
+from raftlog_chaos.workloads.raw_client import AWAY, FIND_COORDINATOR, Client, create_topic, shapes
 from raftlog_chaos.workloads.rights_admin import RightsAdmin, User
 
 LOGIN_PORT = 9094
@@ -80,21 +83,21 @@ class RightsScenario(Choreography):
             topics=(*TOPICS, *ABSENT),
             users=users,
         )
-        site = Site(
+        self.site = Site(
             {node_id: (each.host.name, LOGIN_PORT) for node_id, each in self.cluster.nodes.items()},
             loop.network.latency_s,
             self._leader_of,
         )
         self.guests = {
-            name: self._guest(name, user, site)
+            name: self._guest(name, user)
             for user in MECHANISMS
             for name in (user, *(f"{user}{number}" for number in range(2, GUESTS_EACH + 1)))
         }
 
-    def _guest(self, name: str, user: str, site: Site) -> Guest:
+    def _guest(self, name: str, user: str) -> Guest:
         guest = Guest(
             Client(name, ()),
-            site=site,
+            site=self.site,
             book=self.book,
             history=self.history,
             chance=self.loop.stream(f"guest/{name}"),
@@ -118,9 +121,11 @@ class RightsScenario(Choreography):
 
     async def begin(self) -> None:
         await super().begin()
+        admin = Client("admin", self.cluster.bootstrap)
+        await self.loop.host("admin").start(_open_groups(admin))
         for topic in TOPICS:
-            admin = Client("admin", self.cluster.bootstrap)
             await self.loop.host("admin").start(create_topic(admin, topic, partitions=1))
+            self.site.topic_ids[topic] = await self.loop.host("admin").start(_topic_id(admin, topic))
             name = f"feed-{topic}"
             feed = Producer(
                 Client(name, self.cluster.bootstrap),
@@ -164,6 +169,28 @@ class RightsScenario(Choreography):
             guest.stopping = True
 
 
+async def _open_groups(client: Client) -> None:
+    """Have the topic made that groups are kept in."""
+    asked = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=GROUPS, key_type=0)
+    while True:
+        try:
+            if not (await client.ask_any(FIND_COORDINATOR, asked)).error_code:
+                return
+        except AWAY:
+            pass
+        await asyncio.sleep(BACKOFF_S)
+
+
+async def _topic_id(client: Client, topic: str) -> UUID:
+    while topic not in client.topic_ids:
+        try:
+            await client.refresh(topic)
+        except AWAY:
+            pass
+        await asyncio.sleep(BACKOFF_S)
+    return client.topic_ids[topic]
+
+
 async def rights(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Change rights amid faults for some virtual seconds. Raises AssertionError."""
     scene = RightsScenario(loop)
@@ -178,6 +205,7 @@ async def rights(loop: SimLoop, seconds: float = 6.0) -> Report:
         "refused": sum(each.refused for each in guests),
         "logins": sum(each.logins for each in guests),
         "failed logins": sum(each.failed_logins for each in guests),
+        "assignments": sum(each.assigned for each in guests),
     }
     assert all(met.values()), f"the scenario proved little: {met}"
     return report

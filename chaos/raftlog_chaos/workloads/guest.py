@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from raftlog.base.errors import TopicAuthorizationFailed
 from raftlog.records.batch import build_batch, new_record
@@ -20,7 +21,16 @@ from raftlog_chaos.checkers.rights import Life, Rights, RightsBook
 from raftlog_chaos.workloads.login import OddAnswer, log_in, salted_password
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import produce_request
-from raftlog_chaos.workloads.raw_client import AWAY, FETCH, METADATA, PRODUCE, Client, RawConnection, shapes
+from raftlog_chaos.workloads.raw_client import (
+    AWAY,
+    CONSUMER_GROUP_HEARTBEAT,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    Client,
+    RawConnection,
+    shapes,
+)
 
 REFUSED: Final = TopicAuthorizationFailed.code
 WAITS_MS: Final = (0, 300, 1000)
@@ -32,6 +42,9 @@ SOON_S: Final = 0.25
 """A question about topics that the user may not see is answered within this, whether they are there or not."""
 NO_SESSION: Final = -1
 MAX_BYTES: Final = 1 << 20
+GROUPS: Final = "groups-"
+"""The names of all groups begin so."""
+REBALANCE_MS: Final = 30_000
 
 
 class Site:
@@ -46,6 +59,8 @@ class Site:
         self.addresses = addresses
         self.delays_s = delays_s
         self.leader_of = leader_of
+        self.topic_ids: dict[str, UUID] = {}
+        """The ids of the topics that are there."""
 
 
 class Visit:
@@ -62,6 +77,9 @@ class Visit:
         """Those in its session."""
         self.asked: dict[str, int] = {}
         """The offsets that the session knows of, by topic."""
+        self.group: str | None = None
+        """The group of its own that the visitor is in, with an epoch."""
+        self.member_epoch = 0
 
 
 class Guest:
@@ -81,7 +99,7 @@ class Guest:
         self.client = client
         self.user, self._mechanism, self._host = identity
         self.stopping = False
-        self.let_in = self.refused = self.logins = self.failed_logins = 0
+        self.let_in = self.refused = self.logins = self.failed_logins = self.assigned = 0
         self.topics: Sequence[str] = ()
         self._site = site
         self._book = book
@@ -125,7 +143,7 @@ class Guest:
         if self._chance.random() < 0.5:
             visit.session = (0, 0)
             visit.topics = sorted({self._topic(visit), self._topic(visit)})
-        deeds = (self._fetch, self._fetch, self._produce, self._look)
+        deeds = (self._fetch, self._fetch, self._produce, self._look, self._subscribe)
         for _ in range(self._chance.randint(1, 12)):
             if self.stopping:
                 return
@@ -245,6 +263,36 @@ class Guest:
                 self._history.blame(f"{self.user} was told of {each.name}, which it may not see")
         if took_s > SOON_S and set(codes.values()) == {REFUSED}:
             self._history.blame(f"{self.user} may see none of {asked}, but heard so after {took_s:.3f} s")
+
+    async def _subscribe(self, visit: Visit) -> None:
+        """Read whatever an expression matches, alone in a group: join, or send the next heartbeat.
+
+        It says that it has given up all it had, so that each answer has all that it may see. Most brokers do not
+        coordinate the group, and are left alone.
+        """
+        make = shapes(CONSUMER_GROUP_HEARTBEAT)
+        if visit.group is None:
+            visit.group, visit.member_epoch = f"{GROUPS}{self._chance.getrandbits(64):x}", 0
+        request = make.ConsumerGroupHeartbeatRequest(
+            group_id=visit.group,
+            member_id="alone",
+            member_epoch=visit.member_epoch,
+            rebalance_timeout=REBALANCE_MS,
+            subscribed_topic_names=(),
+            subscribed_topic_regex=".*",
+            topic_partitions=(),
+        )
+        began_at = self._now()
+        answer = await self.client.answer(visit.wire, visit.wire.send(CONSUMER_GROUP_HEARTBEAT, request))
+        if answer.error_code:
+            visit.group = None
+            return
+        visit.member_epoch = answer.member_epoch
+        told = {each.topic_id for each in answer.assignment.topic_partitions}
+        self.assigned += 1
+        for topic, topic_id in self._site.topic_ids.items():
+            code = 0 if topic_id in told else REFUSED
+            self._heard(visit, "an expression", topic, Operation.DESCRIBE, code, since=began_at)
 
     def _heard(
         self, visit: Visit, what: str, topic: str, operation: Operation, code: int, *, since: float | None

@@ -16,6 +16,7 @@ from raftlog.base.errors import ResourceNotFound
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import MIN_ITERATIONS, NUMBERS, ScramCredential, from_salted
 from raftlog_chaos.checkers.rights import CredentialKey, Rights, RightsBook
+from raftlog_chaos.workloads.guest import GROUPS
 from raftlog_chaos.workloads.login import salted_password
 from raftlog_chaos.workloads.mover import LINGERS_S
 from raftlog_chaos.workloads.observations import Observations
@@ -35,6 +36,12 @@ AGAIN_S: Final = 0.05
 PAUSES_S: Final = (0.0, 0.005, 0.02, 0.1, 0.3)
 RULES_AT_MOST: Final = 25
 """Beside the notes, so that rules go about as fast as they come."""
+
+
+GROUPS_RULE: Final = Acl(
+    ResourceType.GROUP, GROUPS, PatternType.PREFIXED, "User:*", "*", Operation.READ, Permission.ALLOW
+)
+"""Everybody may be in the groups of guests; the rights that change are those of topics."""
 
 
 class User(NamedTuple):
@@ -70,7 +77,7 @@ class RightsAdmin:
     async def run(self) -> None:
         for user in self._users:
             await self._set_password(user)
-        await self._create([self._rule() for _ in range(10)])
+        await self._create([GROUPS_RULE, *(self._rule() for _ in range(10))])
         while not self.stopping:
             await self._change()
             await asyncio.sleep(self._chance.random() * self._chance.choice(PAUSES_S))
@@ -78,7 +85,10 @@ class RightsAdmin:
 
     async def _change(self) -> None:
         chance, newest = self._chance, self._book.newest
-        rules = sorted((each for each in newest.rules if not _is_note(each)), key=str)
+        rules = sorted(
+            (each for each in newest.rules - {GROUPS_RULE} if not _is_note(each)),
+            key=str,
+        )
         kind = chance.random()
         if kind < 0.12:
             await self._set_password(chance.choice(sorted(self._users)))
@@ -163,7 +173,7 @@ class RightsAdmin:
         make = shapes(DELETE_ACLS)
         if all_of_user:
             asked = make.DeleteAclsFilter(
-                resource_type_filter=int(ResourceType.ANY),
+                resource_type_filter=int(ResourceType.TOPIC),
                 resource_name_filter=None,
                 pattern_type_filter=int(PatternType.ANY),
                 principal_filter=rule.principal,
@@ -184,7 +194,7 @@ class RightsAdmin:
         newest = self._book.newest
         gone = {
             each
-            for each in newest.rules
+            for each in newest.rules - {GROUPS_RULE}
             if each == rule or (all_of_user and each.principal == rule.principal)
         }
         await self._reach(

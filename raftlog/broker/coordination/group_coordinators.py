@@ -92,7 +92,7 @@ class GroupCoordinators:
     def __init__(self, broker: LocalBroker, verifier: TransactionVerifier) -> None:
         self._broker = broker
         self._verifier = verifier
-        self._topics = TopicRegexResolver(broker.image)
+        self._topics = TopicRegexResolver(broker.image, broker.authorizer)
         self._shards = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_shard)
         self._ask = self._shards.ask
         self._deleted: dict[str, float] = {}

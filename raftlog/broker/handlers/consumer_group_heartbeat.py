@@ -9,7 +9,7 @@ from uuid import UUID
 from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.rights import TOPIC, demand
+from raftlog.broker.rights import TOPIC, among, refusal, viewer
 from raftlog.coordinator.consumer.consumer_membership import Partitions
 from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
 from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeat
@@ -17,7 +17,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import WILDCARD, Operation
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -32,13 +32,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
         raise InvalidRequest("member_id must not be empty")
-    for name in frozenset(message.subscribed_topic_names or ()):
-        demand(broker, request, Operation.DESCRIBE, TOPIC, name)
-    if getattr(message, "subscribed_topic_regex", None):
-        demand(
-            broker, request, Operation.DESCRIBE, TOPIC, WILDCARD
-        )  # what it matches is not filtered by rights
-    heard = await broker.groups.ask(GroupCoordinator.consumer_group_heartbeat, _beat(request, message))
+    names = frozenset(message.subscribed_topic_names or ())
+    if await among(broker, request, Operation.DESCRIBE, TOPIC, names, log_if_denied=True) != names:
+        raise refusal(TOPIC)
+    heard = await broker.groups.ask(
+        GroupCoordinator.consumer_group_heartbeat, _beat(broker, request, message)
+    )
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
     make = response_builders(API_KEY, request.api_version)
     assignment = None
@@ -59,7 +58,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-def _beat(request: RequestContext, message: Any) -> ConsumerGroupHeartbeat:
+def _beat(broker: BrokerContext, request: RequestContext, message: Any) -> ConsumerGroupHeartbeat:
     return ConsumerGroupHeartbeat(
         group_id=message.group_id,
         member_id=message.member_id,
@@ -73,6 +72,7 @@ def _beat(request: RequestContext, message: Any) -> ConsumerGroupHeartbeat:
         owned=None if message.topic_partitions is None else _partitions(message.topic_partitions),
         client_id=request.client_id or "",
         client_host=f"/{request.peer_host}",
+        viewer=viewer(broker, request),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import viewer
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
@@ -26,7 +27,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     Nothing of the request is kept until then but what its group keeps.
     """
     try:
-        waiting = broker.groups.ask(GroupCoordinator.join, _request(request, message), bounded=False)
+        waiting = broker.groups.ask(GroupCoordinator.join, _request(broker, request, message), bounded=False)
     except KafkaError as error:
         return _failed(request, error.code, message.member_id)
     return _answer(request, message.member_id, waiting)
@@ -45,7 +46,7 @@ async def _answer(
     return _joined(request, reply)
 
 
-def _request(request: RequestContext, message: Any) -> JoinGroup:
+def _request(broker: BrokerContext, request: RequestContext, message: Any) -> JoinGroup:
     return JoinGroup(
         group_id=message.group_id,
         member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
@@ -57,6 +58,7 @@ def _request(request: RequestContext, message: Any) -> JoinGroup:
         protocols=tuple((each.name, bytes(each.metadata)) for each in message.protocols),
         may_require_member_id=request.api_version >= FIRST_TWO_STEP_VERSION,
         may_skip_assignment=request.api_version >= FIRST_SKIPPING_VERSION,
+        viewer=viewer(broker, request),
     )
 
 

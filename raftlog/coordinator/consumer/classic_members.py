@@ -82,7 +82,7 @@ def decide_join(
             ClassicProtocols(request.session_timeout_ms, request.protocols),
         ),
     )
-    draft.update_epoch_and_targets(changed=changed)
+    draft.update_epoch_and_targets(changed=changed, viewer=request.viewer)
     draft.reconcile(member_id, by_id(subscription.owned, draft.context.image))
     protocol = request.protocols[0][0]
     return JoinGroupResult(

@@ -9,7 +9,7 @@ to sync.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -60,7 +60,7 @@ from raftlog.coordinator.consumer.migration import (
 )
 from raftlog.coordinator.consumer.reconcile import is_subset
 from raftlog.coordinator.consumer.subscription_bytes import MAX_SUBSCRIPTION_BYTES, SubscriptionBytes
-from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
+from raftlog.coordinator.consumer.topic_regex_resolver import Sight, TopicRegexResolver, Wanted
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.group_records import batch_bytes
 from raftlog.coordinator.group_requests import (
@@ -114,10 +114,10 @@ class ConsumerGroup:
         self._former = former
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
-        self._awaited: frozenset[str] = frozenset()
+        self._awaited: frozenset[Wanted] = frozenset()
         """Expressions that this decision did without, because it was not known yet what they match."""
-        self._settled: frozenset[str] = frozenset()
-        """Those that match what is recorded, of those topics."""
+        self._settled: Mapping[str, Sight] = {}
+        """Those that match what is recorded, of those topics, and by whose rights they do."""
         self._refused: frozenset[str] = frozenset()
         """Those that match too much. Their members were let in before that was known, and never had anything of it."""
         self._draft: DecisionBuilder | None = None
@@ -399,20 +399,28 @@ class ConsumerGroup:
         )
 
     def _surroundings(self, at: Moment, effort: DecisionScope) -> DecisionContext:
-        image = self._topics.image()
+        image, settled = self._topics.image(), self._still_settled()
+        is_other = image.topics_offset != self._topics_seen or len(settled) < len(self._settled)
         return DecisionContext(
             image,
             self._topics,
             at.now_ms,
             self._config.group_consumer_assignors,
             self._config.group_consumer_max_size,
-            image.topics_offset != self._topics_seen or self._matches_came(),
+            is_other or self._matches_came(),
             effort,
             at.now,
-            self._settled if image.topics_offset == self._topics_seen else frozenset(),
+            settled if image.topics_offset == self._topics_seen else {},
             self._refused,
             self._config.message_max_bytes // RESOLVED_SHARE,
         )
+
+    def _still_settled(self) -> Mapping[str, Sight]:
+        """Return the settled expressions but for those by the rights of somebody whose rules have changed."""
+        old = {sight for sight in self._settled.values() if self._topics.sight(sight.viewer) != sight}
+        if not old:
+            return self._settled
+        return {regex: sight for regex, sight in self._settled.items() if sight not in old}
 
     def _matches_came(self) -> bool:
         """Whether it may be known by now what an expression matches that was done without."""
@@ -425,7 +433,7 @@ class ConsumerGroup:
         after, draft = self.recorded, self._draft
         if draft is not None and draft.checked_topics and (after is not before or not draft.records):
             self._topics_seen = draft.context.image.topics_offset
-            self._awaited, self._settled = frozenset(draft.queued_regexes), frozenset(draft.resolved_regexes)
+            self._awaited, self._settled = frozenset(draft.queued_regexes), draft.resolved_regexes
             self._refused = frozenset(draft.rejected_regexes)
         if after is before:
             return

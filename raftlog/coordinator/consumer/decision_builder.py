@@ -34,7 +34,7 @@ from raftlog.coordinator.consumer.consumer_membership import (
     apply_consumer,
 )
 from raftlog.coordinator.consumer.reconcile import next_assignment
-from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
+from raftlog.coordinator.consumer.topic_regex_resolver import Sight, TopicRegexResolver, Viewer, Wanted
 from raftlog.metadata.image import MetadataImage
 
 NO_GROUP: Final = ConsumerMembership()
@@ -77,12 +77,12 @@ class DecisionContext(msgspec.Struct, frozen=True):
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     most_members: int = 2**31 - 1
     topics_changed: bool = True
-    """Whether the topics may be others than at the last decision."""
+    """Whether the topics, or those that expressions may match, may be others than at the last decision."""
     scope: DecisionScope = DecisionScope.ALL
     now: float = 0.0
     """Loop seconds."""
-    resolved_regexes: frozenset[str] = frozenset()
-    """Expressions of which is recorded what they match of these very topics."""
+    resolved_regexes: Mapping[str, Sight] = {}
+    """Expressions of which is recorded what they match of these very topics, by rights that are the same still."""
     rejected_regexes: frozenset[str] = frozenset()
     """Those that were found to match more than there is room for; their members will hear of it."""
     resolved_bytes: int = 2**31 - 1
@@ -99,9 +99,9 @@ class DecisionBuilder:
         self._retargeted = False
         self.checked_topics = False
         """Whether the topics were looked at."""
-        self.queued_regexes: set[str] = set()
+        self.queued_regexes: set[Wanted] = set()
         """Expressions whose turn has not come: nothing changes for them until then."""
-        self.resolved_regexes: set[str] = set()
+        self.resolved_regexes: dict[str, Sight] = {}
         self.rejected_regexes: set[str] = set()
         self.has_resolved = False
         """Whether some expression matches something else than before."""
@@ -174,14 +174,15 @@ class DecisionBuilder:
 
     # -- what follows --------------------------------------------------------------------------------------
 
-    def update_epoch_and_targets(self, *, changed: bool) -> None:
+    def update_epoch_and_targets(self, *, changed: bool, viewer: Viewer | None = None) -> None:
         """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without.
 
+        The expressions of all members match by the rights of `viewer`, the sender of this request, as in Apache Kafka.
         Raises TooManySubscribedTopics.
         """
         if changed or self.context.topics_changed:
             self.checked_topics = True
-            self._resolve()
+            self._resolve(viewer)
             _, read = self._read()
             if len(read) > MAX_SUBSCRIBED_TOPICS:
                 raise TooManySubscribedTopics
@@ -201,42 +202,39 @@ class DecisionBuilder:
         metadata_hash = _hash(self._read()[1], self.context.image)
         self.put(GroupEpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
 
-    def _resolve(self) -> None:
+    def _resolve(self, viewer: Viewer | None) -> None:
         """Look anew at the regular expressions, and forget those that nobody has any longer."""
         left = self.context.resolved_bytes
         for regex in sorted(self._regexes()):
             if regex in self.context.rejected_regexes:
                 self.rejected_regexes.add(regex)
             elif regex in self.context.resolved_regexes and regex in self.state.regexes:
-                self.resolved_regexes.add(regex)
+                self.resolved_regexes[regex] = self.context.resolved_regexes[regex]
             else:
-                left -= self._resolve_one(regex, left)
+                left -= self._resolve_one(regex, left, viewer)
         self._forget_regexes()
 
-    def _resolve_one(self, regex: str, left: int) -> int:
+    def _resolve_one(self, regex: str, left: int, viewer: Viewer | None) -> int:
         """Note what an expression matches, if it is its turn; returns about how many bytes that took."""
         around, known = self.context, self.state.regexes.get(regex)
         if known is not None and around.scope >= DecisionScope.KNOWN_TOPICS:
             return 0
-        topics = around.topics.resolve(regex, around.now)
+        topics = around.topics.resolve(regex, around.now, viewer)
         if topics is None:
-            self.queued_regexes.add(regex)
+            self.queued_regexes.add((regex, viewer))
             return 0
         if known is not None and known.topics == topics:
-            self.resolved_regexes.add(regex)
-            return 0
-        if left <= 0:
-            self.queued_regexes.add(regex)
+            self.resolved_regexes[regex] = around.topics.sight(viewer)
             return 0
         size = sum(map(len, topics)) + len(regex)
-        if self.has_resolved and size > left:
-            self.queued_regexes.add(regex)
+        if left <= 0 or (self.has_resolved and size > left):
+            self.queued_regexes.add((regex, viewer))
             return 0
         if known is None and self._is_too_much(topics):
             self.rejected_regexes.add(regex)
             return left if around.scope is DecisionScope.NO_TARGETS else 0
         self.has_resolved = True
-        self.resolved_regexes.add(regex)
+        self.resolved_regexes[regex] = around.topics.sight(viewer)
         self.put(RegexResolved(self.group_id, regex, ResolvedRegex(topics, around.now_ms)))
         return left if around.scope is DecisionScope.KNOWN_TOPICS else size
 

@@ -86,7 +86,7 @@ def decide_consumer_heartbeat(
     draft.check_group_size(beat.member_id, beat.instance_id)
     had = _admit(draft, beat)
     changed = draft.update_member(beat.member_id, _described(draft.state.members.get(beat.member_id), beat))
-    draft.update_epoch_and_targets(changed=changed)
+    draft.update_epoch_and_targets(changed=changed, viewer=beat.viewer)
     if changed and draft.state.members[beat.member_id].regex in draft.rejected_regexes:
         raise TooManySubscribedTopics
     draft.reconcile(beat.member_id, beat.owned)

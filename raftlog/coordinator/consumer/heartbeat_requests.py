@@ -10,6 +10,7 @@ from raftlog.coordinator.consumer.consumer_membership import (
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     Partitions,
 )
+from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 
 JOIN_GROUP_MEMBER_EPOCH: Final = 0
 LEAVE_GROUP_MEMBER_EPOCH: Final = -1
@@ -33,6 +34,8 @@ class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True):
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    viewer: Viewer | None = None
+    """The sender, whose rights decide what expressions match; None: it may see all topics."""
 
     @property
     def is_full_request(self) -> bool:

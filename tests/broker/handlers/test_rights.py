@@ -326,6 +326,17 @@ ROWS: Final = {
             "subscribed_topic_names": (topic,),
         },
     ),
+    "consumer_group_heartbeat_by_expression": Row(  # which brings what may be described, and is never refused
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        ((READ, GROUP),),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            "member_id": "m",
+            "member_epoch": 0,
+            "subscribed_topic_regex": topic,
+        },
+    ),
     "consumer_group_describe": Row(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         0,
