@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,6 @@ import typer
 
 from raftlog import __version__
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_files import parse_properties
 from raftlog.base.disk import RealDisk
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
@@ -57,9 +57,10 @@ def backup(
         _refuse_place(node, target)
         with _locked(node):
             cluster_id, broker_epoch = _whose(node)
-            target.mkdir(parents=True)
-            stored, linked = _copy_folders(node, target)
             metadata = _metadata_of(node)
+            target.mkdir(parents=True)
+            with _complaints(f"; {target} is unfinished: remove it"):
+                stored, linked = _copy_folders(node, target)
         if linked:
             print(
                 f"node {node.node_id} is copied; {len(linked)} linked segments are being read",
@@ -140,12 +141,13 @@ def restore(
 
 
 @contextmanager
-def _complaints() -> Iterator[None]:
-    """Turn what the file system refuses into a Failure that names the file."""
+def _complaints(advice: str = "") -> Iterator[None]:
+    """Turn what the file system refuses into a Failure that names the file, and says what to do."""
     try:
         yield
     except OSError as error:
-        raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+        told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise Failure(told + advice) from None
 
 
 def _folders(node: NodeConfig) -> list[Path]:
@@ -182,7 +184,7 @@ def _whose(node: NodeConfig) -> tuple[str, int | None]:
     """Return the cluster and the broker epoch that a stopped node's folders tell. Raises Failure."""
     names = {}
     for folder in _folders(node):
-        found = parse_properties((folder / META_PROPERTIES).read_text())
+        found = files.read_identity(folder / META_PROPERTIES)
         if found.get("node.id") != str(node.node_id):
             raise Failure(f"{folder} belongs to node {found.get('node.id')}, not {node.node_id}")
         names[found.get("cluster.id") or ""] = folder
@@ -199,11 +201,15 @@ def _broker_epoch(node: NodeConfig) -> int | None:
     epochs = set()
     for folder in map(Path, node.log_dirs):
         marker = folder / CLEAN_SHUTDOWN
+        advice = "start it, stop it with SIGTERM, and back it up then"
         if not marker.is_file():
+            raise Failure(f"{folder}: the node was not stopped cleanly; {advice}")
+        try:
+            epochs.add(int(json.loads(marker.read_bytes())["brokerEpoch"]))
+        except (ValueError, KeyError, TypeError):
             raise Failure(
-                f"{folder}: the node was not stopped cleanly; start it, stop it with SIGTERM, and back it up then"
-            )
-        epochs.add(int(json.loads(marker.read_bytes())["brokerEpoch"]))
+                f"{marker}: damaged, so that nobody knows how the node was stopped; {advice}"
+            ) from None
     return max(epochs)
 
 
@@ -284,6 +290,7 @@ def _check(found: dict[Path, Manifest]) -> None:
     for folder, manifest in found.items():
         for each in _present(folder, manifest):
             files.judge(folder, each, files.measure(folder / each.path))
+        files.judge_identities(folder, manifest)
         print(
             f"{folder}: node {manifest.node_id} of cluster {manifest.cluster_id}, {manifest.taken_at}:"
             f" {len(manifest.files)} files, {in_bytes(manifest.total_bytes)}, sound"
@@ -303,18 +310,22 @@ def _restore(node: NodeConfig, source: Path, manifest: Manifest, cluster_id: str
     _judge_shape(node, source, manifest, cluster_id)
     journal = Path(str(manifest.metadata_folder), METADATA_FOLDER)
     renamed = cluster_id != manifest.cluster_id
+    _present(source, manifest)
+    files.judge_identities(source, manifest)
     if renamed and manifest.metadata_offset is not None:
         _judge_metadata(source / journal)
     with _locked(node):
         for target in targets:
             _judge_target(target, manifest, cluster_id)
-        for target in targets:
-            _write_properties(target, f"node.id={UNFINISHED}\n".encode())
-        identities = _copy_back(source, manifest, targets)
-        if renamed and manifest.metadata_offset is not None:
-            _rename_metadata(targets[manifest.metadata_folder] / METADATA_FOLDER, cluster_id)
-        for target, identity in zip(targets, identities, strict=True):
-            _write_properties(target, _renamed(identity, cluster_id))
+        _judge_room(manifest, targets)
+        with _complaints("; the restore is unfinished: empty the node's folders, and try again"):
+            for target in targets:
+                _write_properties(target, f"node.id={UNFINISHED}\n".encode())
+            identities = _copy_back(source, manifest, targets)
+            if renamed and manifest.metadata_offset is not None:
+                _rename_metadata(targets[manifest.metadata_folder] / METADATA_FOLDER, cluster_id)
+            for target, identity in zip(targets, identities, strict=True):
+                _write_properties(target, _renamed(identity, cluster_id) if renamed else identity)
     for number, target in enumerate(targets):
         count = sum(each.path.startswith(f"{number}/") for each in manifest.files)
         was = f", which is now {cluster_id}" if renamed else ""
@@ -368,18 +379,34 @@ def _judge_shape(node: NodeConfig, source: Path, manifest: Manifest, cluster_id:
 def _judge_target(target: Path, manifest: Manifest, cluster_id: str) -> None:
     """Raise Failure unless a folder is empty, or was only formatted for the same node and the cluster-to-be."""
     names = {each.name for each in target.iterdir()} - files.LEFT_OUT
+    found = files.read_identity(target / META_PROPERTIES) if META_PROPERTIES in names else {}
+    node_id, present = found.get("node.id"), found.get("cluster.id")
+    if node_id == UNFINISHED:
+        raise Failure(f"{target} has an unfinished restore: empty it first", EXISTS)
     if names - {META_PROPERTIES}:
         raise Failure(f"{target} is not empty: a backup is only restored into empty folders", EXISTS)
-    if names:
-        found = parse_properties((target / META_PROPERTIES).read_text())
-        node_id, present = found.get("node.id"), found.get("cluster.id")
-        if node_id == UNFINISHED:
-            raise Failure(f"{target} has an unfinished restore: empty it first", EXISTS)
-        if node_id != str(manifest.node_id) or present not in (None, cluster_id):
+    if names and (node_id != str(manifest.node_id) or present not in (None, cluster_id)):
+        raise Failure(
+            f"{target} belongs to node {node_id} of cluster {present}, and is to be restored as node"
+            f" {manifest.node_id} of cluster {cluster_id}",
+            EXISTS,
+        )
+
+
+def _judge_room(manifest: Manifest, targets: list[Path]) -> None:
+    """Raise Failure if a disk has not the room for what comes to it."""
+    needed: dict[int, int] = {}
+    places: dict[int, Path] = {}
+    for each in manifest.files:
+        target = targets[int(each.path.partition("/")[0])]
+        disk = target.stat().st_dev
+        places[disk] = target
+        needed[disk] = needed.get(disk, 0) + each.size
+    for disk, size in needed.items():
+        free = shutil.disk_usage(places[disk]).free
+        if size > free:
             raise Failure(
-                f"{target} belongs to node {node_id} of cluster {present}, and is to be restored as node"
-                f" {manifest.node_id} of cluster {cluster_id}",
-                EXISTS,
+                f"{places[disk]}: the backup needs {in_bytes(size)}, and {in_bytes(free)} are free there"
             )
 
 

@@ -13,6 +13,7 @@ import typer
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import is_loopback
+from raftlog.cli.doctor_data import look_at_data
 from raftlog.cli.doctor_findings import Finding, Level, mend, note, ok
 from raftlog.cli.doctor_machine import look_at_clock, look_at_disks, look_at_limits, look_at_versions
 from raftlog.cli.doctor_network import (
@@ -61,6 +62,7 @@ LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
     look_at_clock,
     look_at_peers_clocks,
     look_at_disks,
+    look_at_data,
     look_at_ports,
     look_at_advertised,
     look_at_quorum,
@@ -85,7 +87,7 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
 ) -> int:
-    """Look at this machine for a node: limits, packages, clocks, disks, ports, addresses, quorum, secrets.
+    """Look at this machine for a node: limits, packages, clocks, disks, data, ports, addresses, quorum, secrets.
 
     Exit code 1: something must be mended. The node may run or not; nothing is changed.
     """

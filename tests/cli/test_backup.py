@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
+from raftlog.cli import backup_files
 from raftlog.cli.app import app
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
 from raftlog.metadata.image import EMPTY_IMAGE
@@ -198,7 +200,9 @@ def test_a_damaged_backup_is_refused_by_the_files_name(copy, other, harm, how):
         run("restore", "--check", copy) if how == "check" else run("restore", "-c", other.config, copy)
     )
     assert (code, str(file) in complaint) == (8, True)
-    if how == "restore":
+    if how == "restore" and harm == "remove":
+        assert not other.folders[0].exists()
+    elif how == "restore":
         with pytest.raises(ForeignLogDirectory, match="restore-unfinished"):
             LogDirectory.open(
                 RealDisk(),
@@ -361,3 +365,63 @@ def test_the_copy_of_a_cluster_of_level_0_keeps_its_id(tmp_path, other):
     assert (code, "run `raftlog cluster upgrade`" in complaint) == (1, True)
     assert not list(other.folders[0].iterdir() if other.folders[0].exists() else [])
     assert run("restore", "-c", other.config, tmp_path / "backup")[0] == 0
+
+
+@pytest.mark.parametrize("content", ["garbage", '{"version":0}', "[]", '{"brokerEpoch":"x"}'])
+def test_a_damaged_marker_of_the_clean_stop_is_told(node, tmp_path, content):
+    """It says whether the node ran again since; nothing is made."""
+    (node.folders[1] / ".kafka_cleanshutdown").write_text(content)
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert (code, ".kafka_cleanshutdown: damaged" in complaint) == (1, True)
+    assert not (tmp_path / "backup").exists()
+
+
+@pytest.mark.parametrize("name", ["meta.properties", f"{METADATA_FOLDER}/{NAME}"])
+def test_a_damaged_folder_is_told_before_anything_is_copied(node, tmp_path, name):
+    """Otherwise an unfinished backup would stay behind."""
+    (node.folders[0] / name).write_bytes(b"\xff\xfe")
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert (code, str(node.folders[0] / name) in complaint) == (8, True)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, other, monkeypatch):
+    """The system names no file; what is unfinished is neither a backup nor a node."""
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backup_files.os, "fsync", refuse)
+    target = tmp_path / "second" / "node-1"
+    code, complaint = run("backup", "-c", node.config, tmp_path / "second")
+    assert code == 1
+    assert (
+        f"{target}/0/" in complaint
+        and f"No space left on device; {target} is unfinished: remove it" in complaint
+    )
+    code, complaint = run("restore", "-c", other.config, copy)
+    assert (code, "the restore is unfinished: empty the node's folders" in complaint) == (1, True)
+
+
+def test_a_restore_that_has_no_room_is_not_begun(copy, other, monkeypatch):
+    """All folders of one disk count together."""
+    size = sum(
+        each["size"] for each in json.loads((copy / "node-1" / "raftlog-backup.json").read_text())["files"]
+    )
+    room = shutil.disk_usage(copy)._replace(free=size - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    code, complaint = run("restore", "-c", other.config, copy)
+    assert (code, "the backup needs" in complaint) == (1, True)
+    assert not any(each.name != ".lock" for folder in other.folders for each in folder.iterdir())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room._replace(free=size))
+    assert run("restore", "-c", other.config, copy)[0] == 0
+
+
+def test_a_manifest_that_names_another_cluster_than_the_files_is_refused(copy, other):
+    """Whoever changed it would have the node start in a cluster that its metadata does not know."""
+    manifest = copy / "node-1" / "raftlog-backup.json"
+    manifest.write_text(manifest.read_text().replace(CLUSTER, "another"))
+    for arguments in (("--check", copy), ("-c", other.config, copy)):
+        code, complaint = run("restore", *arguments)
+        assert (code, "it names node 1 of cluster the-cluster" in complaint) == (8, True)
+    assert not other.folders[0].exists()
