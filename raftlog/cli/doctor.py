@@ -25,7 +25,7 @@ from raftlog.cli.doctor_network import (
 from raftlog.cli.exits import FAILED
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.server import read_config
+from raftlog.cli.server import read_config, read_config_file
 
 OTHERS_MAY_READ: Final = 0o044
 
@@ -37,7 +37,8 @@ def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
             continue
         words = ", ".join(f"{name} {value}" for name, value in warning.fields.items())
         yield note("config", f"{warning.event.replace('_', ' ')}: {words}", "see raftlog config")
-    has_secret = any(value == "[hidden]" for value in node.given.values())
+    written, _ = read_config_file(file)
+    has_secret = any(node.given.get(name) == "[hidden]" for name in written)
     if file is not None and has_secret and file.stat().st_mode & OTHERS_MAY_READ:
         yield note("secrets", f"other users may read {file}, which has secrets", f"chmod 600 {file}")
 

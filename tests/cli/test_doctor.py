@@ -299,3 +299,11 @@ def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, sett
     file = tmp_path / "node.properties"
     file.chmod(0o600)
     assert not list(look_at_config(read(settings), file))
+
+
+def test_a_secret_from_elsewhere_is_not_one_of_the_file(tmp_path, settings, monkeypatch):
+    """As under systemd, where it comes in a file of its own."""
+    monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET", SECRET)
+    _, out = doctor(tmp_path, settings)
+    assert "raftlog.cluster.secret is set" in out
+    assert "other users may read" not in out
