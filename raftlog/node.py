@@ -148,7 +148,8 @@ class Node:
         certificate: bytes | None = None,
     ) -> None:
         """Prove to a broker that its admin API's questions come from a node of the cluster. Raises KafkaError."""
-        await introduce(ask, self.config, broker_id=broker_id, certificate=certificate)
+        image = self.metadata.published_image
+        await introduce(ask, self.config, image=image, broker_id=broker_id, certificate=certificate)
 
     async def tls_options(self, endpoint: Endpoint) -> dict[str, Any]:
         """Return the options of a connection to another broker's listener. Raises ConnectionError."""

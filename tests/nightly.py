@@ -50,6 +50,7 @@ PARTS = (
     Part("interop-spark", needs=("java", "mvn")),
     Part("pipeline-demo", needs=("java",)),
     Part("compose-test", needs=("docker",)),
+    Part("helm-test", needs=("go",)),
     Part("growth", variables=("GROWTH=--large",)),
     Part("bench"),
     Part("compare", variables=("COMPARE=--short",)),

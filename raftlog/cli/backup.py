@@ -7,6 +7,8 @@ cluster is that was stopped. Whether that was so is told by broker epochs: a nod
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,17 +20,22 @@ import typer
 
 from raftlog import __version__
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_files import parse_properties
 from raftlog.base.disk import RealDisk
+from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
 from raftlog.cli.exits import EXISTS, NOT_FOUND, USAGE, VERIFICATION_FAILED, Failure
 from raftlog.cli.rows import in_bytes
 from raftlog.cli.server import read_config
+from raftlog.metadata.features import UnsupportedMetadata
+from raftlog.metadata.renaming import check_renaming, rename_in_batch, rename_in_image
+from raftlog.quorum.rewritten_journal import rewrite_journal
+from raftlog.quorum.stored_journal import METADATA_FOLDER
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN, META_PROPERTIES
 
 UNFINISHED: Final = "restore-unfinished"
 """The node id in meta.properties while a folder is being restored: no node starts on a part of its data."""
+CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Config = Annotated[
     Path, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
@@ -50,9 +57,10 @@ def backup(
         _refuse_place(node, target)
         with _locked(node):
             cluster_id, broker_epoch = _whose(node)
-            target.mkdir(parents=True)
-            stored, linked = _copy_folders(node, target)
             metadata = _metadata_of(node)
+            target.mkdir(parents=True)
+            with _complaints(f"; {target} is unfinished: remove it"):
+                stored, linked = _copy_folders(node, target)
         if linked:
             print(
                 f"node {node.node_id} is copied; {len(linked)} linked segments are being read",
@@ -97,12 +105,21 @@ def restore(
             "--check", help="write nothing: read every file, and see that the nodes belong together"
         ),
     ] = False,
+    new_cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--new-cluster-id",
+            metavar="ID",
+            help="make the copy a cluster of its own, which never mixes with the original; the same on every node",
+        ),
+    ] = None,
 ) -> int:
     """Bring a node's backup back into the empty folders of a node with the same id. Do so for every node of the
     cluster before you start the first."""
     with _complaints():
         found = _find(source)
         _judge_set(found)
+        _judge_new_id(new_cluster_id, found, check=check)
         if check:
             _check(found)
             return 0
@@ -110,7 +127,7 @@ def restore(
             raise Failure("--config is missing: whose folders shall it be?", USAGE)
         node = read_config(config, [])
         folder = _of_node(found, source, node.node_id)
-        _restore(node, folder, found[folder])
+        _restore(node, folder, found[folder], new_cluster_id or found[folder].cluster_id)
         if len(found) == 1:
             print(
                 "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
@@ -124,12 +141,13 @@ def restore(
 
 
 @contextmanager
-def _complaints() -> Iterator[None]:
-    """Turn what the file system refuses into a Failure that names the file."""
+def _complaints(advice: str = "") -> Iterator[None]:
+    """Turn what the file system refuses into a Failure that names the file, and says what to do."""
     try:
         yield
     except OSError as error:
-        raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+        told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise Failure(told + advice) from None
 
 
 def _folders(node: NodeConfig) -> list[Path]:
@@ -166,7 +184,7 @@ def _whose(node: NodeConfig) -> tuple[str, int | None]:
     """Return the cluster and the broker epoch that a stopped node's folders tell. Raises Failure."""
     names = {}
     for folder in _folders(node):
-        found = parse_properties((folder / META_PROPERTIES).read_text())
+        found = files.read_identity(folder / META_PROPERTIES)
         if found.get("node.id") != str(node.node_id):
             raise Failure(f"{folder} belongs to node {found.get('node.id')}, not {node.node_id}")
         names[found.get("cluster.id") or ""] = folder
@@ -183,11 +201,15 @@ def _broker_epoch(node: NodeConfig) -> int | None:
     epochs = set()
     for folder in map(Path, node.log_dirs):
         marker = folder / CLEAN_SHUTDOWN
+        advice = "start it, stop it with SIGTERM, and back it up then"
         if not marker.is_file():
+            raise Failure(f"{folder}: the node was not stopped cleanly; {advice}")
+        try:
+            epochs.add(int(json.loads(marker.read_bytes())["brokerEpoch"]))
+        except (ValueError, KeyError, TypeError):
             raise Failure(
-                f"{folder}: the node was not stopped cleanly; start it, stop it with SIGTERM, and back it up then"
-            )
-        epochs.add(int(json.loads(marker.read_bytes())["brokerEpoch"]))
+                f"{marker}: damaged, so that nobody knows how the node was stopped; {advice}"
+            ) from None
     return max(epochs)
 
 
@@ -248,10 +270,27 @@ def _judge_set(found: dict[Path, Manifest]) -> None:
             )
 
 
+def _judge_new_id(cluster_id: str | None, found: dict[Path, Manifest], *, check: bool) -> None:
+    """Raise Failure for an id that would not tell the copy of a cluster from the original."""
+    if cluster_id is None:
+        return
+    if check:
+        raise Failure("--check writes nothing, so it takes no --new-cluster-id", USAGE)
+    if not CLUSTER_ID.fullmatch(cluster_id):
+        raise Failure(
+            f"--new-cluster-id: {cluster_id!r} is not 1 to 64 letters, digits, dots, dashes and underscores",
+            USAGE,
+        )
+    for folder, each in found.items():
+        if each.cluster_id == cluster_id:
+            raise Failure(f"--new-cluster-id: {folder} is of cluster {cluster_id}: choose another id", USAGE)
+
+
 def _check(found: dict[Path, Manifest]) -> None:
     for folder, manifest in found.items():
         for each in _present(folder, manifest):
             files.judge(folder, each, files.measure(folder / each.path))
+        files.judge_identities(folder, manifest)
         print(
             f"{folder}: node {manifest.node_id} of cluster {manifest.cluster_id}, {manifest.taken_at}:"
             f" {len(manifest.files)} files, {in_bytes(manifest.total_bytes)}, sound"
@@ -266,27 +305,67 @@ def _of_node(found: dict[Path, Manifest], source: Path, node_id: int) -> Path:
     raise Failure(f"{source}: no backup of node {node_id} is here, but of {nodes}", NOT_FOUND)
 
 
-def _restore(node: NodeConfig, source: Path, manifest: Manifest) -> None:
+def _restore(node: NodeConfig, source: Path, manifest: Manifest, cluster_id: str) -> None:
     targets = _folders(node)
-    _judge_shape(node, source, manifest)
+    _judge_shape(node, source, manifest, cluster_id)
+    journal = Path(str(manifest.metadata_folder), METADATA_FOLDER)
+    renamed = cluster_id != manifest.cluster_id
+    _present(source, manifest)
+    files.judge_identities(source, manifest)
+    if renamed and manifest.metadata_offset is not None:
+        _judge_metadata(source / journal)
     with _locked(node):
         for target in targets:
-            _judge_target(target, manifest)
-        for target in targets:
-            _write_properties(target, f"node.id={UNFINISHED}\n".encode())
-        identities = _copy_back(source, manifest, targets)
-        for target, identity in zip(targets, identities, strict=True):
-            _write_properties(target, identity)
+            _judge_target(target, manifest, cluster_id)
+        _judge_room(manifest, targets)
+        with _complaints("; the restore is unfinished: empty the node's folders, and try again"):
+            for target in targets:
+                _write_properties(target, f"node.id={UNFINISHED}\n".encode())
+            identities = _copy_back(source, manifest, targets)
+            if renamed and manifest.metadata_offset is not None:
+                _rename_metadata(targets[manifest.metadata_folder] / METADATA_FOLDER, cluster_id)
+            for target, identity in zip(targets, identities, strict=True):
+                _write_properties(target, _renamed(identity, cluster_id) if renamed else identity)
     for number, target in enumerate(targets):
         count = sum(each.path.startswith(f"{number}/") for each in manifest.files)
-        print(f"{target}: {count} files of node {node.node_id} of cluster {manifest.cluster_id}")
+        was = f", which is now {cluster_id}" if renamed else ""
+        print(f"{target}: {count} files of node {node.node_id} of cluster {manifest.cluster_id}{was}")
 
 
-def _judge_shape(node: NodeConfig, source: Path, manifest: Manifest) -> None:
-    if node.cluster_id and node.cluster_id != manifest.cluster_id:
-        raise Failure(
-            f"{source} is of cluster {manifest.cluster_id}, and the config says cluster.id={node.cluster_id}"
-        )
+def _judge_metadata(journal: Path) -> None:
+    """Raise Failure if a copy of the metadata cannot get another cluster's id."""
+    from raftlog.cli.metadata import image_of, open_journal
+
+    try:
+        check_renaming(image_of(open_journal(journal)))
+    except (UnsupportedMetadata, UnsupportedVersion) as error:
+        raise Failure(f"--new-cluster-id: {error}") from None
+
+
+def _rename_metadata(journal: Path, cluster_id: str) -> None:
+    rewrite_journal(
+        RealDisk(),
+        str(journal),
+        command=lambda written: rename_in_batch(written, cluster_id),
+        state=lambda written: rename_in_image(written, cluster_id),
+    )
+
+
+def _renamed(identity: bytes, cluster_id: str) -> bytes:
+    """Return a meta.properties that names another cluster."""
+    lines = (
+        f"cluster.id={cluster_id}" if line.startswith("cluster.id=") else line
+        for line in identity.decode().splitlines()
+    )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _judge_shape(node: NodeConfig, source: Path, manifest: Manifest, cluster_id: str) -> None:
+    if node.cluster_id and node.cluster_id != cluster_id:
+        is_renamed = cluster_id != manifest.cluster_id
+        found = f"--new-cluster-id is {cluster_id}" if is_renamed else f"{source} is of cluster {cluster_id}"
+        advice = "" if is_renamed else "; to make the copy that cluster, give every node --new-cluster-id"
+        raise Failure(f"{found}, and the config says cluster.id={node.cluster_id}{advice}")
     if len(node.log_dirs) != manifest.log_folders:
         raise Failure(
             f"{source} has {manifest.log_folders} log.dirs, and the config {len(node.log_dirs)}", USAGE
@@ -297,21 +376,37 @@ def _judge_shape(node: NodeConfig, source: Path, manifest: Manifest) -> None:
         )
 
 
-def _judge_target(target: Path, manifest: Manifest) -> None:
-    """Raise Failure unless a folder is empty, or was only formatted for the same node and cluster."""
+def _judge_target(target: Path, manifest: Manifest, cluster_id: str) -> None:
+    """Raise Failure unless a folder is empty, or was only formatted for the same node and the cluster-to-be."""
     names = {each.name for each in target.iterdir()} - files.LEFT_OUT
+    found = files.read_identity(target / META_PROPERTIES) if META_PROPERTIES in names else {}
+    node_id, present = found.get("node.id"), found.get("cluster.id")
+    if node_id == UNFINISHED:
+        raise Failure(f"{target} has an unfinished restore: empty it first", EXISTS)
     if names - {META_PROPERTIES}:
         raise Failure(f"{target} is not empty: a backup is only restored into empty folders", EXISTS)
-    if names:
-        found = parse_properties((target / META_PROPERTIES).read_text())
-        node_id, cluster_id = found.get("node.id"), found.get("cluster.id")
-        if node_id == UNFINISHED:
-            raise Failure(f"{target} has an unfinished restore: empty it first", EXISTS)
-        if node_id != str(manifest.node_id) or cluster_id not in (None, manifest.cluster_id):
+    if names and (node_id != str(manifest.node_id) or present not in (None, cluster_id)):
+        raise Failure(
+            f"{target} belongs to node {node_id} of cluster {present}, and is to be restored as node"
+            f" {manifest.node_id} of cluster {cluster_id}",
+            EXISTS,
+        )
+
+
+def _judge_room(manifest: Manifest, targets: list[Path]) -> None:
+    """Raise Failure if a disk has not the room for what comes to it."""
+    needed: dict[int, int] = {}
+    places: dict[int, Path] = {}
+    for each in manifest.files:
+        target = targets[int(each.path.partition("/")[0])]
+        disk = target.stat().st_dev
+        places[disk] = target
+        needed[disk] = needed.get(disk, 0) + each.size
+    for disk, size in needed.items():
+        free = shutil.disk_usage(places[disk]).free
+        if size > free:
             raise Failure(
-                f"{target} belongs to node {node_id} of cluster {cluster_id}, the backup is of node"
-                f" {manifest.node_id} of cluster {manifest.cluster_id}",
-                EXISTS,
+                f"{places[disk]}: the backup needs {in_bytes(size)}, and {in_bytes(free)} are free there"
             )
 
 

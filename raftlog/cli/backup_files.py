@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from raftlog.base.config_files import parse_properties
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
 from raftlog.cli.exits import NOT_FOUND, VERIFICATION_FAILED, Failure
@@ -96,6 +97,27 @@ def _judge_paths(path: Path, manifest: Manifest) -> None:
             raise Failure(f"{path}: damaged: {number}/{META_PROPERTIES} is missing", VERIFICATION_FAILED)
 
 
+def judge_identities(folder: Path, manifest: Manifest) -> None:
+    """Raise Failure unless each data folder in a backup is of the node and the cluster that the manifest names."""
+    for number in range(manifest.folders):
+        path = folder / str(number) / META_PROPERTIES
+        found = read_identity(path)
+        if (found.get("node.id"), found.get("cluster.id")) != (str(manifest.node_id), manifest.cluster_id):
+            raise Failure(
+                f"{path}: the backup is damaged: it names node {found.get('node.id')} of cluster"
+                f" {found.get('cluster.id')}, and {MANIFEST} node {manifest.node_id} of cluster {manifest.cluster_id}",
+                VERIFICATION_FAILED,
+            )
+
+
+def read_identity(path: Path) -> dict[str, str]:
+    """Read a meta.properties. Raises Failure if it is damaged."""
+    try:
+        return parse_properties(path.read_text())
+    except ValueError:
+        raise Failure(f"{path}: damaged: it is not text", VERIFICATION_FAILED) from None
+
+
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Finish a backup: the manifest is durable after everything that it lists."""
     for each in sorted({folder, *(each for each in folder.rglob("*") if each.is_dir())}, reverse=True):
@@ -143,13 +165,17 @@ def copy(source: Path, target: Path) -> tuple[int, str]:
     """Copy a file durably; returns its size and its checksum."""
     target.parent.mkdir(parents=True, exist_ok=True)
     checksum, size = hashlib.sha256(), 0
-    with source.open("rb") as reader, target.open("xb") as writer:
-        while chunk := reader.read(CHUNK_BYTES):
-            writer.write(chunk)
-            checksum.update(chunk)
-            size += len(chunk)
-        writer.flush()
-        os.fsync(writer.fileno())
+    try:
+        with source.open("rb") as reader, target.open("xb") as writer:
+            while chunk := reader.read(CHUNK_BYTES):
+                writer.write(chunk)
+                checksum.update(chunk)
+                size += len(chunk)
+            writer.flush()
+            os.fsync(writer.fileno())
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk is told without the file's name
+        raise
     return size, checksum.hexdigest()
 
 

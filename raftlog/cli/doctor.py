@@ -13,6 +13,7 @@ import typer
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import is_loopback
+from raftlog.cli.doctor_data import look_at_data
 from raftlog.cli.doctor_findings import Finding, Level, mend, note, ok
 from raftlog.cli.doctor_machine import look_at_clock, look_at_disks, look_at_limits, look_at_versions
 from raftlog.cli.doctor_network import (
@@ -24,7 +25,7 @@ from raftlog.cli.doctor_network import (
 from raftlog.cli.exits import FAILED
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.server import read_config
+from raftlog.cli.server import read_config, read_config_file
 
 OTHERS_MAY_READ: Final = 0o044
 
@@ -36,7 +37,8 @@ def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
             continue
         words = ", ".join(f"{name} {value}" for name, value in warning.fields.items())
         yield note("config", f"{warning.event.replace('_', ' ')}: {words}", "see raftlog config")
-    has_secret = any(value == "[hidden]" for value in node.given.values())
+    written, _ = read_config_file(file)
+    has_secret = any(node.given.get(name) == "[hidden]" for name in written)
     if file is not None and has_secret and file.stat().st_mode & OTHERS_MAY_READ:
         yield note("secrets", f"other users may read {file}, which has secrets", f"chmod 600 {file}")
 
@@ -61,6 +63,7 @@ LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
     look_at_clock,
     look_at_peers_clocks,
     look_at_disks,
+    look_at_data,
     look_at_ports,
     look_at_advertised,
     look_at_quorum,
@@ -85,7 +88,7 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
 ) -> int:
-    """Look at this machine for a node: limits, packages, clocks, disks, ports, addresses, quorum, secrets.
+    """Look at this machine for a node: limits, packages, clocks, disks, data, ports, addresses, quorum, secrets.
 
     Exit code 1: something must be mended. The node may run or not; nothing is changed.
     """

@@ -21,10 +21,8 @@ from statistics import median
 from typing import Final
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_files import parse_properties
 from raftlog.cli.doctor_findings import Finding, mend, note, ok
 from raftlog.cli.rows import in_bytes
-from raftlog.storage.log_directory import META_PROPERTIES
 
 FEW_FILES: Final = 4_096
 """Open files below which a node has little room for clients."""
@@ -140,12 +138,12 @@ def _times(folder: Path) -> Iterator[float]:
 
 
 def look_at_disks(node: NodeConfig) -> Iterator[Finding]:
-    """See whether each data folder can be written, is this node's, and lies on a disk with room that keeps its word."""
+    """See whether each data folder can be written, and lies on a disk with room that keeps its word."""
     for folder in dict.fromkeys([*node.log_dirs, node.metadata_log_dir]):
-        yield from _look_at_folder(Path(folder), node)
+        yield from _look_at_folder(Path(folder))
 
 
-def _look_at_folder(folder: Path, node: NodeConfig) -> Iterator[Finding]:
+def _look_at_folder(folder: Path) -> Iterator[Finding]:
     about = f"disk {folder}"
     existing = folder
     while not existing.exists() and existing != existing.parent:
@@ -153,7 +151,6 @@ def _look_at_folder(folder: Path, node: NodeConfig) -> Iterator[Finding]:
     if not existing.is_dir():
         yield mend(about, f"{existing} is no folder", "remove it, or name another folder in log.dirs")
         return
-    yield from _look_at_owner(folder, node)
     try:
         sync_s = _sync_time(existing)
     except OSError as error:
@@ -174,26 +171,6 @@ def _look_at_folder(folder: Path, node: NodeConfig) -> Iterator[Finding]:
         yield ok(about, f"it can be written, and a sync takes {sync_s * 1000:.2f} ms")
     yield _judge_room(about, existing)
     yield _judge_kind(about, existing)
-
-
-def _look_at_owner(folder: Path, node: NodeConfig) -> Iterator[Finding]:
-    about = f"disk {folder}"
-    try:
-        found = parse_properties((folder / META_PROPERTIES).read_text())
-    except (OSError, ValueError):
-        return
-    if found.get("node.id") != str(node.node_id):
-        yield mend(
-            about,
-            f"it belongs to node {found.get('node.id')}, this is node {node.node_id}",
-            "name another folder",
-        )
-    elif node.cluster_id and found.get("cluster.id") not in (None, node.cluster_id):
-        yield mend(
-            about,
-            f"it belongs to cluster {found.get('cluster.id')}, the config says cluster.id={node.cluster_id}",
-            "name another folder, or remove cluster.id from the config",
-        )
 
 
 def is_running(node: NodeConfig) -> bool:

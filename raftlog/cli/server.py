@@ -136,7 +136,7 @@ def _loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None
 
 def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
     """Return the config of all layers; prints all faults and exits with 2 when there are any."""
-    file, faults = _read_file(path)
+    file, faults = read_config_file(path)
     flags = {}
     for override in overrides:
         try:
@@ -157,7 +157,7 @@ def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
     return config
 
 
-def _read_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
+def read_config_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
     """Return (settings, faults); a file that cannot be parsed has no settings and one fault.
 
     Exits with 2 if there is no such file.

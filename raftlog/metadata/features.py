@@ -89,10 +89,15 @@ class UnsupportedMetadata(ValueError):
 
 
 def check_levels(features: tuple[SupportedFeature, ...], image: MetadataImage) -> None:
-    """Raise UnsupportedMetadata if whoever supports `features` cannot go by an image's levels."""
-    for name, level in image.features.items():
-        reason = unsupported_reason(features, name, level)
-        if reason is not None:
-            raise UnsupportedMetadata(
-                f"the cluster's {name} is {level}, but this release {reason}: install the cluster's release"
-            )
+    """Raise UnsupportedMetadata if whoever supports `features` cannot read metadata of an image's level.
+
+    Levels of other features concern brokers only, and may have been lowered by a later record: a broker that lacks one
+    in force cannot register.
+    """
+    level = image.features.get(RAFTLOG_METADATA_VERSION)
+    reason = None if level is None else unsupported_reason(features, RAFTLOG_METADATA_VERSION, level)
+    if reason is not None:
+        raise UnsupportedMetadata(
+            f"the cluster's {RAFTLOG_METADATA_VERSION} is {level}, but this release {reason}: install the cluster's"
+            " release"
+        )

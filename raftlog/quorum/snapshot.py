@@ -16,6 +16,7 @@ from raftlog.metadata.snapshot import MAX_IMAGE_BYTES
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal, Entry
 
 SUFFIX: Final = ".snapshot"
+INDEX_DIGITS: Final = 20
 MAX_SNAPSHOT_BYTES: Final = MAX_IMAGE_BYTES + 2 * MAX_COMMAND_BYTES + 1024
 """Of a file: what is larger is neither written nor taken from another node, so nobody is sent what it cannot load."""
 
@@ -81,12 +82,14 @@ class SnapshotFiles:
         self._directory = directory
 
     def _path(self, index: int) -> str:
-        return f"{self._directory}/{index:020d}{SUFFIX}"
+        return f"{self._directory}/{index:0{INDEX_DIGITS}d}{SUFFIX}"
 
     def indexes(self) -> list[int]:
-        """Ascending."""
-        names = self._disk.listdir(self._directory)
-        return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+        """Ascending. A file of another name may be an operator's."""
+        stems = (
+            name.removesuffix(SUFFIX) for name in self._disk.listdir(self._directory) if name.endswith(SUFFIX)
+        )
+        return sorted(int(stem) for stem in stems if len(stem) == INDEX_DIGITS and stem.isdecimal())
 
     def remove_unfinished(self) -> None:
         """Remove what a crash left half written."""

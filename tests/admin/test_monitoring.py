@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -109,6 +111,75 @@ def test_promtool_is_content_with_the_alerts(command):
         ["promtool", *command], cwd=MONITORING, capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@needs_prometheus
+@pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-compose.yml", "prometheus-secure.yml"])
+def test_promtool_is_content_with_each_config(name, tmp_path):
+    """The token and the authority are of a container; promtool looks for the files, so they are here."""
+    text = (MONITORING / name).read_text().replace("/run/raftlog-metrics", str(tmp_path))
+    (tmp_path / name).write_text(text)
+    (tmp_path / "alerts.yml").write_text((MONITORING / "alerts.yml").read_text())
+    for file in ("token", "ca.pem"):
+        (tmp_path / file).write_text("")
+    ended = subprocess.run(
+        ["promtool", "check", "config", name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "SUCCESS: 1 rule files found" in ended.stdout
+
+
+def test_the_configs_of_compose_scrape_every_node():
+    """With TLS nothing else differs; the alerts ask for the job by its name."""
+    plain, secure = (
+        yaml.safe_load((MONITORING / f"prometheus-{each}.yml").read_text()) for each in ("compose", "secure")
+    )
+    (job,), (secure_job,) = plain["scrape_configs"], secure["scrape_configs"]
+    assert (secure_job.pop("scheme"), secure_job.pop("tls_config")) == (
+        "https",
+        {"ca_file": "/run/raftlog-metrics/ca.pem"},
+    )
+    assert secure == plain
+    targets = {each.partition(":")[0] for group in job["static_configs"] for each in group["targets"]}
+    services = yaml.safe_load((MONITORING.parents[1] / "docker-compose.yml").read_text())["services"]
+    nodes = {name for name, each in services.items() if "RAFTLOG_NODE_ID" in each.get("environment", {})}
+    assert targets | set(job["dns_sd_configs"][0]["names"]) == nodes
+    assert job["job_name"] == "raftlog"
+
+
+def test_grafana_is_provisioned_in_its_documented_shape():
+    """Grafana's image is not at hand everywhere; so its files are held against what its documentation asks for."""
+    provisioning = MONITORING / "grafana" / "provisioning"
+    (source,) = _provisioned(provisioning / "datasources", "datasources")
+    assert {"name", "type", "access", "url"} <= source.keys()
+    assert (source["type"], source["access"], source["isDefault"]) == ("prometheus", "proxy", True)
+    (provider,) = _provisioned(provisioning / "dashboards", "providers")
+    services = yaml.safe_load((MONITORING.parents[1] / "docker-compose.yml").read_text())["services"]
+    host, port = urllib.parse.urlsplit(source["url"]).netloc.split(":")
+    assert services["prometheus"]["ports"] == [f"127.0.0.1:19090:{port}"] and host == "prometheus"
+    mounts = dict(each.split(":")[1::-1] for each in services["grafana"]["volumes"])
+    assert (
+        provider["type"] == "file"
+        and mounts[provider["options"]["path"]] == "./deploy/monitoring/grafana/dashboards"
+    )
+    assert mounts["/etc/grafana/provisioning"] == "./deploy/monitoring/grafana/provisioning"
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home.removeprefix(provider["options"]["path"] + "/") in {
+        each.name for each in (MONITORING / "grafana" / "dashboards").iterdir()
+    }
+
+
+def _provisioned(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the entries of the one file of a folder."""
+    (file,) = folder.iterdir()
+    found = yaml.safe_load(file.read_text())
+    assert found["apiVersion"] == 1
+    return list(found[kind])
 
 
 def test_each_alert_has_an_example():

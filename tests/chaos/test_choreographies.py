@@ -31,6 +31,7 @@ CHOREOGRAPHIES = (
     "relay",
     "retry",
     "rights",
+    "rolling-upgrade",
     "transactions",
     "transactions-cleaned",
     "wiped",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -13,15 +14,22 @@ from typer.testing import CliRunner
 
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
+from raftlog.cli import backup_files
 from raftlog.cli.app import app
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
+from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog.metadata.metadata_records import (
     Batch,
     BrokerRegistered,
     ClusterNamed,
     ControllerElected,
+    FeatureChanged,
     Record,
     encode_batch,
 )
+from raftlog.metadata.record_replay import apply_batch
+from raftlog.metadata.snapshot import encode_image
+from raftlog.quorum.snapshot import Snapshot, encode_snapshot
 from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, encode_file
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
@@ -32,13 +40,16 @@ ORDERS = TopicPartition("orders", 0)
 class FakeNode:
     """The files of a node that was stopped, without having run: two folders, a partition of three segments."""
 
-    def __init__(self, root: Path, node_id: int = 1, *, epochs: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, root: Path, node_id: int = 1, *, epochs: dict[int, int] | None = None, level: int = 1
+    ) -> None:
         self.folders = [root / "a", root / "b"]
         self.node_id = node_id
         self.config = root / "node.properties"
         root.mkdir(parents=True, exist_ok=True)
         self.write_config()
         self._epochs = epochs or {node_id: 7}
+        self._level = level
 
     def write_config(self, *more: str, folders: list[Path] | None = None) -> None:
         folders = folders or self.folders
@@ -72,7 +83,11 @@ class FakeNode:
 
     def _write_metadata(self) -> None:
         """Each broker is registered by the record at the offset that is its epoch."""
-        records: list[Record] = [ControllerElected(1, 1), ClusterNamed(CLUSTER)]
+        records: list[Record] = [
+            ControllerElected(1, 1),
+            ClusterNamed(CLUSTER),
+            FeatureChanged(RAFTLOG_METADATA_VERSION, self._level),
+        ]
         by_epoch = {epoch: broker_id for broker_id, epoch in self._epochs.items()}
         for offset in range(len(records), max(by_epoch) + 1):
             broker_id = by_epoch.get(offset, 99)
@@ -85,6 +100,16 @@ class FakeNode:
         folder.mkdir()
         file = encode_file(self.node_id, entries=entries, term=1, voted_for=1, commit_index=99)
         (folder / NAME).write_bytes(file)
+        self.entries, self.batches = entries, batches
+
+    def take_snapshot(self) -> None:
+        """Leave one snapshot of all the metadata, and the two entries that a voter keeps before it."""
+        image = EMPTY_IMAGE
+        for batch in self.batches:
+            image = apply_batch(image, batch) or image
+        snapshot = Snapshot(self.entries[-2], self.entries[-1], encode_image(image))
+        folder = self.folders[0] / METADATA_FOLDER
+        (folder / f"{len(self.entries):020}.snapshot").write_bytes(encode_snapshot(snapshot))
 
     def tree(self) -> dict[str, bytes]:
         """Return all files, without locks."""
@@ -175,7 +200,9 @@ def test_a_damaged_backup_is_refused_by_the_files_name(copy, other, harm, how):
         run("restore", "--check", copy) if how == "check" else run("restore", "-c", other.config, copy)
     )
     assert (code, str(file) in complaint) == (8, True)
-    if how == "restore":
+    if how == "restore" and harm == "remove":
+        assert not other.folders[0].exists()
+    elif how == "restore":
         with pytest.raises(ForeignLogDirectory, match="restore-unfinished"):
             LogDirectory.open(
                 RealDisk(),
@@ -225,7 +252,7 @@ def test_the_backup_of_another_node_or_cluster_is_refused(copy, tmp_path):
     formatted = FakeNode(tmp_path / "formatted")
     assert run("format", "-c", formatted.config, "-t", "another")[0] == 0
     code, complaint = run("restore", "-c", formatted.config, copy)
-    assert (code, "belongs to node 1 of cluster another" in complaint) == (4, True)
+    assert (code, "belongs to node 1 of cluster another, and is to be" in complaint) == (4, True)
     named = FakeNode(tmp_path / "named")
     named.write_config("cluster.id=another")
     assert "the config says cluster.id=another" in run("restore", "-c", named.config, copy)[1]
@@ -278,3 +305,123 @@ def test_nodes_that_ran_between_their_backups_do_not_belong_together(tmp_path):
     assert (code, "node 1 ran again before node 2 was backed up" in complaint) == (1, True)
     assert run("restore", "-c", tmp_path / "one" / "node.properties", tmp_path / "backup")[0] == 1
     assert run("restore", "--check", tmp_path / "backup" / "node-1")[0] == 0
+
+
+def names_in(folder: Path) -> set[str]:
+    """Return the clusters that a restored node's metadata name, as `raftlog metadata dump` tells them."""
+    result = CliRunner().invoke(app, ["metadata", "dump", str(folder), "-J"])
+    assert result.exit_code == 0, result.stderr
+    return {row["cluster_id"] for row in json.loads(result.stdout)["cluster"]}
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_copy_with_a_new_id_is_another_cluster_in_all_that_it_keeps(node, tmp_path, other, snapshot):
+    """Folders, metadata log and snapshot; the backup, and all that is no name, stay as they are."""
+    if snapshot:
+        node.take_snapshot()
+    assert run("backup", "-c", node.config, tmp_path / "backup")[0] == 0
+    assert run("restore", "-c", other.config, tmp_path / "backup", "--new-cluster-id", "a-copy")[0] == 0
+    assert names_in(other.folders[0]) == {"a-copy"}
+    for folder in other.folders:
+        found = LogDirectory.open(
+            RealDisk(), str(folder), node_id=1, cluster_id="a-copy", new_directory_id=lambda: UUID(int=9)
+        )
+        assert (found.directory_id, found.clean_broker_epoch) == (UUID(int=1), 7)
+    before, after = node.tree(), other.tree()
+    renamed = {name for name in before if before[name] != after.get(name)}
+    assert all(
+        "meta.properties" in each or METADATA_FOLDER in each or "cleanshutdown" in each for each in renamed
+    )
+    assert not any(CLUSTER.encode() in content for content in after.values())
+    assert run("restore", "--check", tmp_path / "backup")[0] == 0
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "x" * 65, "a\nnode.id=2", CLUSTER])
+def test_a_new_id_must_be_one_and_another(copy, other, wrong):
+    """Before anything is written."""
+    code, complaint = run("restore", "-c", other.config, copy, "--new-cluster-id", wrong)
+    assert (code, "--new-cluster-id: " in complaint) == (2, True)
+    assert not other.folders[0].exists()
+    assert run("restore", "--check", copy, "--new-cluster-id", "fine")[0] == 2
+
+
+def test_a_new_id_agrees_with_the_config_and_the_folders(copy, other):
+    """Whatever names the cluster already must name the copy."""
+    other.write_config("cluster.id=named")
+    code, complaint = run("restore", "-c", other.config, copy, "--new-cluster-id", "a-copy")
+    assert (code, "--new-cluster-id is a-copy, and the config says cluster.id=named" in complaint) == (
+        1,
+        True,
+    )
+    assert "give every node --new-cluster-id" in run("restore", "-c", other.config, copy)[1]
+    assert run("format", "-c", other.config, "-t", "named")[0] == 0
+    assert run("restore", "-c", other.config, copy, "--new-cluster-id", "named")[0] == 0
+
+
+def test_the_copy_of_a_cluster_of_level_0_keeps_its_id(tmp_path, other):
+    """Brokers of 0.2.0 do not tell clusters apart, so the two could mix; the sentence says what to do."""
+    assert run("backup", "-c", FakeNode(tmp_path / "old", level=0).fill().config, tmp_path / "backup")[0] == 0
+    code, complaint = run("restore", "-c", other.config, tmp_path / "backup", "--new-cluster-id", "a-copy")
+    assert (code, "run `raftlog cluster upgrade`" in complaint) == (1, True)
+    assert not list(other.folders[0].iterdir() if other.folders[0].exists() else [])
+    assert run("restore", "-c", other.config, tmp_path / "backup")[0] == 0
+
+
+@pytest.mark.parametrize("content", ["garbage", '{"version":0}', "[]", '{"brokerEpoch":"x"}'])
+def test_a_damaged_marker_of_the_clean_stop_is_told(node, tmp_path, content):
+    """It says whether the node ran again since; nothing is made."""
+    (node.folders[1] / ".kafka_cleanshutdown").write_text(content)
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert (code, ".kafka_cleanshutdown: damaged" in complaint) == (1, True)
+    assert not (tmp_path / "backup").exists()
+
+
+@pytest.mark.parametrize("name", ["meta.properties", f"{METADATA_FOLDER}/{NAME}"])
+def test_a_damaged_folder_is_told_before_anything_is_copied(node, tmp_path, name):
+    """Otherwise an unfinished backup would stay behind."""
+    (node.folders[0] / name).write_bytes(b"\xff\xfe")
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert (code, str(node.folders[0] / name) in complaint) == (8, True)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, other, monkeypatch):
+    """The system names no file; what is unfinished is neither a backup nor a node."""
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backup_files.os, "fsync", refuse)
+    target = tmp_path / "second" / "node-1"
+    code, complaint = run("backup", "-c", node.config, tmp_path / "second")
+    assert code == 1
+    assert (
+        f"{target}/0/" in complaint
+        and f"No space left on device; {target} is unfinished: remove it" in complaint
+    )
+    code, complaint = run("restore", "-c", other.config, copy)
+    assert (code, "the restore is unfinished: empty the node's folders" in complaint) == (1, True)
+
+
+def test_a_restore_that_has_no_room_is_not_begun(copy, other, monkeypatch):
+    """All folders of one disk count together."""
+    size = sum(
+        each["size"] for each in json.loads((copy / "node-1" / "raftlog-backup.json").read_text())["files"]
+    )
+    room = shutil.disk_usage(copy)._replace(free=size - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    code, complaint = run("restore", "-c", other.config, copy)
+    assert (code, "the backup needs" in complaint) == (1, True)
+    assert not any(each.name != ".lock" for folder in other.folders for each in folder.iterdir())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room._replace(free=size))
+    assert run("restore", "-c", other.config, copy)[0] == 0
+
+
+def test_a_manifest_that_names_another_cluster_than_the_files_is_refused(copy, other):
+    """Whoever changed it would have the node start in a cluster that its metadata does not know."""
+    manifest = copy / "node-1" / "raftlog-backup.json"
+    manifest.write_text(manifest.read_text().replace(CLUSTER, "another"))
+    for arguments in (("--check", copy), ("-c", other.config, copy)):
+        code, complaint = run("restore", *arguments)
+        assert (code, "it names node 1 of cluster the-cluster" in complaint) == (8, True)
+    assert not other.folders[0].exists()

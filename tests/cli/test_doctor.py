@@ -20,6 +20,7 @@ from raftlog.base.config import NodeConfig, load_config
 from raftlog.cli import doctor_machine, doctor_network
 from raftlog.cli.app import app
 from raftlog.cli.doctor import look_at_config, look_at_secret
+from raftlog.cli.doctor_data import look_at_data
 from raftlog.cli.doctor_findings import Finding, Level
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 
@@ -209,8 +210,36 @@ def test_folders_of_another_node_or_cluster_are_named(settings, tmp_path, line, 
     """A node would refuse to start on them."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text(line)
-    found = worst(doctor_machine.look_at_disks(read(settings, cluster_id="mine")))
+    found = worst(look_at_data(read(settings, cluster_id="mine")))
     assert (found.level, f"it belongs to {whose}" in found.sentence) == (Level.MEND, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("meta.properties", b"\xff\xfe", "is damaged: it is not text"),
+        ("meta.properties", b"node.id=restore-unfinished", "it has an unfinished restore"),
+        ("raftlog-metadata/quorum.wal", b"x" * 99, "quorum.wal: it does not begin with whose it is"),
+        ("recovery-point-offset-checkpoint", b"0\n0\n", "quorum.wal is gone, although this voter has run"),
+    ],
+)
+def test_damaged_data_folders_are_named_with_what_to_do(settings, tmp_path, name, content, sentence):
+    """A node would not start on them; a folder that was only formatted is fine."""
+    (tmp_path / "data" / "raftlog-metadata").mkdir(parents=True)
+    (tmp_path / "data" / "meta.properties").write_text("node.id=1\ncluster.id=mine")
+    assert worst(look_at_data(read(settings))).level is Level.OK
+    (tmp_path / "data" / name).write_bytes(content)
+    found = worst(look_at_data(read(settings)))
+    assert (found.level, sentence in found.sentence, bool(found.advice)) == (Level.MEND, True, True)
+
+
+def test_folders_of_two_clusters_are_named(settings, tmp_path):
+    """As after one disk of a node was taken from another cluster."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.properties").write_text(f"node.id=1\ncluster.id={name}")
+    found = worst(look_at_data(read(settings, log_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}")))
+    assert (found.level, "the folders are of several clusters" in found.sentence) == (Level.MEND, True)
 
 
 def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path):
@@ -270,3 +299,11 @@ def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, sett
     file = tmp_path / "node.properties"
     file.chmod(0o600)
     assert not list(look_at_config(read(settings), file))
+
+
+def test_a_secret_from_elsewhere_is_not_one_of_the_file(tmp_path, settings, monkeypatch):
+    """As under systemd, where it comes in a file of its own."""
+    monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET", SECRET)
+    _, out = doctor(tmp_path, settings)
+    assert "raftlog.cluster.secret is set" in out
+    assert "other users may read" not in out

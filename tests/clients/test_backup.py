@@ -181,3 +181,75 @@ def test_backups_of_two_times_are_refused_together(original, tmp_path):
     (tmp_path / "early" / "node-1").rename(tmp_path / "late" / "node-1")
     code, _, err = run("restore", "--check", tmp_path / "late")
     assert (code, "node 1 ran again before node" in err) == (1, True)
+
+
+SECRET = {"raftlog.cluster.secret": "one secret of two clusters"}
+COPY = "the-copy"
+
+
+def cluster_id_of(cluster: Cluster) -> str:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    return str(admin.describe_cluster().result(PATIENCE_S).cluster_id)
+
+
+def test_a_copy_runs_beside_the_original_and_they_never_mix(tmp_path):
+    """They have one secret, and nodes of the copy are told the original's addresses by mistake."""
+    with Cluster(3, directory=tmp_path / "original", settings=SECRET) as original:
+        original.create_topic(TOPIC, partitions=PARTITIONS, settings=CONFIGS)
+        fill(original, 0, 300)
+        before = read_all(original)
+        stop(original)
+        back_up(original, tmp_path / "backup")
+        for node in original.nodes.values():
+            node.start()
+        original.wait_ready()
+        copy = Cluster(3, directory=tmp_path / "copy", settings=SECRET)
+        try:
+            for node in copy.nodes.values():
+                code, _, err = run(
+                    "restore", "-c", node.config_path, tmp_path / "backup", "--new-cluster-id", COPY
+                )
+                assert (code, err) == (0, "")
+            copy.start()
+            assert cluster_id_of(copy) == COPY != cluster_id_of(original)
+            assert read_all(copy) == read_all(original) == before
+            fill(original, 300, 30)
+            fill(copy, 1000, 60)
+            in_original, in_copy = read_all(original), read_all(copy)
+            assert ([each[2] for each in in_original], len(in_copy)) == (keys(*range(330)), 360)
+
+            refuse_voter_of_another_cluster(copy, original)
+            refuse_broker_of_another_cluster(copy, original)
+            assert read_all(original) == in_original
+            fill(original, 330, 30)
+            assert [each[2] for each in read_all(original)] == keys(*range(360))
+        finally:
+            copy.close()
+
+
+def keys(*numbers: int) -> list[str]:
+    """Return the keys of some numbers in the order of `read_all`."""
+    return [str(each) for each in sorted(numbers, key=lambda number: (number % PARTITIONS, number))]
+
+
+def refuse_voter_of_another_cluster(copy: Cluster, original: Cluster) -> None:
+    """Start a node of the copy with the original's voters: it finds no quorum, and is told why."""
+    voters = "controller.quorum.voters"
+    node, right = copy.nodes[3], copy.nodes[3].setting(voters)
+    assert copy.stop(3) == 0
+    node.configure({voters: original.nodes[3].setting(voters)})
+    node.start()
+    until(lambda: "belongs to cluster" in node.log_path.read_text(), "the node is told of the other cluster")
+    node.signal(signal.SIGTERM)
+    node.wait()
+    node.configure({voters: right})
+    copy.restart(3)
+
+
+def refuse_broker_of_another_cluster(copy: Cluster, original: Cluster) -> None:
+    """Let a broker of the copy advertise a broker of the original: that one refuses its followers."""
+    assert copy.stop(3) == 0
+    copy.nodes[3].configure({"advertised.listeners": original.nodes[3].setting("advertised.listeners")})
+    copy.nodes[3].start()
+    refused = original.nodes[3].log_path
+    until(lambda: "is of another cluster" in refused.read_text(), "the original refuses the copy")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import threading
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable
 
 import pytest
@@ -223,6 +226,59 @@ def test_secure_env_lets_in_who_belongs_and_nobody_else() -> None:
         wait_until(lambda: healthy("node1"), "a node that is formatted already starts")
     finally:
         compose(*secure, "down", "--volumes", "--timeout", "1")
+
+
+@pytest.fixture(scope="module")
+def prometheus_image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image with this machine's Prometheus in the shape of prom/prometheus, which needs no registry."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("there is no prometheus here")
+    folder = tmp_path_factory.mktemp("image")
+    shutil.copy(program, folder / "prometheus")
+    (folder / "Dockerfile").write_text(
+        "FROM python:3.11-slim-bookworm\n"
+        "COPY prometheus /bin/prometheus\n"
+        "RUN install -d -o 65534 -g 65534 /prometheus\n"
+        'ENTRYPOINT ["/bin/prometheus"]\n'
+    )
+    name = "raftlog-test-prometheus"
+    run("docker", "build", "--quiet", "--tag", name, str(folder))
+    return name
+
+
+@pytest.mark.parametrize("options", [(), ("--env-file", "deploy/secure.env")], ids=["plain", "secure"])
+def test_the_profile_monitoring_reads_every_node_with_a_readers_token(
+    prometheus_image: str, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prometheus is no root, has a read-only root, sees no secret but its token, and nodes let no other in."""
+    monkeypatch.setenv("PROMETHEUS_IMAGE", prometheus_image)
+    monitored = (*options, "--profile", "monitoring")
+    nodes = ("node1", "node2", "node3", "prometheus")
+    compose("down", "--volumes", "--timeout", "5")
+    try:
+        compose(*monitored, "up", "--detach", "--wait", *nodes)
+        wait_until(lambda: _asked("sum(up)") == ["3"], "Prometheus reads three nodes")
+        assert len(_asked("raftlog_node_info")) == 3
+        inside = (*monitored, "exec", "-T", "prometheus", "sh", "-c")
+        assert compose(*inside, "id -u; cat /run/raftlog/cluster.secret || echo none").split() == [
+            "65534",
+            "none",
+        ]
+        assert compose(*inside, "touch /here || echo refused").split() == ["refused"]
+    finally:
+        compose(*monitored, "down", "--volumes", "--timeout", "1")
+
+
+def _asked(expression: str) -> list[str]:
+    """Return the values that an expression has now."""
+    query = urllib.parse.urlencode({"query": expression})
+    try:
+        with urllib.request.urlopen(f"http://localhost:19090/api/v1/query?{query}", timeout=30) as response:
+            found = json.load(response)["data"]["result"]
+    except OSError:
+        return []
+    return [each["value"][1] for each in found]
 
 
 def _produce_from_here(login: dict[str, str]) -> None:

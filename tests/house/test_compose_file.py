@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from raftlog.base.config import load_config
 from tests.house.source import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-NODES = sorted(set(SERVICES) - {"secrets"})
+ONLOOKERS = ("grafana", "prometheus")
+"""The services of the profile `monitoring`, whose images are others'."""
+NODES = sorted(set(SERVICES) - {"secrets", *ONLOOKERS})
 SECURE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/secure.yml").read_text())["services"]
 """The services as deploy/secure.env changes them."""
 
@@ -52,6 +56,47 @@ def test_a_secure_node_speaks_tls_at_every_port(name: str) -> None:
     assert config.authorizer_class_name and config.super_users == ("User:admin",)
     assert config.admin_ssl_certificate.endswith(f"/{name}.pem") and not config.admin_tokens_without_tls
     assert name == "broker6" or "--add-scram" in SECURE[name]["command"][-1]
+
+
+@pytest.mark.parametrize("name", ONLOOKERS)
+def test_an_onlooker_has_no_rights_and_no_secret_but_a_readers_token(name: str) -> None:
+    """It is no root, writes to its own volume only, and is reached from this machine only."""
+    service = SERVICES[name]
+    assert service["profiles"] == ["monitoring"]
+    assert int(service["user"].partition(":")[0]) > 0
+    assert service["read_only"] and service["tmpfs"] == ["/tmp"]
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    writable = [each for each in service["volumes"] if not each.endswith(":ro")]
+    assert [each.partition(":")[0] for each in writable] == [name]
+    assert not any(each.startswith("secrets:") for each in service["volumes"])
+
+
+@pytest.mark.parametrize("name", ONLOOKERS)
+def test_an_onlooker_is_given_files_that_exist(name: str) -> None:
+    """Docker would make empty folders of what is missing. Commands name files as they are mounted."""
+    places = [each.split(":")[:2] for each in SERVICES[name]["volumes"] if each.startswith("./")]
+    assert places
+    for here, _ in places:
+        assert any((ROOT / here).iterdir()), here
+    for service in (SERVICES[name], SECURE.get(name, {})):
+        for option in service.get("command", ()):
+            flag, _, file = option.partition("=")
+            if flag == "--config.file":
+                ((here, there),) = places
+                assert (ROOT / here / Path(file).relative_to(there)).is_file()
+
+
+def test_who_has_the_secrets_group_reads_the_readers_token() -> None:
+    """`secrets` runs as the image's user, whose group Prometheus has; the folder is the volume's first content."""
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    (gid,) = re.findall(r"--gid (\d+) raftlog", dockerfile)
+    assert SERVICES["prometheus"]["user"] == f"65534:{gid}"
+    assert "-m 0750 /var/lib/raftlog /run/raftlog /run/raftlog-metrics" in dockerfile
+    for service in (SERVICES["secrets"], SECURE["secrets"]):
+        assert "install -m 440 metrics.token /run/raftlog-metrics/token" in service["command"][-1]
+        assert "reader metrics $$(cat metrics.token)" in service["command"][-1]
+    assert "metrics-token:/run/raftlog-metrics" in SERVICES["secrets"]["volumes"]
 
 
 def _environment(settings: dict[str, str]) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.base.disk import RealDisk
 from raftlog.quorum import snapshot
 from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
-from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, encode_snapshot
+from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, SnapshotFiles, encode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
 from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
@@ -46,3 +49,14 @@ def test_a_state_that_has_outgrown_the_limit_stays_in_the_log(monkeypatch: pytes
         assert {cluster.nodes[node].driver.journal.first_index for node in cluster.hosts} == {1}
 
     run_scenario(script, compaction=SnapshotPolicy(entries=20))
+
+
+def test_a_file_of_another_name_is_no_snapshot(tmp_path: Path) -> None:
+    """An operator's copy beside the snapshots keeps no voter from starting."""
+    disk = RealDisk()
+    files = SnapshotFiles(disk, str(tmp_path))
+    files.write(2, encode_snapshot(TINY))
+    for name in ("backup.snapshot", "7.snapshot", f"{2:020}.snapshot.old"):
+        disk.write_file(str(tmp_path / name), b"x")
+    assert files.indexes() == [2]
+    assert files.load_newest() == TINY

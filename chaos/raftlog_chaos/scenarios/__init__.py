@@ -46,6 +46,7 @@ from raftlog_chaos.scenarios.refused_holes import refused_holes
 from raftlog_chaos.scenarios.relay import relay
 from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
+from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -98,5 +99,6 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "transactions-cleaned": transactions_cleaned,
     "wiped": wiped,
     "zombie": zombie,
+    "rolling-upgrade": rolling_upgrade,
 }
 """By the name that `raftlog sim --scenario` takes."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 from raftlog.base.config import load_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.node import Node, NodeFailed
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
@@ -53,6 +54,8 @@ class SimNode:
         self.host = host
         self.node_id = node_id
         self.config = load_config(settings)
+        self.features = SUPPORTED_FEATURES
+        """The levels that the installed release supports; a node has them from its next start on."""
         self.node: Node | None = None
         self.running = False
         self.started = False
@@ -65,6 +68,8 @@ class SimNode:
         """Its disk failed in this life: it may end itself, and starts again when it is told to."""
         self.cramped = False
         """Its disk was full while it started in this life: without room no log is recovered, so it may end as well."""
+        self.too_old = False
+        """The installed release lacks a level that the cluster has, so a node may end itself."""
 
     @property
     def ready(self) -> bool:
@@ -121,7 +126,7 @@ class SimCluster:
                 sim_node.host.start(self._run(sim_node))
 
     async def _run(self, sim_node: SimNode) -> None:
-        node = sim_node.node = Node(sim_node.config, SimEnv(sim_node.host))
+        node = sim_node.node = Node(sim_node.config, SimEnv(sim_node.host), features=sim_node.features)
         if self.compaction is not None and node.control.quorum is not None:
             node.control.quorum.snapshot_policy = self.compaction
         node.metadata.subscribe_each(self.invariants.began(sim_node.host, sim_node.node_id, node))
@@ -132,7 +137,7 @@ class SimCluster:
         except Exception as error:
             if sim_node.node is not node:
                 return  # its power went
-            if not sim_node.troubled and not sim_node.host.disk.is_full:
+            if not (sim_node.troubled or sim_node.too_old or sim_node.host.disk.is_full):
                 self.failures.append(f"node {sim_node.node_id} did not start: {error!r}")
                 if isinstance(error, NodeFailed):
                     return
@@ -142,7 +147,7 @@ class SimCluster:
                 return  # its power went, and it made the best of a disk that answers no more
             sim_node.started = True
             reason = await node.failed
-            if not (sim_node.troubled or sim_node.cramped):
+            if not (sim_node.troubled or sim_node.too_old or sim_node.cramped):
                 self.failures.append(f"node {sim_node.node_id} stopped itself: {reason}")
                 return
         sim_node.host.note("ended itself")

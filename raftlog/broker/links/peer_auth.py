@@ -3,11 +3,13 @@
 A private API that is not advertised, whose steps are those of `base.handshake`: hello (id, epoch, nonce) → challenge
 (id, nonce) → the client's proof → verdict (an error, or the server's proof). The secret never travels. Without TLS the
 bytes that follow on the connection are neither encrypted nor signed: the network must keep out anyone who can alter
-packets between brokers. Over TLS proofs are bound to the listener's certificate, see `handshake.bound_secret`.
+packets between brokers. Over TLS proofs are bound to the listener's certificate, see `handshake.bound_secret`. They
+are bound to the cluster's id, so that a restored copy of a cluster, which has its secret, gets no records of it.
 """
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Awaitable, Callable
 from struct import Struct
@@ -15,7 +17,16 @@ from struct import error as struct_error
 from typing import Final
 
 from raftlog.base.errors import NONE, InvalidRequest, SaslAuthenticationFailed
-from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, PROOF_BYTES, Transcript
+from raftlog.base.handshake import (
+    CONNECTOR,
+    LISTENER,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    Transcript,
+    bound_secret,
+)
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level
+from raftlog.metadata.image import MetadataImage
 from raftlog.replication.replica_host import ReplicaId
 
 API_KEY: Final = 0x7261
@@ -35,6 +46,9 @@ LAST_HELLO: Final = 255
 ADMIN_HELLO: Final = LAST_HELLO
 """Of a node's admin API: it gets a broker's places, as many as it likes, but no broker's rights."""
 
+BOUND_SINCE: Final = 1
+"""The level of the metadata from which on the secret is bound to the cluster's id."""
+
 _NAME: Final = b"raftlog broker listener"
 _HEADER = Struct(">hhih")
 _HELLO = Struct(f">Biq{NONCE_BYTES}s")
@@ -44,6 +58,16 @@ _VERDICT = Struct(f">h{PROOF_BYTES}s")
 _LENGTH = Struct(">i")
 
 Nonce = Callable[[int], bytes]
+
+
+def peer_secret(secret: bytes, image: MetadataImage, certificate: bytes | None) -> bytes:
+    """Return the secret that brokers prove on a connection to a listener that shows a certificate (DER), or none.
+
+    Nodes of 0.2.0 do not bind it to the cluster's id.
+    """
+    if finalized_level(image, RAFTLOG_METADATA_VERSION) >= BOUND_SINCE:
+        secret = hmac.digest(secret, b"cluster\0" + image.cluster_id.encode(), "sha256")
+    return bound_secret(secret, certificate)
 
 
 def framed(body: bytes, correlation_id: int) -> bytes:
@@ -114,9 +138,13 @@ async def prove_membership(
     verdict = await ask(_request(1, _PROOF.pack(PROOF, transcript.proof(CONNECTOR))))
     error_code, proof = _unpacked(_VERDICT, verdict[_LENGTH.size :])
     if error_code != NONE:
-        raise SaslAuthenticationFailed("the other broker refused our raftlog.cluster.secret")
+        raise SaslAuthenticationFailed(
+            "the other broker refused our raftlog.cluster.secret, or is of another cluster"
+        )
     if not transcript.is_proof(LISTENER, proof):
-        raise SaslAuthenticationFailed("the other broker has another raftlog.cluster.secret")
+        raise SaslAuthenticationFailed(
+            "the other broker has another raftlog.cluster.secret, or is of another cluster"
+        )
 
 
 def _unpacked(layout: Struct, body: bytes) -> tuple[int, bytes]:

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_setting import INT_MAX
-from raftlog.base.handshake import bound_secret
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
 from raftlog.base.principals import NoPrincipal
 from raftlog.broker.controller_requests import ask
-from raftlog.broker.links.peer_auth import ADMIN_HELLO
+from raftlog.broker.links.peer_auth import ADMIN_HELLO, peer_secret
 from raftlog.broker.network.admission import Admission
 from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.client_quotas import ClientQuotas
@@ -390,10 +389,8 @@ class BrokerServer:
     def peer_secret(self, connection: Connection) -> bytes:
         """Return the secret that another broker proves on a connection."""
         session = connection.tls_session
-        secret = self.config.cluster_secret
-        if session is None:
-            return secret
-        return bound_secret(secret, self.tls[connection.listener].shown_certificate(session))
+        shown = None if session is None else self.tls[connection.listener].shown_certificate(session)
+        return peer_secret(self.config.cluster_secret, self.broker.image(), shown)
 
     def tune(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket's options. Buffer sizes only if the operator gave them: the kernel's own tuning is better."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
-from raftlog.base.handshake import bound_secret
 from raftlog.base.types import NO_BROKER, NO_EPOCH
-from raftlog.broker.links.peer_auth import ADMIN_HELLO, HELLO, prove_membership
+from raftlog.broker.links.peer_auth import ADMIN_HELLO, HELLO, peer_secret, prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.replicas.fetcher import LeaderFetcher
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
@@ -131,7 +130,9 @@ class LeaderFetchers:
             try:
                 await prove_membership(
                     channel.ask,
-                    secret=bound_secret(self._config.cluster_secret, shown_certificate(transport)),
+                    secret=peer_secret(
+                        self._config.cluster_secret, self._image(), shown_certificate(transport)
+                    ),
                     own=ReplicaId(self._config.node_id, epoch),
                     server_id=leader,
                     nonce=self.nonce,
@@ -170,6 +171,7 @@ async def introduce(
     ask: Callable[[bytes], Awaitable[bytes]],
     config: NodeConfig,
     *,
+    image: MetadataImage,
     broker_id: int,
     certificate: bytes | None = None,
 ) -> None:
@@ -178,7 +180,7 @@ async def introduce(
     `certificate`: the one that the broker showed.
     """
     own = ReplicaId(config.node_id, NO_EPOCH)
-    secret = bound_secret(config.cluster_secret, certificate)
+    secret = peer_secret(config.cluster_secret, image, certificate)
     await prove_membership(ask, secret=secret, own=own, server_id=broker_id, hello=ADMIN_HELLO)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import SaslAuthenticationFailed
 from raftlog.base.handshake import NONCE_BYTES, PROOF_BYTES
-from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, HELLO, prove_membership
+from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, HELLO, peer_secret, prove_membership
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import FakeClient, FakePartitionServer
 
@@ -65,6 +67,29 @@ async def test_a_proof_of_another_secret_is_refused_and_logged() -> None:
     challenge, verdict = heard
     assert len(challenge) == 4 + 4 + NONCE_BYTES
     assert verdict[4:] == (58).to_bytes(2, "big") + bytes(PROOF_BYTES)
+
+
+async def test_brokers_of_two_clusters_with_one_secret_are_strangers() -> None:
+    """A copy of a cluster has its secret, and metadata that may name its brokers' addresses."""
+    fake = FakePartitionServer()
+    level_1 = msgspec.structs.replace(fake.image, features={RAFTLOG_METADATA_VERSION: 1})
+    original, copy = (msgspec.structs.replace(level_1, cluster_id=name) for name in ("original", "copy"))
+    fake.image = original
+    with pytest.raises(SaslAuthenticationFailed, match="or is of another cluster"):
+        await prove(fake.connect(), peer_secret(SECRET, copy, None))
+    pipe = fake.connect()
+    await prove(pipe, peer_secret(SECRET, original, None))
+    assert pipe.connection.peer == ME
+
+
+async def test_brokers_of_a_cluster_of_level_0_prove_the_secret_alone() -> None:
+    """Nodes of 0.2.0 do so, whichever cluster they are of."""
+    fake = FakePartitionServer()
+    fake.image = msgspec.structs.replace(fake.image, cluster_id="any")
+    pipe = fake.connect()
+    await prove(pipe, SECRET)
+    assert pipe.connection.peer == ME
+    assert peer_secret(SECRET, fake.image, None) == SECRET
 
 
 async def test_a_server_that_cannot_prove_the_secret_is_not_believed() -> None:

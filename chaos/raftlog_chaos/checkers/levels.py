@@ -1,0 +1,99 @@
+"""Judges a cluster of two releases by what each node was given: metadata, and requests to its controller.
+
+Nothing of the guards under test is asked, so what comes with which level is said here once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from raftlog.metadata.controller_api import decode_request
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level, unsupported_reason
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, SupportedFeature
+from raftlog.metadata.record_levels import REQUESTS_SINCE
+from raftlog.node import Node
+
+SINCE_LEVEL_1: Final = ("acls", "scram", "tokens", "quotas")
+"""The parts of an image that a release without level 1 does not have."""
+
+Features = tuple[SupportedFeature, ...]
+
+
+class LevelBook:
+    """What levels the cluster had, and everything that a node was given too early."""
+
+    def __init__(self, blame: Callable[[str], object], installed: Callable[[], Iterable[Features]]) -> None:
+        """`installed`: what the release that each node has at this moment supports, whether it runs or not."""
+        self._blame = blame
+        self._installed = installed
+        self._newest = EMPTY_IMAGE
+        self.controllers: set[bool] = set()
+        """Whether active controllers were of the newer release."""
+        self.raises = 0
+
+    def began(self, node_id: int, node: Node) -> None:
+        """Watch a new life of a node. Raises nothing."""
+        seen = EMPTY_IMAGE
+
+        def take(image: MetadataImage) -> None:
+            nonlocal seen
+            self._judge(node_id, node.metadata.features, seen, image)
+            seen = image
+
+        node.metadata.subscribe_each(take)
+        quorum = node.control.quorum
+        assert quorum is not None
+        handle = quorum.on_request
+
+        def look_and_handle(payload: bytes, peer: int) -> object:
+            self._look(node_id, node, payload)
+            return handle(payload, peer)
+
+        quorum.on_request = look_and_handle  # type: ignore[assignment]
+
+    def _judge(self, node_id: int, features: Features, old: MetadataImage, image: MetadataImage) -> None:
+        level, before = (finalized_level(each, RAFTLOG_METADATA_VERSION) for each in (image, old))
+        if level < before:
+            self._blame(f"node {node_id}: the level of the metadata fell from {before} to {level}")
+        if level < 1 and (early := [each for each in SINCE_LEVEL_1 if getattr(image, each)]):
+            self._blame(f"node {node_id} has {', '.join(early)} at level {level} of the metadata")
+        reason = unsupported_reason(features, RAFTLOG_METADATA_VERSION, level) if level else None
+        if reason:
+            self._blame(f"node {node_id} has metadata of level {level}, but {reason}")
+        if image.offset > self._newest.offset:
+            self._judge_change(self._newest, image)
+            self._newest = image
+
+    def _judge_change(self, old: MetadataImage, image: MetadataImage) -> None:
+        """A level is only changed to what the release of every node supports, and no other broker takes part."""
+        for broker in image.brokers.values():
+            for name, level in image.features.items():
+                reason = None if broker.fenced else unsupported_reason(broker.features, name, level)
+                if reason:
+                    self._blame(
+                        f"broker {broker.broker_id} takes part at level {level} of {name}, but {reason}"
+                    )
+        for name, level in image.features.items():
+            if level == old.features.get(name):
+                continue
+            self.raises += level > old.features.get(name, 0)
+            for features in self._installed():
+                if reason := unsupported_reason(features, name, level):
+                    self._blame(f"{name} became {level}, and a node {reason}")
+
+    def _look(self, node_id: int, node: Node, payload: bytes) -> None:
+        """An older controller cannot read newer requests, whoever sends them."""
+        controller = node.control.controller
+        assert controller is not None
+        if controller.active:
+            newer = unsupported_reason(node.metadata.features, RAFTLOG_METADATA_VERSION, 1) is None
+            self.controllers.add(newer)
+            try:
+                kind = type(decode_request(payload))
+            except msgspec.DecodeError:
+                return
+            if not newer and REQUESTS_SINCE.get(kind, 0) > 0:
+                self._blame(f"controller {node_id} of the older release was sent {kind.__name__}")

@@ -1,0 +1,40 @@
+"""The journal of a voter that does not run, with other commands: for a copy of a cluster that gets a name of its own.
+
+Ordering law: all voters must be given the same changes before the first one starts, since their journals are compared
+by index and term only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raftlog.base.disk import Disk
+from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, decode_snapshot, encode_snapshot
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, Entry, encode_file, replay
+
+Change = Callable[[bytes], bytes]
+
+
+def rewrite_journal(disk: Disk, directory: str, *, command: Change, state: Change) -> None:
+    """Change each command of ours, and the state of each snapshot. Raises DamagedJournal."""
+    snapshots = SnapshotFiles(disk, directory)
+    for index in snapshots.indexes():
+        found = decode_snapshot(snapshots.read(index))
+        changed = Snapshot(
+            _changed(found.previous, command), _changed(found.last, command), state(found.state)
+        )
+        snapshots.write(index, encode_snapshot(changed))
+    path = f"{directory}/{NAME}"
+    log = replay(disk.read_file(path))
+    entries = [_changed(each, command) for each in log.entries]
+    written = encode_file(
+        log.node_id, entries=entries, term=log.term, voted_for=log.voted_for, commit_index=log.commit_index
+    )
+    disk.write_file(path, written)
+
+
+def _changed(entry: Entry, command: Change) -> Entry:
+    written, index, term = entry
+    if written.startswith(COMMAND_PREFIX):
+        written = COMMAND_PREFIX + command(written[len(COMMAND_PREFIX) :])
+    return written, index, term
