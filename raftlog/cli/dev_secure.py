@@ -51,7 +51,7 @@ def settings_file(cluster: SecureCluster, user: str) -> Path:
 
 
 def what_to_try(cluster: SecureCluster) -> Iterator[str]:
-    """Yield the lines about users, their settings for each library, and three things to try."""
+    """Yield the lines about users, their settings for each library, and what to try."""
     files = {user: settings_file(cluster, user) for user in MAY}
     yield f"  token  {cluster.token_file}  (of the HTTP API, which lets users in as well)"
     yield "Users, and their settings in files (for Java beside them: NAME.java.properties):"
@@ -65,6 +65,7 @@ def what_to_try(cluster: SecureCluster) -> Iterator[str]:
     yield f"  raftlog consume -t orders -e -c 3 -f '%t %p %o %s\\n' -F {files[READER]}"
     yield f"  kcat -F {files[READER]} -X sasl.mechanism=PLAIN -C -t orders -o beginning -c 3"
     yield f"  raftlog acl list -F {files[ADMIN]}"
+    yield f"  raftlog cluster health -F {files[ADMIN]}"
     password = f"$(sed -n s/^sasl.password=//p {files[ADMIN]})"
     ca, url = cluster.certificates.ca, cluster.admin_url()
     yield f'  curl --cacert {ca} -u "{ADMIN}:{password}" {url}/v3/clusters'

@@ -15,7 +15,7 @@ import pytest
 
 from raftlog.cli import exits
 from raftlog.testing.secure_cluster import SecureCluster
-from tests.cli.live import CommandLine, Ran
+from tests.cli.live import CommandLine, Ran, invoke
 from tests.kit.waits import PATIENCE_S, poll_until
 
 
@@ -254,6 +254,34 @@ def test_who_lacks_a_right_is_told_the_operation_and_the_resource(as_: As, clust
         ran = as_("eve", *words, password="a password")
         assert (ran.returncode, ran.stdout) == (exits.DENIED, ""), (words, ran)
         assert ran.stderr == f"raftlog: {about}not authorized: this needs {right}\n"
+
+
+def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: SecureCluster) -> None:
+    """-F alone is enough for who may see brokers' settings: servers, authority, user and password are in the file."""
+    ran = as_("admin", "transactions", "list", "-J")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
+    where = ("--http", cluster.admin_url())
+    file = ("-F", str(as_.settings("writer")))
+    code, _, said = invoke("cluster", "health", *where, *file)
+    assert (code, said) == (exits.DENIED, "raftlog: User:writer may not DESCRIBE the cluster\n")
+    said = as_("writer", "cluster", "health").stderr
+    assert said.startswith(
+        "raftlog: not authorized: this needs DESCRIBE_CONFIGS of the cluster, to find the HTTP"
+    )
+    file = ("-F", str(as_.settings("admin", "wrong")))
+    assert "the user name or password is wrong" in invoke("cluster", "health", *where, *file)[2]
+    authority = ("--cacert", str(cluster.certificates.ca))
+    assert "say -F FILE, --user NAME or --token TOKEN" in invoke("cluster", "health", *where, *authority)[2]
+    plain = cluster.admin_url().replace("https", "http")
+    assert f"say --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
+    assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
+
+
+def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -> None:
+    """It is that of Kafka's listeners. --user says it for this API."""
+    file = ("-F", str(as_.settings("admin")))
+    code, _, said = invoke("cluster", "health", "--http", "http://198.51.100.7:9644", "-m", "1", *file)
+    assert code == exits.USAGE and "is not HTTPS" in said
 
 
 def test_records_are_read_without_a_right_to_any_group(as_: As, cluster: SecureCluster) -> None:
