@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from raftlog.cli import exits
@@ -22,6 +23,12 @@ from raftlog.cli.refusals import not_authorized
 _SILENT: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """Takes the lines of the log. No `log_level` would: a fatal error is above all levels."""
 
+CERTIFICATE_FILES: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+)
 _HOPELESS: Final = ("_AUTHENTICATION", "_SSL")
 """Errors of a connection that come again with every attempt."""
 
@@ -129,6 +136,7 @@ def open_client(
     make = library.admin.AdminClient if kind == "AdminClient" else getattr(library, kind)
     given = client_settings(settings)
     troubles = Troubles(bootstrap, plaintext=is_plaintext({**defaults, **given}))
+    check_files({**defaults, **given})
     silence = {} if "log_level" in given else {"logger": _SILENT}
     try:
         client = make({"bootstrap.servers": bootstrap, "error_cb": troubles, **silence, **defaults, **given})
@@ -140,6 +148,18 @@ def open_client(
 def is_plaintext(settings: Mapping[str, object]) -> bool:
     """Whether a client with these settings neither speaks TLS nor logs in."""
     return str(settings.get("security.protocol", "plaintext")).lower() == "plaintext"
+
+
+def check_files(settings: Mapping[str, object]) -> None:
+    """Raise Failure for a setting whose file is not there: client libraries do not say which one it is."""
+    for name in CERTIFICATE_FILES:
+        path = str(settings.get(name, ""))
+        if not path or path == "probe":  # librdkafka's word for where systems have them
+            continue
+        try:
+            Path(path).stat()
+        except OSError as error:
+            raise Failure(f"{name}: {path}: {error.strerror}", exits.USAGE) from None
 
 
 def words_of(error: Any, needs: str = "") -> str:

@@ -59,7 +59,7 @@ def list_quotas(
         {
             **{kind: _shown(names, kind) for kind in ("user", "client-id", "ip")},
             "quota": key,
-            "value": value,
+            "value": int(value) if value.is_integer() else value,
         }
         for names, values in _found(target, entity)
         for key, value in sorted(values.items())

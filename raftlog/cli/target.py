@@ -16,6 +16,7 @@ from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import (
     Troubles,
+    check_files,
     client_settings,
     confluent_kafka,
     is_plaintext,
@@ -76,7 +77,9 @@ class Target:
     def login_settings(self) -> dict[str, str]:
         """The settings of a file that are about the login, and all of -X. Raises Failure."""
         file = {name: value for name, value in self._from_file.items() if name in LOGIN_SETTINGS}
-        return {**file, **client_settings(self.settings)}
+        found = {**file, **client_settings(self.settings)}
+        check_files(found)
+        return found
 
     @contextmanager
     def wire(self) -> Iterator[Wire]:
@@ -129,6 +132,7 @@ class Target:
             known = ", ".join(LOGIN_SETTINGS)
             raise Failure(f"-X {others[0]}: kafka-python does this, which knows only {known}", exits.USAGE)
         all_of_them = {**self._from_file, **given}
+        check_files(all_of_them)
         return {
             name: read(all_of_them[setting])
             for setting, (name, read) in LOGIN_SETTINGS.items()

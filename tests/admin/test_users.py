@@ -278,7 +278,7 @@ def test_explanation_names_the_rule(doors: Doors) -> None:
 
 
 def test_users_may_ask_about_themselves_only(doors: Doors) -> None:
-    """By name, or without one. Whoever may see all rules asks about everyone; a reader's token too."""
+    """By name, or without one. A reader's token, which may see all rules, asks about everyone."""
     ask = "/v1/explain?resource=topic:orders&operation=READ"
     own = doors.ask("GET", ask, user=ALICE)
     assert own.status == 200 and own.body["message"].startswith("User:alice may not READ TOPIC orders")

@@ -1,7 +1,7 @@
 """May somebody do something, and why: the answer of the authorizer in words, with the rule it rests on.
 
-Kafka has no such request. Whoever may see all rules (DESCRIBE of the cluster) may ask about everyone, others about
-themselves: they could find out by trying.
+Kafka has no such request. A user who may see all rules (DESCRIBE of the cluster) may ask about everyone. All others may
+ask about themselves, since they could find out by trying.
 """
 
 from __future__ import annotations
