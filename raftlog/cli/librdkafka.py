@@ -53,11 +53,17 @@ _EXIT_OF: Final = {
 FIRST_TRY_S: Final = 0.5
 CLOCKS_S: Final = 0.1
 """So much earlier than asked for librdkafka may say that it waited long enough."""
+UNPROVEN: Final = (
+    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
+)
 REFUSED_FOR_S: Final = 1.0
 """So long logins may fail before a command gives up: a user who was just made is not known to every broker yet."""
 
 _DECORATION: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
-"""The text that librdkafka puts around a reason: "host:port/id: … (after 0ms in state CONNECT)"."""
+"""The text that librdkafka puts around a reason: "ssl://host:port/id: … (after 0ms in state CONNECT)"."""
+_ADDRESS: Final = re.compile(r"^(?:\w+://)?([^/\s]+)/")
+"""The address in that text, which may be one that a broker advertises."""
+_UNPROVEN: Final = "certificate verify failed"
 
 
 class Troubles:
@@ -69,6 +75,7 @@ class Troubles:
         self._may_be_closed = plaintext
         self._reason = ""
         self._refused_at: float | None = None
+        self._refused_by = bootstrap
         self._said = False
         self.quiet = False
 
@@ -79,9 +86,11 @@ class Troubles:
                 self._said = True
                 print(f"raftlog: {self._all_down()}; trying again", file=sys.stderr)
             return
-        self._reason = _DECORATION.sub("", error.str())
+        self._reason = UNPROVEN if _UNPROVEN in error.str() else _DECORATION.sub("", error.str())
         if error.name() in _HOPELESS and self._refused_at is None:
             self._refused_at = time.monotonic()
+            if found := _ADDRESS.match(error.str()):
+                self._refused_by = found[1]
 
     def _look_if_closed(self) -> None:
         """Look once whether the listener wants TLS or a login: to librdkafka, such a broker is just away."""
@@ -119,7 +128,7 @@ class Troubles:
 
     def _all_down(self) -> str:
         if self._refused_at is not None:
-            return f"{self._bootstrap}: {self._reason}"
+            return f"{self._refused_by}: {self._reason}"
         reason = f" ({self._reason})" if self._reason else ""
         return f"no broker answers at {self._bootstrap}{reason}"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.cli import exits
+from raftlog.cli.librdkafka import UNPROVEN
 from raftlog.testing.secure_cluster import SecureCluster
 from tests.cli.live import CommandLine, Ran, invoke
 from tests.kit.waits import PATIENCE_S, poll_until
@@ -275,6 +276,19 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
     plain = cluster.admin_url().replace("https", "http")
     assert f"say --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
     assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
+
+
+def test_a_certificate_of_an_unknown_authority_is_told_by_address(
+    as_: As, cluster: SecureCluster, tmp_path: Path
+) -> None:
+    """In place of OpenSSL's words; the address is that of the broker, which may be one that it advertises."""
+    assert invoke("certs", str(tmp_path / "other"), "--host", "node1")[0] == 0
+    mine, other = str(cluster.certificates.ca), str(tmp_path / "other" / "ca.pem")
+    file = as_.settings("admin")
+    file.write_text(file.read_text().replace(mine, other))
+    for words in (("topic", "list"), ("token", "list")):
+        ran = invoke(*words, "-F", str(file))
+        assert ran == (exits.DENIED, "", f"raftlog: {cluster.bootstrap_servers}: {UNPROVEN}\n")
 
 
 def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -> None:
