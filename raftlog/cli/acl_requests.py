@@ -170,8 +170,6 @@ def _ask(target: Target, api_key: int, message: Any, needs: str) -> Any:
     with target.wire() as wire:
         try:
             return wire.ask(api_key, VERSION, message)
-        except OSError as error:
-            raise Failure(f"{target.servers}: {error.strerror or error}", exits.UNREACHABLE) from None
         except KafkaError as error:
             raise _refusal(error, needs) from None
 

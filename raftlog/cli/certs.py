@@ -48,6 +48,7 @@ def certs(
         for name, value in certificates.node_settings(hosts[0][0]).items():
             print(f"  {name}={value}")
     print("\nA client's settings (librdkafka):")
+    print("  security.protocol=ssl")
     print(f"  ssl.ca.location={certificates.ca}")
     if user:
         print(f"  ssl.certificate.location={certificates.user(user[0])}")

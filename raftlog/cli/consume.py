@@ -16,7 +16,14 @@ from raftlog.cli.cluster_command import verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat_format import Print, Record, envelope, formatter, read_delimiter, read_unpack
-from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of
+from raftlog.cli.librdkafka import (
+    Troubles,
+    client_settings,
+    confluent_kafka,
+    exit_of,
+    list_topics,
+    words_of,
+)
 from raftlog.cli.target import Target
 
 POLL_S: Final = 0.2
@@ -102,14 +109,14 @@ def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
     given = client_settings(target.settings)
     consumer, troubles = target.client("Consumer", _settings(source, given))
     troubles.quiet = quiet
-    reader = Reader(target, consumer, wanted)
+    reader = Reader(target, consumer, wanted, troubles)
     try:
         with (
             ended_by_signals()
         ):  # or what was printed is not committed, and the group waits for a dead member
             return _read(reader, source)
     except confluent_kafka().KafkaException as error:
-        raise troubles.failure(error.args[0], consumer) from None
+        raise troubles.failure(error.args[0], consumer, needs="READ") from None
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     finally:
@@ -216,6 +223,7 @@ class Reader:
     target: Target
     consumer: Any
     wanted: Wanted
+    troubles: Troubles
     _going: set[tuple[str, int]] | None = None
     """Partitions that are not at their end; None until a group has shared them out."""
     _leaders: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -266,7 +274,7 @@ class Reader:
     def subscribe(self, topics: Sequence[str], span: Range) -> None:
         """Read as a member of a group; what it has committed goes before `span`' default, not before a position."""
         self._going = None
-        self.consumer.list_topics(timeout=self.target.timeout_s)  # or fails while nobody answers
+        list_topics(self.consumer, self.troubles, self.target.timeout_s)  # or fails while nobody answers
 
         def revoked(_consumer: Any, _partitions: list[Any]) -> None:
             self._going = None
@@ -304,7 +312,7 @@ class Reader:
                 self._print(message)
             elif self._is_fatal(message, error):
                 self._code = exit_of(error)
-                print(f"raftlog: {error.str()}", file=sys.stderr)
+                print(f"raftlog: {self._about(message)}{words_of(error, 'READ')}", file=sys.stderr)
                 if not self.wanted.carry_on:
                     return self._code
             if self.wanted.count and self._printed >= self.wanted.count:
@@ -367,8 +375,24 @@ class Reader:
             self._last[tp] = message
         self._printed += 1
 
+    @staticmethod
+    def _about(message: Any) -> str:
+        """Return the partition that an error is about, if it is about one."""
+        if message.topic() is None:
+            return ""
+        return (
+            f"topic {message.topic()}: "
+            if message.partition() < 0
+            else f"{message.topic()} {message.partition()}: "
+        )
+
     def _is_fatal(self, message: Any, error: Any) -> bool:
-        """Whether it is an error and not only a partition's end."""
+        """Whether it is an error and not only a partition's end, or of a group that is not asked for."""
+        if (
+            error.code() == confluent_kafka().KafkaError.GROUP_AUTHORIZATION_FAILED
+            and not self.wanted.commits
+        ):
+            return False  # librdkafka looks for a coordinator all the same
         if error.code() != confluent_kafka().KafkaError._PARTITION_EOF:
             return True
         sys.stdout.buffer.flush()
@@ -386,8 +410,9 @@ class Reader:
     def _leaders_of(self, topic: str) -> dict[int, int]:
         """Return who led each partition of a topic when it was first looked at; empty when there is no such topic."""
         if topic not in self._leaders:
-            found = self.consumer.list_topics(topic, timeout=self.target.timeout_s).topics[topic]
+            metadata = list_topics(self.consumer, self.troubles, self.target.timeout_s, topic)
+            found = metadata.topics[topic]
             if found.error is not None and exit_of(found.error) != exits.NOT_FOUND:
-                raise confluent_kafka().KafkaException(found.error)
+                raise Failure(f"topic {topic}: {words_of(found.error, 'READ')}", exit_of(found.error))
             self._leaders[topic] = {each.id: each.leader for each in found.partitions.values()}
         return self._leaders[topic]

@@ -15,6 +15,7 @@ from raftlog.testing.secure_cluster import ADMIN, SecureCluster, write_secret
 
 WRITER: Final = "writer"
 READER: Final = "reader"
+NATIVE: Final = "librdkafka (before 2.6.1, as with Debian 12's kcat: sasl.mechanism=PLAIN)"
 MAY: Final = {
     ADMIN: "may do everything",
     WRITER: "may create topics and write to them",
@@ -50,7 +51,7 @@ def settings_file(cluster: SecureCluster, user: str) -> Path:
 
 
 def what_to_try(cluster: SecureCluster) -> Iterator[str]:
-    """Yield the lines about users, their settings for each library, and three things to try."""
+    """Yield the lines about users, their settings for each library, and what to try."""
     files = {user: settings_file(cluster, user) for user in MAY}
     yield f"  token  {cluster.token_file}  (of the HTTP API, which lets users in as well)"
     yield "Users, and their settings in files (for Java beside them: NAME.java.properties):"
@@ -62,7 +63,9 @@ def what_to_try(cluster: SecureCluster) -> Iterator[str]:
     yield f"  raftlog topic create orders --partitions 3 -F {files[WRITER]}"
     yield f"  seq 1000 | raftlog produce -t orders -F {files[WRITER]}"
     yield f"  raftlog consume -t orders -e -c 3 -f '%t %p %o %s\\n' -F {files[READER]}"
+    yield f"  kcat -F {files[READER]} -X sasl.mechanism=PLAIN -C -t orders -o beginning -c 3"
     yield f"  raftlog acl list -F {files[ADMIN]}"
+    yield f"  raftlog cluster health -F {files[ADMIN]}"
     password = f"$(sed -n s/^sasl.password=//p {files[ADMIN]})"
     ca, url = cluster.certificates.ca, cluster.admin_url()
     yield f'  curl --cacert {ca} -u "{ADMIN}:{password}" {url}/v3/clusters'
@@ -79,7 +82,7 @@ def _blocks(cluster: SecureCluster) -> Iterator[str]:
         "ssl_cafile": native["ssl.ca.location"],
     }
     for heading, lines in (
-        ("librdkafka, kcat", _properties(native).splitlines()),
+        (NATIVE, _properties(native).splitlines()),
         ("Python (confluent-kafka)", _python("settings", native)),
         ("Python (kafka-python)", _python("settings", python)),
         ("Java", _properties(cluster.java_settings(WRITER)).splitlines()),

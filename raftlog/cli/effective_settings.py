@@ -23,7 +23,7 @@ _SOURCES: Final = {
 def settings_of(admin: Admin, kind: Kind, name: str) -> list[dict[str, Any]]:
     """Return name, value and source of each setting, by name. Raises Failure."""
     (future,) = admin.ask(admin.client.describe_configs, [_resource(kind, name)]).values()
-    found = admin.wait(future, f"{kind} {name}: ")
+    found = admin.wait(future, f"{kind} {name}: ", needs="DESCRIBE_CONFIGS")
     sources = confluent_kafka().admin.ConfigSource
     return [
         {
@@ -56,7 +56,7 @@ def alter_settings(
     ]
     resource = _resource(kind, name, incremental_configs=entries)
     (future,) = admin.ask(admin.client.incremental_alter_configs, [resource]).values()
-    admin.wait(future, f"{kind} {name}: ")
+    admin.wait(future, f"{kind} {name}: ", needs="ALTER_CONFIGS")
 
 
 def _resource(kind: Kind, name: str, **entries: Any) -> Any:

@@ -8,6 +8,7 @@ from raftlog import __version__
 from raftlog.base.errors import ClusterAuthorizationFailed, KafkaError
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.refusals import not_authorized
 from raftlog.cli.wire import Wire
 from raftlog.metadata.controller_api import UPGRADE
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
@@ -59,9 +60,7 @@ def upgrade_metadata(wire: Wire, level: int, *, timeout_s: float, dry_run: bool)
 def _ask(wire: Wire, api_key: int, version: int, message: Any) -> Any:
     try:
         return wire.ask(api_key, version, message)
-    except OSError as error:
-        raise Failure(str(error.strerror or error), exits.UNREACHABLE) from None
-    except ClusterAuthorizationFailed:
-        raise Failure("changing levels needs ALTER on the cluster", exits.DENIED) from None
+    except ClusterAuthorizationFailed as error:
+        raise Failure(str(not_authorized(type(error).__name__, "ALTER")), exits.DENIED) from None
     except KafkaError as error:
         raise Failure(error.message or type(error).__name__) from None

@@ -18,6 +18,7 @@ from raftlog.cli.group_reset import move, one_rule, plan
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at, read_topic_partition
 from raftlog.cli.printable import printable
+from raftlog.cli.refusals import not_authorized
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import AGAIN_AFTER_S, CODES, Admin, Target, kafka_error, kafka_topic_partition
 
@@ -43,10 +44,13 @@ def list_groups(target: Target, *, form: Form) -> int:
         {"group": each.group_id, "state": state[each.group_id], "type": each.type.name.lower()}
         for each in sorted(found.valid, key=lambda each: str(each.group_id))
     ]
+    failures = [admin.failure(error, "a part is missing: ") for error in found.errors]
+    if failures and not rows:
+        raise failures[0]
     print_rows(rows, form, ("group", "state", "type"))
-    for error in found.errors:
-        print(f"raftlog: a part is missing: {error}", file=sys.stderr)
-    return exits.FAILED if found.errors else 0
+    for failure in failures:
+        print(f"raftlog: {failure}", file=sys.stderr)
+    return exits.FAILED if failures else 0
 
 
 @verb(group, "describe", prints_rows=True)
@@ -188,7 +192,7 @@ def _delete(target: Target, names: list[str]) -> dict[str, str]:
     left = names
     while True:
         # librdkafka aborts the process where DeleteGroups is not served, as by older nodes
-        found |= target.ask_kafka_python(methodcaller("delete_groups", left))
+        found |= target.ask_kafka_python(methodcaller("delete_groups", left), "DELETE")
         left = [name for name in left if kafka_error(found[name]).retriable]
         if not left or time.monotonic() + AGAIN_AFTER_S > deadline:
             return found
@@ -210,7 +214,8 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     found = target.ask_kafka_python(
         lambda client: client.delete_group_offsets(
             name, [kafka_topic_partition(*tp) for tp in topic_partitions]
-        )
+        ),
+        "DELETE",
     )
     return _tell({(name, tp.topic, tp.partition): error for tp, error in found.items()}, "forgotten")
 
@@ -223,6 +228,7 @@ def _tell(found: Mapping[tuple[Any, ...], Any], done: str) -> int:
         if error.errno == 0:
             print(f"{what} {done}")
         else:
-            print(f"raftlog: {what}: {error.description}", file=sys.stderr)
+            said = not_authorized(error.__name__, "DELETE") or error.description
+            print(f"raftlog: {what}: {said}", file=sys.stderr)
             code = CODES.get(error.__name__, exits.FAILED)
     return code

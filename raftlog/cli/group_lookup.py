@@ -27,7 +27,7 @@ def described(admin: Admin, name: str) -> Any:
 def looked_up(admin: Admin, name: str) -> Any:
     """Return librdkafka's description of a group, None when there is none. Raises Failure."""
     (future,) = admin.ask(admin.client.describe_consumer_groups, [name]).values()
-    found = admin.wait(future, f"{name}: ")
+    found = admin.wait(future, f"{name}: ", needs="DESCRIBE")
     return None if found.state.name == "DEAD" else found
 
 
@@ -60,7 +60,7 @@ def committed(admin: Admin, name: str) -> dict[PartitionKey, int]:
     library = confluent_kafka()
     request = [library.ConsumerGroupTopicPartitions(name)]
     (future,) = admin.ask(admin.client.list_consumer_group_offsets, request).values()
-    found = admin.wait(future, f"{name}: ").topic_partitions
+    found = admin.wait(future, f"{name}: ", needs="DESCRIBE").topic_partitions
     return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 

@@ -92,7 +92,7 @@ def _move(admin: Admin, name: str, planned: Sequence[tuple[PartitionKey, int]]) 
     ]
     (future,) = admin.ask(admin.client.alter_consumer_group_offsets, request).values()
     try:
-        done = admin.wait(future, f"{name}: ").topic_partitions
+        done = admin.wait(future, f"{name}: ", needs="READ").topic_partitions
     except Failure as failure:
         raise _refused(name, str(failure), failure.code) from None
     for each in done:

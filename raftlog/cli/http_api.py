@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from raftlog.base.config_network import is_loopback
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 
 LOCAL: Final = "http://localhost:9644"
 MOST_BYTES: Final = 16 << 20
+UNAUTHENTICATED: Final = 401
 _CODES: Final = {
-    401: exits.DENIED,
     403: exits.DENIED,
     404: exits.NOT_FOUND,
     409: exits.EXISTS,
@@ -42,6 +43,10 @@ class HttpApi:
     """PEM file of the authorities that are believed; "": the system's."""
     certificate: str = ""
     """PEM file of the caller's certificate and key."""
+    key: str = ""
+    """PEM file of the key, if it is not in the certificate's file."""
+    only_over_tls: bool = False
+    """Whether `user` is for Kafka's listeners too, and so must not cross a network in the clear."""
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -64,6 +69,10 @@ class HttpApi:
             raise Failure(f"--http {url}: {error}", exits.USAGE) from None
         if address.scheme not in ("http", "https") or not address.hostname:
             raise Failure(f"--http {url}: expected http://HOST:PORT", exits.USAGE)
+        if self.only_over_tls and address.scheme == "http" and not is_loopback(address.hostname):
+            raise Failure(
+                f"{url} is not HTTPS: the password would cross the network in the clear", exits.USAGE
+            )
         connection = self._connection(address.hostname, port, secure=address.scheme == "https")
         headers = {"Accept": "application/json", **self._authorization()}
         if body is not None:
@@ -79,15 +88,24 @@ class HttpApi:
                     f"the certificate of {url} is not believed ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            raise Failure(
-                f"nobody answers at {url} ({reason}); --http or RAFTLOG_HTTP says where the HTTP API is",
-                exits.UNREACHABLE,
-            ) from None
+            where = "--http or RAFTLOG_HTTP says where the HTTP API is"
+            if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
+                where = f"if it speaks TLS, say --http https://{address.netloc}"
+            raise Failure(f"nobody answers at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()
+        if answer.status == UNAUTHENTICATED:
+            raise Failure(f"{url}: {self._why_nobody()}", exits.DENIED)
         if answer.status >= 400:
             raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
         return _read(content)
+
+    def _why_nobody(self) -> str:
+        if self.user:
+            return "the user name or password is wrong"
+        if self.token:
+            return "the token is wrong"
+        return "it wants to know who asks: say -F FILE, --user NAME or --token TOKEN"
 
     def _connection(self, host: str, port: int | None, *, secure: bool) -> http.client.HTTPConnection:
         if not secure:
@@ -98,7 +116,7 @@ class HttpApi:
             raise Failure(f"--cacert {self.cacert}: {error.strerror or error}", exits.USAGE) from None
         if self.certificate:
             try:
-                context.load_cert_chain(self.certificate)
+                context.load_cert_chain(self.certificate, self.key or None)
             except OSError as error:
                 raise Failure(f"--cert {self.certificate}: {error.strerror or error}", exits.USAGE) from None
         return http.client.HTTPSConnection(host, port, timeout=self.timeout_s, context=context)

@@ -1,16 +1,21 @@
 """How commands that talk to a node's HTTP API are written: a function of an `HttpApi` and its own options.
 
-They take `--http`, or `-b` as all other commands do: then a broker of that cluster tells where its API is.
+They take `--http`, or `-b` and `-F` as all other commands do. Then a broker tells where its API is, and the login of
+the file is for the API, too.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.cli import exits
 from raftlog.cli.cluster_command import add_command
+from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import LOCAL, HttpApi
 from raftlog.cli.http_lookup import find_http_api
 from raftlog.cli.target import TIMEOUT_S, Target
@@ -42,6 +47,18 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
             ),
         ],
         "",
+    ),
+    "file": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "-F",
+                "--command-config",
+                metavar="FILE",
+                help="settings of a Kafka client, as other commands take: servers, login, authority",
+            ),
+        ],
+        None,
     ),
     "token": (
         Annotated[str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="where tokens are asked for")],
@@ -105,12 +122,30 @@ def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Call
 
 
 def _api(given: dict[str, Any]) -> HttpApi:
-    url, bootstrap, token, timeout_s = (given.pop(name) for name in ("url", "bootstrap", "token", "timeout"))
-    user = given.pop("user")
-    if user and ":" not in user:
-        user = f"{user}:{typer.prompt(f'password of {user}', hide_input=True, err=True)}"
-    api = HttpApi(url or LOCAL, token, timeout_s)
-    api.user, api.cacert, api.certificate = user, given.pop("cacert"), given.pop("certificate")
-    if bootstrap and not url:
-        api.url, api.find = "", lambda: find_http_api(Target(bootstrap, timeout_s=timeout_s))
+    url = given.pop("url")
+    api = HttpApi(url or LOCAL, given.pop("token"), given.pop("timeout"))
+    api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
+    target = Target(given.pop("bootstrap"), (), given.pop("file"), api.timeout_s)
+    if api.user and ":" not in api.user:
+        api.user = f"{api.user}:{_password(api.user)}"
+    _take_login(api, target)
+    if (target.bootstrap or target.file) and not url:
+        api.url, api.find = "", lambda: find_http_api(target)
     return api
+
+
+def _take_login(api: HttpApi, target: Target) -> None:
+    """Add what a file of a Kafka client says, where no option of the HTTP API says it."""
+    login = target.login_settings
+    api.cacert = api.cacert or login.get("ssl.ca.location", "")
+    if not api.certificate:
+        api.certificate, api.key = (login.get(f"ssl.{name}.location", "") for name in ("certificate", "key"))
+    if not (api.user or api.token) and "sasl.password" in login:
+        api.user = f"{login.get('sasl.username', '')}:{login['sasl.password']}"
+        api.only_over_tls = True
+
+
+def _password(user: str) -> str:
+    if not sys.stdin.isatty():
+        raise Failure("--user: say NAME:PASSWORD where nobody can be asked for the password", exits.USAGE)
+    return str(typer.prompt(f"password of {user}", hide_input=True, err=True))

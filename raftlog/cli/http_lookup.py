@@ -19,6 +19,11 @@ def find_http_api(target: Target) -> str:
         try:
             rows = settings_of(target.admin, "broker", str(broker.id))
         except Failure as failure:
+            if failure.code == exits.DENIED:  # no other broker will say more
+                asked = str(failure).removeprefix(f"broker {broker.id}: ")
+                raise Failure(
+                    f"{asked}, to find the HTTP API; --http says where one is", exits.DENIED
+                ) from None
             reasons.append(str(failure))
             continue
         settings = {row["name"]: row["value"] or "" for row in rows}

@@ -6,18 +6,29 @@ and what it tells through its error callback is said once.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.listener_probe import why_closed
+from raftlog.cli.refusals import not_authorized
 
-LOG_LEVEL: Final = "2"
-"""syslog's critical."""
+_SILENT: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
+"""Takes the lines of the log. No `log_level` would: a fatal error is above all levels."""
 
+CERTIFICATE_FILES: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+)
 _HOPELESS: Final = ("_AUTHENTICATION", "_SSL")
 """Errors of a connection that come again with every attempt."""
 
@@ -39,32 +50,54 @@ _EXIT_OF: Final = {
     "_MSG_TIMED_OUT": exits.UNREACHABLE,
     "REQUEST_TIMED_OUT": exits.UNREACHABLE,
 }
+FIRST_TRY_S: Final = 0.5
+CLOCKS_S: Final = 0.1
+"""So much earlier than asked for librdkafka may say that it waited long enough."""
+UNPROVEN: Final = (
+    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
+)
 REFUSED_FOR_S: Final = 1.0
 """So long logins may fail before a command gives up: a user who was just made is not known to every broker yet."""
 
 _DECORATION: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
-"""The text that librdkafka puts around a reason: "host:port/id: … (after 0ms in state CONNECT)"."""
+"""The text that librdkafka puts around a reason: "ssl://host:port/id: … (after 0ms in state CONNECT)"."""
+_ADDRESS: Final = re.compile(r"^(?:\w+://)?([^/\s]+)/")
+"""The address in that text, which may be one that a broker advertises."""
+_UNPROVEN: Final = "certificate verify failed"
 
 
 class Troubles:
     """The error callback of one client: remembers why a connection failed, says once that all of them did."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, plaintext: bool) -> None:
+        """`plaintext`: the client has no security settings, so a listener may not answer for want of them."""
         self._bootstrap = bootstrap
+        self._may_be_closed = plaintext
         self._reason = ""
         self._refused_at: float | None = None
+        self._refused_by = bootstrap
         self._said = False
         self.quiet = False
 
     def __call__(self, error: Any) -> None:
         if error.name() == "_ALL_BROKERS_DOWN":
+            self._look_if_closed()
             if not (self._said or self.quiet or self._refused_at is not None):
                 self._said = True
                 print(f"raftlog: {self._all_down()}; trying again", file=sys.stderr)
             return
-        self._reason = _DECORATION.sub("", error.str())
+        self._reason = UNPROVEN if _UNPROVEN in error.str() else _DECORATION.sub("", error.str())
         if error.name() in _HOPELESS and self._refused_at is None:
             self._refused_at = time.monotonic()
+            if found := _ADDRESS.match(error.str()):
+                self._refused_by = found[1]
+
+    def _look_if_closed(self) -> None:
+        """Look once whether the listener wants TLS or a login: to librdkafka, such a broker is just away."""
+        if self._may_be_closed:
+            self._may_be_closed = False
+            if reason := why_closed(self._bootstrap):
+                self._reason, self._refused_at = reason, time.monotonic()
 
     @property
     def refused(self) -> Failure | None:
@@ -74,18 +107,28 @@ class Troubles:
         self._said = True
         return Failure(self._all_down(), exits.DENIED)
 
-    def failure(self, error: Any, client: Any, about: str = "") -> Failure:
-        """Return the end of a command whose call failed with a KafkaError."""
+    @contextmanager
+    def told_at_the_end(self) -> Iterator[None]:
+        """Say nothing meanwhile: what is done here ends with one line of its own if no broker answers."""
+        before, self.quiet = self.quiet, True
+        try:
+            yield
+        finally:
+            self.quiet = before
+
+    def failure(self, error: Any, client: Any, about: str = "", *, needs: str = "") -> Failure:
+        """Return the end of a command whose call failed with a KafkaError; `needs` is the operation it asked for."""
         self._said = True
         client.poll(0)  # the callback is only called from here
         code = exit_of(error)
         if code != exits.UNREACHABLE:
-            return Failure(f"{about}{error.str()}", code)
+            return Failure(f"{about}{words_of(error, needs)}", code)
+        self._look_if_closed()
         return Failure(f"{about}{self._all_down()}", code if self._refused_at is None else exits.DENIED)
 
     def _all_down(self) -> str:
         if self._refused_at is not None:
-            return f"{self._bootstrap}: {self._reason}"
+            return f"{self._refused_by}: {self._reason}"
         reason = f" ({self._reason})" if self._reason else ""
         return f"no broker answers at {self._bootstrap}{reason}"
 
@@ -98,22 +141,59 @@ def open_client(
     settings: Sequence[str],
 ) -> tuple[Any, Troubles]:
     """Return a client and its troubles; `settings` (NAME=VALUE) go before. Raises Failure."""
-    library, troubles = confluent_kafka(), Troubles(bootstrap)
+    library = confluent_kafka()
     make = library.admin.AdminClient if kind == "AdminClient" else getattr(library, kind)
     given = client_settings(settings)
+    troubles = Troubles(bootstrap, plaintext=is_plaintext({**defaults, **given}))
+    check_files({**defaults, **given})
+    silence = {} if "log_level" in given else {"logger": _SILENT}
     try:
-        client = make(
-            {
-                "bootstrap.servers": bootstrap,
-                "log_level": LOG_LEVEL,
-                "error_cb": troubles,
-                **defaults,
-                **given,
-            }
-        )
+        client = make({"bootstrap.servers": bootstrap, "error_cb": troubles, **silence, **defaults, **given})
     except library.KafkaException as error:
         raise Failure(error.args[0].str(), exits.USAGE) from None
     return client, troubles
+
+
+def is_plaintext(settings: Mapping[str, object]) -> bool:
+    """Whether a client with these settings neither speaks TLS nor logs in."""
+    return str(settings.get("security.protocol", "plaintext")).lower() == "plaintext"
+
+
+def check_files(settings: Mapping[str, object]) -> None:
+    """Raise Failure for a setting whose file is not there: client libraries do not say which one it is."""
+    for name in CERTIFICATE_FILES:
+        path = str(settings.get(name, ""))
+        if not path or path == "probe":  # librdkafka's word for where systems have them
+            continue
+        try:
+            Path(path).stat()
+        except OSError as error:
+            raise Failure(f"{name}: {path}: {error.strerror}", exits.USAGE) from None
+
+
+def words_of(error: Any, needs: str = "") -> str:
+    """Return a KafkaError in words; `needs` is the operation that was asked for."""
+    said = str(error.str()).removeprefix("Broker: ").rstrip(".")
+    return not_authorized(error.name(), needs) or said
+
+
+def list_topics(client: Any, troubles: Troubles, timeout_s: float, topic: str | None = None) -> Any:
+    """Return the cluster's metadata, of all topics or one. Raises Failure, soon if trying again mends nothing."""
+    with troubles.told_at_the_end():
+        began, try_s = time.monotonic(), FIRST_TRY_S
+        while True:
+            end = min(time.monotonic() + try_s, began + timeout_s)
+            try:
+                return client.list_topics(*filter(None, [topic]), timeout=max(0.0, end - time.monotonic()))
+            except confluent_kafka().KafkaException as error:
+                client.poll(0)  # errors of connections are told from here
+                if (refused := troubles.refused) is not None:
+                    raise refused from None
+                now = time.monotonic()
+                in_vain = now < end - CLOCKS_S  # it was not for want of time
+                if in_vain or now >= began + timeout_s - CLOCKS_S:
+                    raise troubles.failure(error.args[0], client) from None
+            try_s *= 2  # an answer may take longer than a try
 
 
 def exit_of(error: Any) -> int:

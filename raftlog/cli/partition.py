@@ -17,8 +17,9 @@ from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.move_throttle import let_go, read_rate
 from raftlog.cli.move_throttle import throttle as hold_back
 from raftlog.cli.partition_view import Added, Partition, partitions_in
+from raftlog.cli.refusals import not_authorized
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import Admin, Target, kafka_topic_partition
+from raftlog.cli.target import CODES, Admin, Target, kafka_error_of, kafka_topic_partition
 from raftlog.cli.topic import partitions_of
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
@@ -96,7 +97,7 @@ def _by_min_isr(target: Target, found: list[Partition], *, under: bool, at: bool
 
 
 def _reassigned(target: Target) -> Added:
-    moves = target.ask_kafka_python(lambda client: client.list_partition_reassignments())
+    moves = target.ask_kafka_python(lambda client: client.list_partition_reassignments(), "DESCRIBE")
     return {
         (tp.topic, tp.partition): (tuple(each["adding_replicas"]), tuple(each["removing_replicas"]))
         for tp, each in moves.items()
@@ -203,7 +204,9 @@ def offsets_at(
         return {}
     found = admin.ask(admin.client.list_offsets, asked)
     return {
-        (each.topic, each.partition): int(admin.wait(future, f"{each.topic} {each.partition}: ").offset)
+        (each.topic, each.partition): int(
+            admin.wait(future, f"{each.topic} {each.partition}: ", needs="DESCRIBE").offset
+        )
         for each, future in found.items()
     }
 
@@ -239,8 +242,10 @@ def elect(
         elif not error:
             print(f"{topic} {number} elected")
         else:
-            print(f"raftlog: {topic} {number}: {message or f'error {error}'}", file=sys.stderr)
-            code = exits.FAILED
+            refused = kafka_error_of(error)
+            said = not_authorized(refused.__name__, "ALTER") or message or refused.description
+            print(f"raftlog: {topic} {number}: {said}", file=sys.stderr)
+            code = CODES.get(refused.__name__, exits.FAILED)
     return code
 
 
@@ -296,7 +301,10 @@ def reassign(
     if rate and to:
         hold_back(target.admin, replicas_of(target.admin, chosen), to, rate)
     found = target.ask_kafka_python(
-        lambda client: client.alter_partition_reassignments({kafka_topic_partition(*tp): to for tp in chosen})
+        lambda client: client.alter_partition_reassignments(
+            {kafka_topic_partition(*tp): to for tp in chosen}
+        ),
+        "ALTER",
     )
     code = 0
     for tp, error in sorted(found.items()):
@@ -334,7 +342,7 @@ def _wait(target: Target, moving: set[Any]) -> None:
         screen.phase("partitions moved", len(moving))
         while (
             left := moving
-            & target.ask_kafka_python(lambda client: client.list_partition_reassignments()).keys()
+            & target.ask_kafka_python(lambda client: client.list_partition_reassignments(), "DESCRIBE").keys()
         ):
             screen.progress(len(moving) - len(left))
             time_module.sleep(LOOK_EVERY_S)
@@ -343,7 +351,7 @@ def _wait(target: Target, moving: set[Any]) -> None:
 @verb(partition, "reassignments", prints_rows=True)
 def reassignments(target: Target, *, form: Form) -> None:
     """List the moves that are under way."""
-    found = target.ask_kafka_python(lambda client: client.list_partition_reassignments())
+    found = target.ask_kafka_python(lambda client: client.list_partition_reassignments(), "DESCRIBE")
     rows = [
         {
             "topic": tp.topic,

@@ -20,10 +20,13 @@ from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat_format import read_delimiter
 from raftlog.cli.kcat_parse import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
-from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of
+from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of, list_topics, words_of
+from raftlog.cli.refusals import not_authorized
 from raftlog.cli.target import Target
 
 POLL_S: Final = 0.2
+TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
+"""Every refusal to a producer comes of this: a producer id needs the right to write to some topic."""
 
 produce = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -148,10 +151,9 @@ class Sender:
 
     def _check_topic(self) -> None:
         """Fail at once where librdkafka would wait for a partition to appear. Also creates the topic, as clients do."""
-        try:
-            found = self._producer.list_topics(self._topic, timeout=self._timeout_s).topics[self._topic]
-        except self._library.KafkaException as error:
-            raise self._troubles.failure(error.args[0], self._producer) from None
+        found = list_topics(self._producer, self._troubles, self._timeout_s, self._topic).topics[self._topic]
+        if found.error is not None and not_authorized(found.error.name()):
+            raise self._failure(found.error)
         last = len(found.partitions) - 1
         if found.partitions and self._partition > last:
             known = f"0 to {last}" if last else "0 alone"
@@ -180,9 +182,13 @@ class Sender:
                     raise Failure("the cluster takes nothing more", exits.UNREACHABLE) from None
             except self._library.KafkaException as error:
                 size = len(value or b"") + len(key or b"")
-                raise Failure(
-                    f"a record of {size} bytes was not sent: {error.args[0].str()}", exit_of(error.args[0])
-                ) from None
+                raise self._failure(error.args[0], f"a record of {size} bytes was not sent: ") from None
+
+    def _failure(self, error: Any, about: str = "") -> Failure:
+        """Return the end of this command over an error, which names the topic and the right that lacks."""
+        lacks_right = not_authorized(error.name()) is not None
+        words = not_authorized(TOPIC_DENIED, "WRITE") if lacks_right else words_of(error)
+        return Failure(f"topic {self._topic}: {about}{words}", exit_of(error))
 
     def send_files(self, paths: Sequence[Path], key: bytes | None) -> None:
         """Send each file as a record, but for empty ones. Raises Failure at the first that can't be read."""
@@ -210,11 +216,15 @@ class Sender:
             while (unsent := self._producer.flush(POLL_S)) and not self._is_silent(began):
                 continue
         except self._library.KafkaException as error:  # one that no later record gets around
-            raise Failure(error.args[0].str(), exit_of(error.args[0])) from None
+            raise self._failure(error.args[0]) from None
         lost = len(self._failures) + unsent
         if not lost:
             return 0
-        reason = self._failures[0].str() if self._failures else f"no answer for {self._timeout_s:g} s"
-        many = "record" if lost == 1 else "records"
-        print(f"raftlog: {lost} {many} not acknowledged: {reason}", file=sys.stderr)
-        return exit_of(self._failures[0]) if self._failures else exits.UNREACHABLE
+        about = f"{lost} {'record' if lost == 1 else 'records'} not acknowledged: "
+        failure = Failure(
+            f"topic {self._topic}: {about}no answer for {self._timeout_s:g} s", exits.UNREACHABLE
+        )
+        if self._failures:
+            failure = self._failure(self._failures[0], about)
+        print(f"raftlog: {failure}", file=sys.stderr)
+        return failure.code

@@ -39,7 +39,7 @@ class Quorum:
 
 def quorum_of(target: Target) -> Quorum:
     """Ask a cluster for its quorum. Raises Failure."""
-    (topic,) = target.ask_kafka_python(lambda client: client.describe_metadata_quorum())["topics"]
+    (topic,) = target.ask_kafka_python(lambda client: client.describe_metadata_quorum(), "DESCRIBE")["topics"]
     (found,) = topic["partitions"]
     voters, observers = found["current_voters"], found["observers"]
     leader = found["leader_id"]

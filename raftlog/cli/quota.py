@@ -11,6 +11,7 @@ from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import client_settings
+from raftlog.cli.refusals import not_authorized
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import CODES, Target
 
@@ -57,7 +58,7 @@ def list_quotas(
         {
             **{kind: _shown(names, kind) for kind in KINDS},
             "quota": key,
-            "value": value,
+            "value": int(value) if value.is_integer() else value,
         }
         for names, values in _found(target, entity)
         for key, value in sorted(values.items())
@@ -152,7 +153,7 @@ def _found(
         return make(components=components, strict=strict)
 
     answer = _ask(target, request)
-    _check(answer)
+    _check(answer, "DESCRIBE_CONFIGS")
     return [
         (
             {part.entity_type: part.entity_name for part in each.entity},
@@ -178,7 +179,7 @@ def alter_quotas(target: Target, entity: list[Part], values: dict[str, float | N
 
     answer = _ask(target, request)
     for each in answer.entries:
-        _check(each)
+        _check(each, "ALTER_CONFIGS")
 
 
 def _ask(target: Target, request: Callable[[Any], Any]) -> Any:
@@ -197,10 +198,11 @@ def _ask(target: Target, request: Callable[[Any], Any]) -> Any:
 _WHO: Final = "say for whom: --user, --client-id, both, or --ip, or their defaults"
 
 
-def _check(answer: Any) -> None:
-    """Raise Failure for the error that a part of an answer tells."""
+def _check(answer: Any, needs: str) -> None:
+    """Raise Failure for the error that a part of an answer tells; `needs` is the operation that was asked for."""
     if answer.error_code:
         from kafka.errors import for_code
 
         error = for_code(answer.error_code)
-        raise Failure(answer.error_message or error.description, CODES.get(error.__name__, exits.FAILED))
+        said = not_authorized(error.__name__, needs) or answer.error_message or error.description
+        raise Failure(said, CODES.get(error.__name__, exits.FAILED))

@@ -21,4 +21,6 @@ def not_authorized(error: str, needs: str = "") -> str | None:
     resource = _RESOURCES.get(error.replace("_", "").lower().removesuffix("error"))
     if resource is None:
         return None
-    return f"not authorized: this needs {needs or 'another right'} of the {resource}"
+    if not needs:
+        return f"not authorized: the user lacks a right to the {resource}"
+    return f"not authorized: this needs {needs} of the {resource}"

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import Troubles, client_settings, confluent_kafka, open_client
+from raftlog.cli.librdkafka import (
+    Troubles,
+    check_files,
+    client_settings,
+    confluent_kafka,
+    is_plaintext,
+    list_topics,
+    open_client,
+)
+from raftlog.cli.listener_probe import why_closed
+from raftlog.cli.refusals import not_authorized
 
 if TYPE_CHECKING:
     from raftlog.cli.wire import Wire
@@ -25,9 +35,6 @@ LARGEST_PORT: Final = 65_535
 AGAIN_AFTER_S: Final = 0.2
 LOOK_EVERY_S: Final = 0.2
 """While a command waits for an answer: whether its logins fail."""
-FIRST_TRY_S: Final = 0.5
-CLOCKS_S: Final = 0.1
-"""So much earlier than asked for librdkafka may say that it waited long enough."""
 
 
 @dataclass(frozen=True)
@@ -70,27 +77,37 @@ class Target:
     def login_settings(self) -> dict[str, str]:
         """The settings of a file that are about the login, and all of -X. Raises Failure."""
         file = {name: value for name, value in self._from_file.items() if name in LOGIN_SETTINGS}
-        return {**file, **client_settings(self.settings)}
+        found = {**file, **client_settings(self.settings)}
+        check_files(found)
+        return found
 
-    def wire(self) -> Wire:
-        """Return a connection for what no client library asks, to the first server that lets us in. Raises Failure."""
+    @contextmanager
+    def wire(self) -> Iterator[Wire]:
+        """Give a connection for what no client library asks, to the first server that lets us in. Raises Failure."""
         from raftlog.cli.wire import reach
 
         given = self.login_settings
         if unknown := [name for name in given if name not in LOGIN_SETTINGS]:
             known = ", ".join(LOGIN_SETTINGS)
             raise Failure(f"-X {unknown[0]}: this command only knows {known}", exits.USAGE)
-        return reach(self.servers, given, self.timeout_s)
+        with reach(self.servers, given, self.timeout_s) as wire:
+            try:
+                yield wire
+            except OSError as error:
+                if reason := self._why_closed():
+                    raise Failure(f"{self.servers}: {reason}", exits.DENIED) from None
+                raise Failure(f"{self.servers}: {error.strerror or error}", exits.UNREACHABLE) from None
 
     @cached_property
     def admin(self) -> Admin:
         """The cluster's admin client."""
         return Admin(self)
 
-    def ask_kafka_python(self, call: Callable[[Any], Any]) -> Any:
+    def ask_kafka_python(self, call: Callable[[Any], Any], needs: str = "") -> Any:
         """Return what a call of a KafkaAdminClient comes to, for what librdkafka has none for. Raises Failure.
 
-        A stock client may turn to a broker that has just died, and does not try another: here it is tried again.
+        `needs` is the operation that the user must be allowed. A stock client may turn to a broker that has just died,
+        and does not try another: here it is tried again.
         """
         login = self._kafka_python_login()
         kafka = _kafka_python()
@@ -102,7 +119,7 @@ class Target:
                 with _closing(kafka, self.servers, left_ms, login) as client:
                     return call(client)
             except kafka.errors.KafkaError as error:
-                failure = self._failure(error)
+                failure = self._failure(error, needs)
                 if failure.code != exits.UNREACHABLE or time.monotonic() + AGAIN_AFTER_S > deadline:
                     raise failure from None
             time.sleep(AGAIN_AFTER_S)
@@ -115,22 +132,32 @@ class Target:
             known = ", ".join(LOGIN_SETTINGS)
             raise Failure(f"-X {others[0]}: kafka-python does this, which knows only {known}", exits.USAGE)
         all_of_them = {**self._from_file, **given}
+        check_files(all_of_them)
         return {
             name: read(all_of_them[setting])
             for setting, (name, read) in LOGIN_SETTINGS.items()
             if setting in all_of_them
         }
 
-    def _failure(self, error: Any) -> Failure:
+    def _why_closed(self) -> str:
+        """Return what the listener wants of a client without security settings, "" if they are not to blame."""
+        settings = {**self._from_file, **client_settings(self.settings)}
+        return why_closed(self.servers) if is_plaintext(settings) else ""
+
+    def _failure(self, error: Any, needs: str) -> Failure:
         name = type(error).__name__
         if name in _UNREACHABLE:
+            if reason := self._why_closed():
+                return Failure(f"{self.servers}: {reason}", exits.DENIED)
             return Failure(f"no broker answers at {self.servers}", exits.UNREACHABLE)
+        if words := not_authorized(name, needs):
+            return Failure(words, exits.DENIED)
         if name in ("UnsupportedVersionError", "IncompatibleBrokerVersion"):
             return Failure("the cluster does not serve this request")
         said = str(error).removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
         if "Response" in said:  # kafka-python puts all of it there, as Python writes it
             said = str(getattr(error, "description", ""))
-        return Failure(f"{said or name}", CODES.get(name, exits.FAILED))
+        return Failure(said.rstrip(".") or name, CODES.get(name, exits.FAILED))
 
 
 def _checked(servers: str, where: str) -> str:
@@ -169,6 +196,7 @@ CODES: Final = {
     "UnknownTopicOrPartitionError": exits.NOT_FOUND,
     "GroupIdNotFoundError": exits.NOT_FOUND,
     "ClusterAuthorizationFailedError": exits.DENIED,
+    "GroupAuthorizationFailedError": exits.DENIED,
     "TopicAuthorizationFailedError": exits.DENIED,
 }
 
@@ -182,6 +210,11 @@ def kafka_error(name: str) -> Any:
     """Return kafka-python's error class of this name, which is what it tells of a deleted group; "OK": NoError."""
     errors = _kafka_python().errors
     return errors.NoError if name == "OK" else getattr(errors, name, errors.UnknownError)
+
+
+def kafka_error_of(code: int) -> Any:
+    """Return kafka-python's error class for a code of Kafka's protocol."""
+    return _kafka_python().errors.for_code(code)
 
 
 @contextmanager
@@ -217,22 +250,25 @@ class Admin:
         self._troubles.quiet = True  # a call ends with one line
         self._kafka_exception = confluent_kafka().KafkaException
 
-    def failure(self, error: Any, about: str = "") -> Failure:
+    def failure(self, error: Any, about: str = "", *, needs: str = "") -> Failure:
         """Return what a KafkaException means for a person."""
-        return self._troubles.failure(error.args[0], self.client, about)
+        return self._troubles.failure(error.args[0], self.client, about, needs=needs)
 
-    def ask(self, call: Callable[..., Any], *arguments: Any, about: str = "", **options: Any) -> Any:
-        """Return what a call, or the future it returns, comes to. Raises Failure."""
+    def ask(self, call: Callable[..., Any], *arguments: Any, needs: str = "", **options: Any) -> Any:
+        """Return what a call, or the future it returns, comes to. Raises Failure.
+
+        `needs` is the operation that the user must be allowed, for the message to one who is not.
+        """
         try:
             found = call(*arguments, request_timeout=self._timeout_s, **options)
-            return self.wait(found, about) if hasattr(found, "result") else found
+            return self.wait(found, needs=needs) if hasattr(found, "result") else found
         except self._kafka_exception as error:
-            raise self.failure(error, about) from None
+            raise self.failure(error, needs=needs) from None
         except (ValueError, TypeError) as error:
-            raise Failure(f"{about}{error}", exits.USAGE) from None
+            raise Failure(str(error), exits.USAGE) from None
 
-    def wait(self, future: Any, about: str = "") -> Any:
-        """Return what a future comes to. Raises Failure."""
+    def wait(self, future: Any, about: str = "", *, needs: str = "") -> Any:
+        """Return what a future comes to. Raises Failure, whose message begins with `about`."""
         deadline = time.monotonic() + self._timeout_s + 5
         while not future.done() and time.monotonic() < deadline:
             try:
@@ -244,7 +280,7 @@ class Admin:
         try:
             return future.result(0)
         except self._kafka_exception as error:
-            raise self.failure(error, about) from None
+            raise self.failure(error, about, needs=needs) from None
         except TimeoutError:  # a client library that lost the answer
             raise Failure(f"{about}no answer within {self._timeout_s:g} s", exits.UNREACHABLE) from None
 
@@ -271,36 +307,28 @@ class Admin:
 
     def metadata(self) -> Any:
         """Return the cluster's metadata. Raises Failure."""
-        began, try_s = time.monotonic(), FIRST_TRY_S
-        while True:
-            end = min(time.monotonic() + try_s, began + self._timeout_s)
-            try:
-                return self.client.list_topics(timeout=max(0.0, end - time.monotonic()))
-            except self._kafka_exception as error:
-                self._give_up_if_refused()
-                now = time.monotonic()
-                if (
-                    now < end or now >= began + self._timeout_s
-                ):  # it was not for want of time, or there is no more
-                    raise self.failure(error) from None
-            try_s *= 2  # an answer may take longer than a try
+        return list_topics(self.client, self._troubles, self._timeout_s)
 
     def demand(self, operation: str) -> None:
         """Raise Failure if the user of this client lacks a right to the cluster as a whole.
 
-        Commands ask beforehand where librdkafka takes a refusal for nothing, loses it, or ends its process over it.
+        Commands ask beforehand where a client library takes a refusal for nothing, loses it, or ends its process.
         """
-        about = self.ask(self.client.describe_cluster, include_authorized_operations=True)
-        if operation not in {each.name for each in about.authorized_operations or ()}:
+        if not self.may(operation):
             raise Failure(f"not authorized: this needs {operation} of the cluster", exits.DENIED)
 
+    def may(self, operation: str) -> bool:
+        """Whether the user of this client has a right to the cluster as a whole. Raises Failure."""
+        about = self.ask(self.client.describe_cluster, include_authorized_operations=True)
+        return operation in {each.name for each in about.authorized_operations or ()}
 
-def settle(admin: Admin, futures: Mapping[Any, Any], tell: Callable[[Any, Any], None]) -> int:
+
+def settle(admin: Admin, futures: Mapping[Any, Any], tell: Callable[[Any, Any], None], *, needs: str) -> int:
     """Tell each result, and each failure on standard error; returns the first failure's exit code."""
     code = 0
     for key, future in futures.items():
         try:
-            tell(key, admin.wait(future, f"{key}: "))
+            tell(key, admin.wait(future, f"{key}: ", needs=needs))
         except Failure as failure:
             print(f"raftlog: {failure}", file=sys.stderr)
             code = code or failure.code

@@ -148,8 +148,6 @@ def _ask(target: Target, api_key: int, version: int, message: Any) -> Any:
     with target.wire() as wire:
         try:
             return wire.ask(api_key, version, message)
-        except OSError as error:
-            raise Failure(f"{target.servers}: {error.strerror or error}", exits.UNREACHABLE) from None
         except KafkaError as error:
             words, code = _REFUSALS.get(type(error), (error.message or type(error).__name__, exits.FAILED))
             raise Failure(words, code) from None

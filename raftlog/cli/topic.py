@@ -62,7 +62,7 @@ def create(
         validate_only=dry_run,
     )
     done = "could be created" if dry_run else "created"
-    return settle(admin, futures, lambda name, _: print(f"{name} {done}"))
+    return settle(admin, futures, lambda name, _: print(f"{name} {done}"), needs="CREATE")
 
 
 @verb(topic, "list", prints_rows=True)
@@ -144,7 +144,7 @@ def add_partitions(
         validate_only=dry_run,
     )
     done = "could have" if dry_run else "has"
-    return settle(admin, futures, lambda topic, _: print(f"{topic} {done} {total} partitions"))
+    return settle(admin, futures, lambda topic, _: print(f"{topic} {done} {total} partitions"), needs="ALTER")
 
 
 @verb(topic, "trim")
@@ -169,6 +169,7 @@ def trim(
         admin,
         {f"{name} {each.partition}": future for each, future in futures.items()},
         lambda label, deleted: print(f"{label} begins at {deleted.low_watermark}"),
+        needs="DELETE",
     )
 
 
@@ -191,7 +192,7 @@ def delete(
     if not names:
         return 0
     futures = admin.ask(admin.client.delete_topics, names, operation_timeout=target.timeout_s)
-    return settle(admin, futures, lambda name, _: print(f"{name} deleted"))
+    return settle(admin, futures, lambda name, _: print(f"{name} deleted"), needs="DELETE")
 
 
 def partitions_of(admin: Admin, name: str, partition: int = -1) -> list[int]:

@@ -128,6 +128,9 @@ class Tree(TyperGroup):
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except _USAGE_ERROR as error:
             code = _refuse(error)
+        except typer.Abort:  # Ctrl-C or the end of input where a password is asked for
+            print(file=sys.stderr)
+            code = exits.INTERRUPTED
         except SystemError as error:  # a C library returned although Ctrl-C had been noticed in it
             if not isinstance(error.__cause__, KeyboardInterrupt):
                 raise

@@ -16,6 +16,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, from_code
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.librdkafka import UNPROVEN
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.message_builders import request_builders
@@ -102,6 +103,8 @@ def reach(servers: str, settings: Mapping[str, str], timeout_s: float) -> Wire:
     for address in addresses:
         try:
             return _reach_one(address, context, login, timeout_s / len(addresses))
+        except ssl.SSLCertVerificationError:
+            raise Failure(f"{address}: {UNPROVEN}", exits.DENIED) from None
         except OSError as error:
             reasons.append(error.strerror or str(error))
         except ServerUnproven as error:

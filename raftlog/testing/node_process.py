@@ -70,6 +70,7 @@ class NodeProcess:
     def configure(self, settings: Mapping[str, str]) -> None:
         """Let its lives from now on have these settings too."""
         self._settings |= settings
+        self.config_path.touch(mode=0o600)  # the cluster's secret is in it, and passwords may be
         self.config_path.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
 
     def setting(self, name: str) -> str:

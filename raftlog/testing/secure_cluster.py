@@ -1,4 +1,4 @@
-"""A cluster that only those get into who belong there: TLS, logins with SCRAM, and rules about rights.
+"""A cluster that only those get into who belong there: TLS, logins with SCRAM or PLAIN, and rules about rights.
 
 Its nodes have one listener, for clients (SASL_SSL) and for each other; controllers speak TLS as well, and demand a
 certificate. Certificates are made on the spot, by an authority of its own, and users are there from the first moment,
@@ -28,6 +28,7 @@ ADMIN: Final = "admin"
 """The user who may do everything."""
 
 MECHANISM: Final = "SCRAM-SHA-512"
+PLAIN: Final = "PLAIN"
 
 
 class SecureCluster(AdminCluster):
@@ -82,7 +83,8 @@ class SecureCluster(AdminCluster):
             "listener.name.controller.ssl.client.auth": "required",
             "raftlog.admin.ssl.certificate": own["ssl.keystore.location"],
             "raftlog.admin.tokens.file": str(self.token_file),
-            "sasl.enabled.mechanisms": MECHANISM,
+            "sasl.enabled.mechanisms": f"{MECHANISM},{PLAIN}",
+            f"listener.name.{self.listener.lower()}.plain.sasl.jaas.config": self._plain_users,
             "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": f"User:{ADMIN}",
         }
@@ -97,6 +99,13 @@ class SecureCluster(AdminCluster):
             )
             for user, password in self.passwords.items()
         ]
+
+    @property
+    def _plain_users(self) -> str:
+        """The same users and passwords for PLAIN: the kcat of Debian 12 cannot log in with SCRAM (librdkafka 2.0.2)."""
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        users = " ".join(f'user_{user}="{password}"' for user, password in self.passwords.items())
+        return f"{module} required {users};"
 
     def client_settings(self, user: str) -> dict[str, Any]:
         """Return the settings with which a client of librdkafka logs in."""

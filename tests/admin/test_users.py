@@ -229,7 +229,8 @@ OPEN = {
     "get_caller",
     "wait_for_metadata",
 }
-ASKED_BY_HANDLER = {"create_topic"}
+ASKED_BY_HANDLER = {"create_topic", "explain"}
+QUERIES = {"explain": "?principal=User:bob&operation=READ&resource=topic:orders"}
 BODIES: dict[str, Any] = {"create_topic": {"topic_name": "new"}}
 
 
@@ -241,6 +242,7 @@ def test_user_without_rights_gets_nothing_from_any_route(doors: Doors, route: Ro
     path = route.template
     for name, kind in route.parameters.items():
         path = path.replace(f"{{{name}}}", known.get(name, "0" if kind is int else "x"))
+    path += QUERIES.get(route.name, "")
     answer = doors.ask(route.method, path, BODIES.get(route.name), user=ALICE)
     if route.name in OPEN:
         assert answer.status == 200
@@ -273,6 +275,19 @@ def test_explanation_names_the_rule(doors: Doors) -> None:
         assert doors.as_root("GET", ask + "IDEMPOTENT_WRITE").status == 400
     finally:
         doors.take_back()
+
+
+def test_users_may_ask_about_themselves_only(doors: Doors) -> None:
+    """By name, or without one. A reader's token, which may see all rules, asks about everyone."""
+    ask = "/v1/explain?resource=topic:orders&operation=READ"
+    own = doors.ask("GET", ask, user=ALICE)
+    assert own.status == 200 and own.body["message"].startswith("User:alice may not READ TOPIC orders")
+    assert doors.ask("GET", f"{ask}&principal=User:alice", user=ALICE).body == own.body
+    of_others = doors.ask("GET", f"{ask}&principal=User:bob", user=ALICE)
+    assert (of_others.status, of_others.body["error_code"]) == (403, 40301)
+    bearer = {"Authorization": f"Bearer {READER}"}
+    assert doors.ask("GET", f"{ask}&principal=User:bob", headers=bearer).status == 200
+    assert doors.ask("GET", ask, headers=bearer).status == 400  # it is no user
 
 
 def test_rules_are_created_listed_and_deleted_as_in_rest_v3(doors: Doors) -> None:

@@ -6,6 +6,8 @@ import ast
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +23,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from raftlog.cli.dev_secure import NATIVE
 from raftlog.cli.exits import DENIED, USAGE
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
@@ -119,12 +122,12 @@ def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_p
     with dev(tmp_path, *arguments) as running:
         printed = _printed_settings(running.said)
         assert set(printed) == {
-            "librdkafka, kcat",
+            NATIVE,
             "Python (confluent-kafka)",
             "Python (kafka-python)",
             "Java",
         }
-        native = printed["librdkafka, kcat"]
+        native = printed[NATIVE]
         assert printed["Python (confluent-kafka)"] == native
         assert (
             f'username="writer" password="{native["sasl.password"]}"' in printed["Java"]["sasl.jaas.config"]
@@ -141,6 +144,7 @@ def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_p
         raftlog = CommandLine(running.bootstrap)
         assert sorted(raftlog("consume", "-t", "orders", "-e", "-F", reader).stdout.split()) == ["one", "two"]
         assert raftlog("produce", "-t", "orders", "-F", reader, stdin=b"three\n").returncode == DENIED
+        _try_kcat(running.said)
         assert raftlog("topic", "list", "-m", "2").returncode != 0
         running.end(signal.SIGTERM)
     assert {path.stat().st_mode & 0o777 for path in (data / "clients").iterdir()} == {0o600}
@@ -148,6 +152,15 @@ def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_p
     assert code == USAGE and "say --secure" in err
     with dev(tmp_path, "--secure", "--data", str(data)) as again:
         assert _printed_settings(again.said) == printed
+
+
+def _try_kcat(said: str) -> None:
+    """Run the line about kcat as it is printed, where there is one."""
+    found = re.search(r"(?m)^  (kcat .*)$", said)
+    assert found, said
+    if shutil.which("kcat"):
+        ran = run([*shlex.split(found[1]), "-e"], text=True)
+        assert ran.returncode == 0 and ran.stdout, ran.stderr
 
 
 def _printed_settings(said: str) -> dict[str, dict[str, Any]]:

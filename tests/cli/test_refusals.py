@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from raftlog.cli import exits
@@ -28,3 +30,15 @@ def test_what_the_cluster_keeps_itself_is_deleted_by_force_only(topic: str, lost
     code, out, said = invoke("topic", "delete", "orders", topic, *NOWHERE)
     assert (code, out) == (exits.FAILED, "") and lost in said and "--force" in said
     assert invoke("topic", "delete", topic, "--force", *NOWHERE)[0] == exits.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "words", [("topic", "list"), ("quota", "list"), ("token", "list"), ("cluster", "health")]
+)
+def test_a_missing_certificate_is_named_with_its_setting(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Whichever client asks: OpenSSL says neither which setting nor which file."""
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=ssl\nssl.ca.location=/nowhere/ca.pem\n")
+    ran = invoke(*words, *NOWHERE, "-F", str(file))
+    said = "raftlog: ssl.ca.location: /nowhere/ca.pem: No such file or directory\n"
+    assert ran == (exits.USAGE, "", said)

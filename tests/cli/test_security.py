@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from raftlog.cli import exits
+from raftlog.cli.librdkafka import UNPROVEN
 from raftlog.testing.secure_cluster import SecureCluster
-from tests.cli.live import CommandLine, Ran
+from tests.cli.live import CommandLine, Ran, invoke
 from tests.kit.waits import PATIENCE_S, poll_until
 
 
@@ -28,12 +29,16 @@ class As:
         self._raftlog = CommandLine(cluster.bootstrap_servers)
 
     def __call__(self, user: str, *arguments: str, password: str | None = None, stdin: bytes = b"") -> Ran:
+        return self._raftlog(*arguments, "-F", str(self.settings(user, password)), stdin=stdin)
+
+    def settings(self, user: str, password: str | None = None) -> Path:
+        """Return a file with the login of a user."""
         settings = self.cluster.client_settings(user if user in self.cluster.passwords else "reader")
         settings |= {"sasl.username": user}
         settings |= {} if password is None else {"sasl.password": password}
         file = self._folder / "login.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        return self._raftlog(*arguments, "-F", str(file), stdin=stdin)
+        return file
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +192,122 @@ def test_rules_about_tokens_and_users_are_added_listed_and_removed(as_: As) -> N
     assert denied.stderr == "raftlog: not authorized: this needs ALTER of the cluster\n"
     assert len(json.loads(as_("admin", "acl", "remove", *resources, "--force", "-J").stdout)) == 2
     assert json.loads(as_("admin", "acl", "list", *resources, "-J").stdout) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "list"),
+        ("quota", "list"),
+        ("token", "list"),
+        ("group", "list"),
+        ("cluster", "health"),
+        ("consume", "-t", "orders", "-e"),
+        ("produce", "-t", "orders"),
+    ],
+)
+def test_a_command_without_settings_is_told_that_the_listener_speaks_tls(
+    cluster: SecureCluster, words: tuple[str, ...]
+) -> None:
+    """Not that no broker answers: the next thing to do is to name a file of settings."""
+    ran = CommandLine(cluster.bootstrap_servers)(*words)
+    assert (ran.returncode, ran.stdout) == (exits.DENIED, "")
+    where = f"raftlog: {cluster.bootstrap_servers}: its listener speaks TLS"
+    assert ran.stderr.startswith(where) and "-F FILE" in ran.stderr, ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_who_lacks_a_right_is_told_the_operation_and_the_resource(as_: As, cluster: SecureCluster) -> None:
+    """In one form for all commands, whichever client library asked. A producer's refusal names its topic."""
+    cluster.create_topic("closed", partitions=1)
+    as_("admin", "user", "set", "eve", "--password-stdin", stdin=b"a password\n")
+    poll_until(lambda: as_("eve", "topic", "list", password="a password").returncode == 0, "eve logs in")
+    as_(
+        "admin",
+        "acl",
+        "add",
+        "--allow-principal",
+        "User:eve",
+        "--operation",
+        "Describe",
+        "--topic",
+        "closed",
+    )
+    login = ("-F", str(as_.settings("eve", "a password")))
+    ran = CommandLine(cluster.bootstrap_servers).process("produce", "-t", "closed", *login, stdin=b"one\n")
+    said = "raftlog: topic closed: not authorized: this needs WRITE of the topic\n"
+    assert (ran.returncode, ran.stderr) == (exits.DENIED, said)  # and no line of librdkafka's own
+    as_("admin", "acl", "add", "--allow-principal", "User:eve", "--operation", "Describe", "--group", "g")
+    for words, about, right in (
+        (("topic", "create", "new"), "new: ", "CREATE of the topic"),
+        (("topic", "delete", "closed"), "closed: ", "DELETE of the topic"),
+        (("topic", "trim", "closed", "--offset", "end"), "closed 0: ", "DELETE of the topic"),
+        (("topic", "describe", "closed"), "topic closed: ", "DESCRIBE_CONFIGS of the topic"),
+        (("consume", "-t", "closed", "-e"), "closed 0: ", "READ of the topic"),
+        (("partition", "elect", "closed:0"), "closed 0: ", "ALTER of the cluster"),
+        (("partition", "reassignments"), "", "DESCRIBE of the cluster"),
+        (("broker", "log-dirs"), "", "DESCRIBE of the cluster"),
+        (("quota", "set", "--user", "x", "producer_byte_rate=1"), "", "ALTER_CONFIGS of the cluster"),
+        (("group", "offsets", "other"), "other: ", "DESCRIBE of the group"),
+        (("group", "delete", "g"), "g: ", "DELETE of the group"),
+        (("quorum", "status"), "", "DESCRIBE of the cluster"),
+    ):
+        ran = as_("eve", *words, password="a password")
+        assert (ran.returncode, ran.stdout) == (exits.DENIED, ""), (words, ran)
+        assert ran.stderr == f"raftlog: {about}not authorized: this needs {right}\n"
+
+
+def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: SecureCluster) -> None:
+    """-F alone is enough for who may see brokers' settings: servers, authority, user and password are in the file."""
+    ran = as_("admin", "transactions", "list", "-J")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
+    where = ("--http", cluster.admin_url())
+    file = ("-F", str(as_.settings("writer")))
+    code, _, said = invoke("cluster", "health", *where, *file)
+    assert (code, said) == (exits.DENIED, "raftlog: User:writer may not DESCRIBE the cluster\n")
+    said = as_("writer", "cluster", "health").stderr
+    assert said.startswith(
+        "raftlog: not authorized: this needs DESCRIBE_CONFIGS of the cluster, to find the HTTP"
+    )
+    file = ("-F", str(as_.settings("admin", "wrong")))
+    assert "the user name or password is wrong" in invoke("cluster", "health", *where, *file)[2]
+    authority = ("--cacert", str(cluster.certificates.ca))
+    assert "say -F FILE, --user NAME or --token TOKEN" in invoke("cluster", "health", *where, *authority)[2]
+    plain = cluster.admin_url().replace("https", "http")
+    assert f"say --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
+    assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
+
+
+def test_a_certificate_of_an_unknown_authority_is_told_by_address(
+    as_: As, cluster: SecureCluster, tmp_path: Path
+) -> None:
+    """In place of OpenSSL's words; the address is that of the broker, which may be one that it advertises."""
+    assert invoke("certs", str(tmp_path / "other"), "--host", "node1")[0] == 0
+    mine, other = str(cluster.certificates.ca), str(tmp_path / "other" / "ca.pem")
+    file = as_.settings("admin")
+    file.write_text(file.read_text().replace(mine, other))
+    for words in (("topic", "list"), ("token", "list")):
+        ran = invoke(*words, "-F", str(file))
+        assert ran == (exits.DENIED, "", f"raftlog: {cluster.bootstrap_servers}: {UNPROVEN}\n")
+
+
+def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -> None:
+    """It is that of Kafka's listeners. --user says it for this API."""
+    file = ("-F", str(as_.settings("admin")))
+    code, _, said = invoke("cluster", "health", "--http", "http://198.51.100.7:9644", "-m", "1", *file)
+    assert code == exits.USAGE and "is not HTTPS" in said
+
+
+def test_records_are_read_without_a_right_to_any_group(as_: As, cluster: SecureCluster) -> None:
+    """Without -G nothing is committed; librdkafka asks for a coordinator, but its refusal hinders nobody."""
+    cluster.create_topic("alone", partitions=1)
+    rule = ("--allow-principal", "User:writer", "--operation", "Read", "--operation", "Write")
+    as_("admin", "acl", "add", *rule, "--topic", "alone")
+    assert as_("writer", "produce", "-t", "alone", stdin=b"one\n").returncode == 0
+    ran = as_("writer", "consume", "-t", "alone", "-e")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "one\n", "")
+    ran = as_("writer", "consume", "-G", "g", "-e", "alone")
+    assert ran.stderr == "raftlog: not authorized: this needs READ of the group\n"
 
 
 def test_who_may_not_look_after_security_is_told_so(as_: As) -> None:

@@ -21,6 +21,8 @@ from confluent_kafka.admin import (
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
+from raftlog.cli import exits
+from tests.cli.live import CommandLine
 from tests.clients.closed_cluster import MECHANISMS, NODES, PASSWORDS, ClosedCluster, closed_cluster
 from tests.kit.waits import PATIENCE_S, poll_until
 
@@ -203,3 +205,11 @@ def test_users_and_rules_outlive_the_nodes(closed: ClosedCluster) -> None:
     producer = Producer(closed.login("alice", "SCRAM-SHA-512"))
     _delivered_in_the_end(producer, "ledger", None)
     assert closed.take_back("alice") == 1
+
+
+def test_a_command_without_a_login_is_told_that_the_listener_wants_one(closed: ClosedCluster) -> None:
+    """By each of the ways in which commands ask."""
+    for words in (("topic", "list"), ("quota", "list"), ("token", "list")):
+        ran = CommandLine(closed.bootstrap_servers)(*words)
+        assert ran.returncode == exits.DENIED
+        assert f"raftlog: {closed.bootstrap_servers}: its listener wants a login" in ran.stderr, ran.stderr

@@ -1,4 +1,8 @@
-"""May somebody do something, and why: the answer of the authorizer in words, with the rule it rests on."""
+"""May somebody do something, and why: the answer of the authorizer in words, with the rule it rests on.
+
+Kafka has no such request. A user who may see all rules (DESCRIBE of the cluster) may ask about everyone. All others may
+ask about themselves, since they could find out by trying.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.admin.errors import INVALID, ApiError
-from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import ASKED_BY_HANDLER, Call, Route
 from raftlog.base.principals import parse_principal
 from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 from raftlog.security.authorizer import Verdict
@@ -19,13 +23,13 @@ MOST_CHARS: Final = 249
 class Question(msgspec.Struct, forbid_unknown_fields=True):
     """A question about a principal, an operation and a resource.
 
-    `resource` is topic:NAME, group:NAME, transactional-id:NAME, user:NAME or cluster. Without a `host`, it is an
-    address that no rule names.
+    Without a `principal` it is about the caller. `resource` is topic:NAME, group:NAME, transactional-id:NAME,
+    delegation-token:ID, user:PRINCIPAL or cluster. Without a `host`, it is an address that no rule names.
     """
 
-    principal: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS)]
     operation: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
     resource: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS + len("transactional-id:"))]
+    principal: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
     host: Annotated[str, msgspec.Meta(max_length=45)] = ""
 
 
@@ -39,12 +43,14 @@ class Explanation(msgspec.Struct):
 
 
 async def explain(call: Call) -> Explanation:
-    """By the rules that this node goes by."""
+    """Answer by the rules that this node goes by. Raises ApiError."""
     asked: Question = call.query
     try:
-        principal = parse_principal(asked.principal)
+        principal = parse_principal(asked.principal or call.caller.principal)
     except ValueError as error:
         raise ApiError(400, f"principal: {error}", code=INVALID) from None
+    if principal != call.caller.principal:
+        call.demand(Operation.DESCRIBE, ResourceType.CLUSTER)
     resource_type, name = _resource(asked.resource)
     operation = _operation(asked.operation, resource_type)
     if call.node.authorizer is None:
@@ -103,6 +109,6 @@ ROUTES: Final = (
         "May somebody do something, and by which rule?",
         Explanation,
         query=Question,
-        rights=DESCRIBE_CLUSTER,
+        rights=ASKED_BY_HANDLER,
     ),
 )
