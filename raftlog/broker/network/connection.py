@@ -347,8 +347,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Count it and say why; whoever calls this closes the connection."""
         counters = self.server.counters
         counters.closed_by_broker["login_failed"] += 1
-        counters.failed_logins[failure.mechanism, failure.reason] += 1
-        self.server.broker.audit.login_failed(**failure._asdict(), **self._peer())
+        mechanism, reason, advice = failure
+        counters.failed_logins[mechanism, reason] += 1
+        self.server.broker.audit.login_failed(mechanism, reason, advice=advice, **self._peer())
 
     def _peer(self) -> dict[str, Any]:
         """Return who is at the other end, for a line of the audit log."""

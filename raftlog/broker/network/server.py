@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.handshake import bound_secret
+from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
 from raftlog.base.principals import NoPrincipal
@@ -192,6 +193,7 @@ class BrokerServer:
             name, host, port = endpoint.listener, endpoint.host, endpoint.port
             try:
                 await server.start_serving()
+                check_listening(server)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise ListenerUnavailable(f"cannot listen on {name}://{host}:{port}: {reason}") from error
