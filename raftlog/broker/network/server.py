@@ -349,15 +349,17 @@ class BrokerServer:
         try:
             connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
             if connection.principal != ANONYMOUS:
-                self.broker.audit.login_succeeded(
-                    CERTIFICATE,
-                    principal=connection.principal,
-                    address=connection.peer_host,
-                    listener=connection.listener,
-                )
+                self.broker.audit.login_succeeded(CERTIFICATE, **connection.described())
         except NoPrincipal as error:
-            connection.login_failed(LoginFailure(CERTIFICATE, "no_principal", str(error)))
+            self.login_failed(connection, LoginFailure(CERTIFICATE, "no_principal", str(error)))
             connection.abort()
+
+    def login_failed(self, connection: Connection, failure: LoginFailure) -> None:
+        """Count a login that failed and say why; whoever calls this closes the connection."""
+        mechanism, reason, advice = failure
+        self.count_closed("login_failed")
+        self.counters.failed_logins[mechanism, reason] += 1
+        self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.described())
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
         """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
