@@ -8,16 +8,15 @@ at once: there is more to refuse and to find faulty, and whoever sets them up me
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
 
 from raftlog.admin.limits import Limits
 from raftlog.admin.view import NodeView
 from raftlog.base.guard import Guard
+from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 
 BACKLOG: Final = 64
@@ -69,14 +68,6 @@ async def listen(
         raise AdminUnavailable(
             f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
         ) from error
-
-
-def check_listening(server: asyncio.Server) -> None:
-    """Raise OSError if a port was taken between bind and listen: uvloop only closes the socket then."""
-    sockets: Sequence[object] = server.sockets
-    if None in sockets:
-        server.close()
-        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 class Cut(Guard):

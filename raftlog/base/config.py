@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from raftlog.base import config_kafka, config_resolve
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
-from raftlog.base.config_connections import split_limit_override
+from raftlog.base.config_connections import LIMITS_OF_LISTENERS, split_limit_override
 from raftlog.base.config_files import environment_name, parse_environment, parse_file, parse_override
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
-from raftlog.base.config_oauth import split_oauth_override
-from raftlog.base.config_security import LISTENER_PREFIX, split_override
+from raftlog.base.config_oauth import OAUTH_OF_LISTENERS, split_oauth_override
+from raftlog.base.config_security import LISTENER_PREFIX, LOGINS_OF_LISTENERS, split_override
 from raftlog.base.config_setting import Setting, settings_of
-from raftlog.base.config_tls import admin_tls_names, split_tls_override
+from raftlog.base.config_tls import TlsSettings, admin_tls_names, split_tls_override
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
 from raftlog.base.types import INTERNAL_TOPICS
@@ -56,6 +56,10 @@ GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartb
 
 _SPLIT_OVERRIDES = (split_override, split_oauth_override, split_tls_override, split_limit_override)
 """Each knows the settings of one listener that are carried out in its part."""
+_OF_LISTENERS = frozenset(
+    (*LOGINS_OF_LISTENERS, *OAUTH_OF_LISTENERS, *settings_of(TlsSettings), *LIMITS_OF_LISTENERS)
+)
+"""These settings, without the listener's name."""
 
 ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
@@ -93,7 +97,7 @@ def load_config(
     """
     table = settings_of(NodeConfig)
     names = frozenset((*table, *ALIASES, *admin_tls_names(), *KAFKA_SETTINGS))
-    from_environment, strangers = parse_environment(environment or {}, names)
+    from_environment, strangers = parse_environment(environment or {}, names, _OF_LISTENERS)
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     layers = (("file", file or {}), ("environment", from_environment), ("flag", flags or {}))

@@ -16,6 +16,8 @@ from raftlog.base.config_setting import INT_MAX, setting, words
 LISTENER_PREFIX: Final = "listener.name."
 _MAX_CONNECTIONS: Final = "max.connections"
 _CREATION_RATE: Final = "max.connection.creation.rate"
+LIMITS_OF_LISTENERS: Final = (_MAX_CONNECTIONS, _CREATION_RATE)
+"""The limits that a listener may have of its own."""
 
 
 class ListenerLimits(NamedTuple):
@@ -138,7 +140,7 @@ def split_limit_override(name: str) -> tuple[str, str] | None:
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
-    return (listener.upper(), rest) if rest in (_MAX_CONNECTIONS, _CREATION_RATE) else None
+    return (listener.upper(), rest) if rest in LIMITS_OF_LISTENERS else None
 
 
 def limits_of_listeners(

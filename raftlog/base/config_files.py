@@ -8,6 +8,7 @@ from typing import Any
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
 ENVIRONMENT_PREFIX = "RAFTLOG_"
+LISTENER_VARIABLE = "RAFTLOG_LISTENER_NAME_"
 
 
 def parse_file(text: str, *, name: str) -> dict[str, str]:
@@ -122,16 +123,30 @@ def environment_name(name: str) -> str:
 
 
 def parse_environment(
-    environment: Mapping[str, str], names: Iterable[str]
+    environment: Mapping[str, str], names: Iterable[str], of_listeners: Iterable[str] = ()
 ) -> tuple[dict[str, str], list[str]]:
-    """Pick the RAFTLOG_* variables: ({dotted name: text}, variables with the prefix that are no setting)."""
+    """Pick the RAFTLOG_* variables: ({dotted name: text}, variables with the prefix that are no setting).
+
+    `of_listeners`: settings that a listener may have of its own. RAFTLOG_LISTENER_NAME_EXTERNAL_SSL_CLIENT_AUTH is
+    listener.name.external.ssl.client.auth.
+    """
     by_variable = {environment_name(name): name for name in names}
+    endings = {f"_{name.upper().replace('.', '_').replace('-', '_')}": name for name in of_listeners}
+    longest_first = sorted(endings, key=len, reverse=True)
     values, strangers = {}, []
     for variable, text in environment.items():
-        if variable in by_variable:
-            values[by_variable[variable]] = text
-        elif variable.startswith(ENVIRONMENT_PREFIX):
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = by_variable.get(variable)
+        if name is None and variable.startswith(LISTENER_VARIABLE):
+            rest = variable.removeprefix(LISTENER_VARIABLE)
+            ending = next((each for each in longest_first if rest.endswith(each)), rest)
+            listener = rest.removesuffix(ending).lower()
+            name = f"listener.name.{listener}.{endings[ending]}" if listener else None
+        if name is None:
             strangers.append(variable)
+        else:
+            values[name] = text
     return values, sorted(strangers)
 
 

@@ -148,6 +148,13 @@ class ListenerOauth(OauthSettings):
         return unquote(parts.path) if parts.scheme == "file" else None
 
 
+_OF_LISTENERS: Final = frozenset(settings_of(OauthSettings).keys() - {ALLOWED_URLS})
+OAUTH_OF_LISTENERS: Final = _OF_LISTENERS | {
+    f"{_MECHANISM_PREFIX}{each}" for each in (*_OF_LISTENERS, _JAAS, _HANDLER)
+}
+"""The settings of OAUTHBEARER that a listener may have of its own."""
+
+
 class OauthOverride(NamedTuple):
     """A setting of OAUTHBEARER for one listener; `is_narrow`: it names the mechanism too."""
 
@@ -161,11 +168,10 @@ def split_oauth_override(name: str) -> OauthOverride | None:
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest not in OAUTH_OF_LISTENERS:
+        return None
     bare = rest.removeprefix(_MECHANISM_PREFIX)
-    known = bare in settings_of(OauthSettings) and bare != ALLOWED_URLS
-    if known or (bare != rest and bare in (_JAAS, _HANDLER)):
-        return OauthOverride(listener.upper(), bare, bare != rest)
-    return None
+    return OauthOverride(listener.upper(), bare, bare != rest)
 
 
 def oauth_of(

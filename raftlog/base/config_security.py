@@ -28,6 +28,13 @@ _MECHANISMS_SETTING: Final = "sasl.enabled.mechanisms"
 _REAUTH_SETTING: Final = "connections.max.reauth.ms"
 _JAAS_SETTING: Final = "sasl.jaas.config"
 
+LOGINS_OF_LISTENERS: Final = (
+    _MECHANISMS_SETTING,
+    _REAUTH_SETTING,
+    *(f"{each.lower()}.{_JAAS_SETTING}" for each in _WITH_JAAS),
+)
+"""The settings of logins that a listener may have of its own."""
+
 
 class ListenerLogins(NamedTuple):
     """How clients of one listener log in. Its text form hides the passwords."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from heapq import nsmallest
 from typing import Final
 
 from raftlog.base.log import AUDIT, LimitedLog, get_logger
@@ -40,7 +41,7 @@ class Audit:
         api_key: int,
         operation: Operation,
         resource_type: ResourceType,
-        names: Iterable[str],
+        names: Collection[str],
         **who: object,
     ) -> None:
         """Tell that a right is missing; `who`: principal, address, client id."""
@@ -51,7 +52,7 @@ class Audit:
             api=APIS[api_key].name if api_key in APIS else str(api_key),
             operation=operation.name,
             resource_type=resource_type.name,
-            resources=_shortened(sorted(names)),
+            resources=_shortened(nsmallest(MOST_NAMED, names), len(names)),
             outcome="denied",
             **who,
         )
@@ -89,8 +90,8 @@ class Audit:
             per=f"{who.get('principal')} {api_key}",
             api=APIS[api_key].name,
             outcome="done" if not failed else "partly" if done else "failed",
-            done=_shortened(done),
-            **({"failed": _shortened(failed)} if failed else {}),
+            done=_shortened(done, len(done)),
+            **({"failed": _shortened(failed, len(failed))} if failed else {}),
             **({"validate_only": True} if validate_only else {}),
             **who,
         )
@@ -100,6 +101,6 @@ class Audit:
         self._log.flush()
 
 
-def _shortened(names: Sequence[str]) -> list[str]:
-    more = len(names) - MOST_NAMED
+def _shortened(names: Sequence[str], count: int) -> list[str]:
+    more = count - MOST_NAMED
     return [each[:249] for each in names[:MOST_NAMED]] + ([f"and {more} more"] if more > 0 else [])

@@ -7,7 +7,7 @@ each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import (
@@ -167,18 +167,20 @@ def may(
         return True
     allowed = authorizer.allows(request.principal, request.peer_host, operation, resource_type, name)
     if log_if_denied and not allowed:
-        _note_denial(broker, request, operation, resource_type, (name,))
+        note_denial(broker, request, operation, resource_type, (name,))
     return allowed
 
 
-def _note_denial(
+def note_denial(
     broker: BrokerContext,
     request: RequestContext,
     operation: Operation,
     resource_type: ResourceType,
-    names: Iterable[str],
+    names: Collection[str],
 ) -> None:
-    broker.audit.denied(request.api_key, operation, resource_type, names, **request.sender)
+    """Have the audit log tell that the sender may not do that with some resources, if there are any."""
+    if names:
+        broker.audit.denied(request.api_key, operation, resource_type, names, **request.sender)
 
 
 def refusal(resource_type: ResourceType) -> KafkaError:
@@ -201,30 +203,38 @@ def demand(
         raise refusal(resource_type)
 
 
-def connection_may(connection: Connection, operation: Operation, topic: TopicKey) -> bool:
-    """Whether who is at the other end of a connection may do something with a topic, by name or id.
+def refused_topic(connection: Connection, operation: Operation, topic: TopicKey) -> str | None:
+    """Return the name of a topic, given by name or id, with which a connection may not do something; None: it may.
 
     An id that there is not tells nothing: the answer to it is the same for everybody.
     """
     broker = connection.server.broker
     authorizer = broker.authorizer
     if authorizer is None or connection.broker_id is not None:
-        return True
+        return None
     name = topic if isinstance(topic, str) else broker.image().topic_names.get(topic)
     if name is None or authorizer.allows(connection.principal, connection.peer_host, operation, TOPIC, name):
-        return True
-    _note_refusal(connection, operation, TOPIC, name)
-    return False
+        return None
+    return name
 
 
-def _note_refusal(
-    connection: Connection, operation: Operation, resource_type: ResourceType, name: str
+def connection_may(connection: Connection, operation: Operation, topic: TopicKey) -> bool:
+    """Whether a connection may do something with a topic; if not, the audit log tells."""
+    name = refused_topic(connection, operation, topic)
+    if name is not None:
+        note_refusal(connection, operation, TOPIC, (name,))
+    return name is None
+
+
+def note_refusal(
+    connection: Connection, operation: Operation, resource_type: ResourceType, names: Collection[str]
 ) -> None:
+    """Have the audit log tell that a connection may not do that with some resources."""
     connection.server.broker.audit.denied(
         connection.api_key,
         operation,
         resource_type,
-        (name,),
+        names,
         principal=connection.principal,
         address=connection.peer_host,
         listener=connection.listener,
@@ -238,7 +248,7 @@ def demand_transactional_id(connection: Connection, transactional_id: str) -> No
         return
     principal, host = connection.principal, connection.peer_host
     if not authorizer.allows(principal, host, Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
-        _note_refusal(connection, Operation.WRITE, TRANSACTIONAL_ID, transactional_id)
+        note_refusal(connection, Operation.WRITE, TRANSACTIONAL_ID, (transactional_id,))
         raise refusal(TRANSACTIONAL_ID)
 
 
@@ -253,7 +263,8 @@ async def among(
 ) -> frozenset[str]:
     """Return those of some resources with which the sender may do something; `log_if_denied` as in `may`.
 
-    The loop has its turns meanwhile.
+    The loop has its turns meanwhile. Rules that change in one of them count for the names that are left: a request that
+    was under way when they changed may have come before.
     """
     wanted = frozenset(names)
     authorizer = broker.authorizer
@@ -266,8 +277,8 @@ async def among(
             allowed.add(name)
         if number % NAMES_AT_ONCE == 0:
             await broker.env.turns.next()
-    if log_if_denied and len(allowed) < len(wanted):
-        _note_denial(broker, request, operation, resource_type, wanted - allowed)
+    if log_if_denied:
+        note_denial(broker, request, operation, resource_type, wanted - allowed)
     return frozenset(allowed)
 
 

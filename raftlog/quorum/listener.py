@@ -16,6 +16,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
+from raftlog.base.listening import check_listening
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import (
     HUNG_UP,
@@ -74,6 +75,7 @@ class Listener:
             self._server = await loop.create_server(self._protocol, where[0], where[1], **options)
         else:
             self._server = await loop.create_server(self._protocol, sock=where, **options)
+        check_listening(self._server)
 
     async def stop(self) -> None:
         if self._server is not None:

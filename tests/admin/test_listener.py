@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from raftlog.admin import listener
 from raftlog.admin.limits import Limits
@@ -207,20 +206,3 @@ def test_a_port_that_is_taken_is_told_at_the_start() -> None:
             await AdminListener(NodeView(config, lambda: EMPTY_IMAGE, list, lambda: 0.0)).start()
 
     told(scenario)
-
-
-def test_a_port_that_is_taken_between_bind_and_listen_is_a_clear_error() -> None:
-    """uvloop tells nobody that it could not listen, and its server has None for a socket."""
-
-    async def scenario() -> None:
-        with socket.socket() as first, socket.socket() as second:
-            for each in (first, second):
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            first.bind(("127.0.0.1", 0))
-            second.bind(first.getsockname())
-            first.listen()
-            server = await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=second)
-            with pytest.raises(OSError, match="in use"):
-                listener.check_listening(server)
-
-    uvloop.run(scenario())

@@ -351,6 +351,7 @@ def test_certificate_is_renewed_while_the_node_runs(doors: Doors, tmp_path: Path
     before = serial()
     doors.authority.renew(keystore)
     until(lambda: serial() != before, "the new certificate is shown")
+    assert serial().strip() in keystore.read_text()
 
 
 def test_command_line_asks_over_https_as_a_user_or_with_a_certificate(doors: Doors) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from raftlog.base.config_files import (
     environment_name,
+    parse_environment,
     parse_file,
     parse_override,
     parse_properties,
@@ -107,6 +108,30 @@ def test_environment_names_are_the_dotted_names_in_capitals():
     """RAFTLOG_NODE_ID and its like."""
     assert environment_name("node.id") == "RAFTLOG_NODE_ID"
     assert environment_name("raftlog.cluster.secret") == "RAFTLOG_CLUSTER_SECRET"
+
+
+OF_LISTENERS = ("ssl.client.auth", "scram-sha-256.sasl.jaas.config", "a.b", "c.a.b")
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("EXTERNAL_SSL_CLIENT_AUTH", "listener.name.external.ssl.client.auth"),
+        ("SASL_SSL_SSL_CLIENT_AUTH", "listener.name.sasl_ssl.ssl.client.auth"),
+        ("X_SCRAM_SHA_256_SASL_JAAS_CONFIG", "listener.name.x.scram-sha-256.sasl.jaas.config"),
+        ("X_C_A_B", "listener.name.x.c.a.b"),
+        ("X_A_B", "listener.name.x.a.b"),
+        ("SSL_CLIENT_AUTH", None),
+        ("_SSL_CLIENT_AUTH", None),
+        ("EXTERNAL_SSL_CLIENT", None),
+        ("", None),
+    ],
+)
+def test_a_variable_of_one_listener_ends_with_the_setting(variable, name):
+    """The listener's name comes before it, and may have underscores."""
+    variable = f"RAFTLOG_LISTENER_NAME_{variable}"
+    found = parse_environment({variable: "x"}, ("node.id",), OF_LISTENERS)
+    assert found == (({}, [variable]) if name is None else ({name: "x"}, []))
 
 
 def test_an_override_is_a_name_and_a_value():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.base import config
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config
 from raftlog.base.config_describe import describe_broker
+from raftlog.base.config_files import LISTENER_VARIABLE, parse_environment
 
 LISTENERS = {"listeners": "SSL://:9092,INSIDE://:9094,CONTROLLER://:9093"} | {
     "listener.security.protocol.map": "SSL:SSL,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -52,6 +54,27 @@ def test_a_listener_has_the_settings_of_all_unless_it_has_its_own() -> None:
     assert plain.ssl_truststore_location == partners.ssl_truststore_location == "/tls/ca.pem"
     assert partners.names["ssl_client_auth"] == "listener.name.partners.ssl.client.auth"
     assert plain.names["ssl_client_auth"] == "ssl.client.auth"
+
+
+def test_the_environment_has_settings_of_one_listener_too() -> None:
+    """A container has no file: it gets all of its settings so, and a mistake is blamed on the setting."""
+    own = {"RAFTLOG_LISTENER_NAME_SSL_SSL_CLIENT_AUTH": "required"}
+    assert load_config(LISTENERS | FILES, environment=own).tls["SSL"].ssl_client_auth == "required"
+    with pytest.raises(
+        ConfigFaults, match=r"listener\.name\.ssl\.ssl\.client\.auth: .*'yes' \(environment\)"
+    ):
+        load_config(LISTENERS | FILES, environment=dict.fromkeys(own, "yes"))
+    with pytest.raises(ConfigFaults, match="no listener ELSEWHERE has SSL"):
+        load_config(LISTENERS, environment={"RAFTLOG_LISTENER_NAME_ELSEWHERE_SSL_CLIENT_AUTH": "required"})
+
+
+def test_every_setting_of_one_listener_is_known_by_its_variable() -> None:
+    """Those of logins, tokens and limits as well: what is read of a file is read of the environment."""
+    for setting in config._OF_LISTENERS:
+        variable = f"{LISTENER_VARIABLE}MY_OWN_{setting.upper().replace('.', '_').replace('-', '_')}"
+        found, strangers = parse_environment({variable: "x"}, (), config._OF_LISTENERS)
+        assert found == {f"listener.name.my_own.{setting}": "x"} and not strangers
+        assert any(split(*found) is not None for split in config._SPLIT_OVERRIDES)
 
 
 @pytest.mark.parametrize(

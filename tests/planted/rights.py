@@ -162,22 +162,21 @@ def unknown_topics_are_called_unknown(patch: pytest.MonkeyPatch) -> None:
     """Metadata refuses what may not be seen only where it is there."""
     denied = metadata._denied
 
-    def denied_if_there(broker: Any, request: Any, image: MetadataImage, asked: Any) -> bool:
-        return asked in image.topics and denied(broker, request, image, asked)
+    def denied_if_there(broker: Any, request: Any, image: MetadataImage, asked: Any) -> str | None:
+        return denied(broker, request, image, asked) if asked in image.topics else None
 
     patch.setattr(metadata, "_denied", denied_if_there)
 
 
 def produce_looks_up_first(patch: pytest.MonkeyPatch) -> None:
     """Produce says that a topic is not there to who may not write to it."""
-    may = produce.connection_may
+    refused = produce.refused_topic
 
-    def may_or_absent(connection: Any, operation: Any, topic: Any) -> bool:
-        if topic not in connection.server.broker.image().topics:
-            return True
-        return may(connection, operation, topic)
+    def refused_if_there(connection: Any, operation: Any, topic: Any) -> str | None:
+        is_there = topic in connection.server.broker.image().topics
+        return refused(connection, operation, topic) if is_there else None
 
-    patch.setattr(produce, "connection_may", may_or_absent)
+    patch.setattr(produce, "refused_topic", refused_if_there)
 
 
 def fetch_looks_up_first(patch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 
 import pytest
+import uvloop
 from structlog.testing import capture_logs
 
 from raftlog.quorum import listener as listeners
@@ -174,3 +175,24 @@ async def test_no_place_is_kept_for_what_has_ended() -> None:
             with closing(socket.create_connection(setup.address)):
                 await until(lambda: setup.strangers)
         await until(lambda: not setup.strangers and not setup.listener._proven)
+
+
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_port_that_is_taken_between_bind_and_listen_stops_the_start(
+    make_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """uvloop tells nobody that it could not listen: a voter would run that no other one reaches."""
+
+    async def main() -> None:
+        setup = ListenerSetup()
+        with socket.socket() as first, socket.socket() as second:
+            for each in (first, second):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            first.bind(("127.0.0.1", 0))
+            second.bind(first.getsockname())
+            first.listen()
+            with pytest.raises(OSError, match="in use"):
+                await setup.listener.start(second)
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(main())

@@ -47,6 +47,9 @@ class SimSocket:
         self._own = own
         self._peer = peer
 
+    def fileno(self) -> int:
+        return 0  # any that is open
+
     def getsockname(self) -> tuple[str, int]:
         return self._own
 

@@ -27,7 +27,7 @@ from raftlog.broker.handlers.fetch_response import (
     refuse_all,
     throttled_answer,
 )
-from raftlog.broker.handlers.fetch_rights import REFUSED, may_still_read, replica_of, take_back
+from raftlog.broker.handlers.fetch_rights import REFUSED, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import (
     ENTRY_BYTES,
     INITIAL_EPOCH,
@@ -584,8 +584,7 @@ class PendingFetch(Slot):
 
     def _take_cold(self, reads: list[PartitionRead]) -> None:
         for cold, read in zip(self._cold, reads, strict=True):
-            told = cold.finish(read)
-            cold.entry.read = told if may_still_read(self.connection, cold.entry) else REFUSED
+            cold.entry.read = cold.finish(read)
         self._cold.clear()
         reads = [each.read for each in self.session.ready if each.read is not None]
         self._gathered_bytes = sum(len(read.records) for read in reads if read.records)

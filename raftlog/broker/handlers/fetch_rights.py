@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.errors import TopicAuthorizationFailed
-from raftlog.broker.network.fetch_sessions import FetchSession, SessionPartition
-from raftlog.broker.rights import connection_may
+from raftlog.broker.network.fetch_sessions import FetchSession
+from raftlog.broker.rights import TOPIC, note_refusal, refused_topic
 from raftlog.protocol.fetch import FetchRequest
 from raftlog.replication.replica_host import PartitionRead, ReplicaId
 from raftlog.security.acls import Operation
@@ -27,19 +27,18 @@ def take_back(connection: Connection, session: FetchSession) -> None:
     if session.rules is rules:
         return
     session.rules = rules
+    image, denied = connection.server.broker.image(), set()
     for entry in session.entries.values():
-        if not may_still_read(connection, entry):
+        if entry.image is None or entry.image is image:
+            continue  # it is refused already, or was looked at by these rules
+        name = refused_topic(connection, Operation.READ, entry.topic)
+        if name is not None:
             session.attach(entry, None)
             entry.image, entry.dry, entry.read = None, False, REFUSED
             session.ready[entry] = None
-
-
-def may_still_read(connection: Connection, entry: SessionPartition) -> bool:
-    """Whether a partition that was looked at before may be read by the rules of now."""
-    broker = connection.server.broker
-    if broker.authorizer is None or entry.image is None or entry.image is broker.image():
-        return True
-    return connection_may(connection, Operation.READ, entry.topic)
+            denied.add(name)
+    if denied:
+        note_refusal(connection, Operation.READ, TOPIC, denied)
 
 
 def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:

@@ -27,7 +27,7 @@ from raftlog.broker.metadata_view import (
     MetadataViews,
 )
 from raftlog.broker.mutation_quota import within_mutation_quota
-from raftlog.broker.rights import CLUSTER, TOPIC, among, may, operations
+from raftlog.broker.rights import CLUSTER, TOPIC, among, may, note_denial, operations
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import MetadataImage, TopicState
@@ -66,7 +66,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
         image = broker.image()
-        await _news_of(broker, [each for each in asked if not _denied(broker, request, image, each)])
+        await _news_of(
+            broker,
+            [
+                each
+                async for each in in_turns(broker.env, asked)
+                if _denied(broker, request, image, each) is None
+            ],
+        )
     return await _answer(broker, request, message, asked=asked, codes=codes)
 
 
@@ -149,14 +156,17 @@ async def _answer(
         ),
     )
     make = response_builders(API_KEY, version)
-    pace, topics = TurnCounter(broker.env), []
+    pace, topics, denied = TurnCounter(broker.env), [], set()
     for number, each in enumerate(image.topics if asked is None else asked):
-        if not _denied(broker, request, image, each):
+        name = _denied(broker, request, image, each)
+        if name is None:
             topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))
         elif asked is not None:
             topics.append(_refused(make, each))
+            denied.add(name)
         if number % KEPT_PER_PART == 0:
             await pace.did()
+    note_denial(broker, request, Operation.DESCRIBE, TOPIC, denied)
     with_operations = getattr(message, "include_cluster_authorized_operations", False)
     # A request that names no topic asks which brokers there are: admin clients then ask each of them for its groups.
     is_about_topics = asked is None or asked
@@ -173,12 +183,12 @@ async def _answer(
 
 def _denied(
     broker: BrokerContext, request: RequestContext, image: MetadataImage, asked: Asked | None
-) -> bool:
-    """Whether the sender may not see a topic. An id that there is not is nobody's secret."""
+) -> str | None:
+    """Return the name of a topic that the sender may not see. An id that there is not is nobody's secret."""
     if broker.authorizer is None or asked is None:
-        return False
+        return None
     name = asked if isinstance(asked, str) else image.topic_names.get(asked)
-    return name is not None and not may(broker, request, Operation.DESCRIBE, TOPIC, name, log_if_denied=True)
+    return None if name is None or may(broker, request, Operation.DESCRIBE, TOPIC, name) else name
 
 
 def _refused(make: Any, asked: Asked | None) -> Any:

@@ -20,6 +20,7 @@ from raftlog.base.errors import (
     KafkaError,
     NotEnoughReplicas,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
     UnsupportedVersion,
@@ -31,7 +32,7 @@ from raftlog.broker.coordination.transaction_verification import (
 )
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
-from raftlog.broker.rights import TOPIC, connection_may, demand_transactional_id, refusal
+from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, refused_topic
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
@@ -252,14 +253,18 @@ class PendingProduce(Slot):
 
     def refuse_denied(self) -> None:
         """Refuse the topics to which the sender may not write; what is left is dealt with as if they were not there."""
-        wanted, allowed = self._wanted.topics, []
+        wanted, allowed, denied = self._wanted.topics, [], set()
         for topic, batches in wanted:
-            if connection_may(self.connection, Operation.WRITE, topic):
+            name = refused_topic(self.connection, Operation.WRITE, topic)
+            if name is None:
                 allowed.append((topic, batches))
             else:
-                code = refusal(TOPIC).code
+                denied.add(name)
+                code = TopicAuthorizationFailed.code
                 self.topics.append((topic, [ProducedPartition(index, code) for index, _ in batches]))
-        wanted[:] = allowed
+        if denied:
+            wanted[:] = allowed
+            note_refusal(self.connection, Operation.WRITE, TOPIC, denied)
 
     def begin_verification(self) -> bool:
         """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from raftlog.broker.links.peer_auth import ServerHandshake
     from raftlog.broker.network.client_quotas import ClientLimits
-    from raftlog.broker.network.login import LoginFailure
     from raftlog.broker.network.server import BrokerServer
     from raftlog.replication.replica_host import ReplicaId
 
@@ -328,16 +327,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Count a login that failed and say why, in one log line; fine if that was done before."""
         failure = None if self.login is None else self.login.take_failure()
         if failure is not None:
-            self.login_failed(failure)
+            self.server.login_failed(self, failure)
 
-    def login_failed(self, failure: LoginFailure) -> None:
-        """Count it and say why; whoever calls this closes the connection."""
-        counters = self.server.counters
-        counters.closed_by_broker["login_failed"] += 1
-        counters.failed_logins[failure.mechanism, failure.reason] += 1
-        self.server.broker.audit.login_failed(**failure._asdict(), **self._peer())
-
-    def _peer(self) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """Return who is at the other end, for a line of the audit log."""
         return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
 
@@ -345,7 +337,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
         assert self.login is not None
         self.principal = principal
-        self.server.broker.audit.login_succeeded(self.login.mechanism, **self._peer())
+        self.server.broker.audit.login_succeeded(self.login.mechanism, **self.described())
         self.gate.open_for(self, self.login.lifetime_ms)
         return self.login.lifetime_ms
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_setting import INT_MAX
+from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
 from raftlog.base.principals import NoPrincipal
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
-    from raftlog.broker.network.login import Credentials, Login
+    from raftlog.broker.network.login import Credentials, Login, LoginFailure
     from raftlog.broker.network.tls import ServerTls
     from raftlog.broker.network.token_keys import TokenKeys
     from raftlog.replication.replica_host import ReplicaId
@@ -184,6 +185,7 @@ class BrokerServer:
             name, host, port = endpoint.listener, endpoint.host, endpoint.port
             try:
                 await server.start_serving()
+                check_listening(server)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise ListenerUnavailable(f"cannot listen on {name}://{host}:{port}: {reason}") from error
@@ -354,17 +356,19 @@ class BrokerServer:
         try:
             connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
             if connection.principal != ANONYMOUS:
-                self.broker.audit.login_succeeded(
-                    CERTIFICATE,
-                    principal=connection.principal,
-                    address=connection.peer_host,
-                    listener=connection.listener,
-                )
+                self.broker.audit.login_succeeded(CERTIFICATE, **connection.described())
         except NoPrincipal as error:
             from raftlog.broker.network.login import LoginFailure
 
-            connection.login_failed(LoginFailure(CERTIFICATE, "no_principal", str(error)))
+            self.login_failed(connection, LoginFailure(CERTIFICATE, "no_principal", str(error)))
             connection.abort()
+
+    def login_failed(self, connection: Connection, failure: LoginFailure) -> None:
+        """Count a login that failed and say why; whoever calls this closes the connection."""
+        mechanism, reason, advice = failure
+        self.count_closed("login_failed")
+        self.counters.failed_logins[mechanism, reason] += 1
+        self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.described())
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
         """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.

@@ -27,6 +27,7 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from raftlog.broker.audit import MOST_NAMED
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import metadata
 from raftlog.broker.rights import NAMES_AT_ONCE, NEEDED, among, follow_rules
@@ -868,3 +869,43 @@ async def test_a_question_about_thousands_of_names_gives_the_loop_its_turns() ->
     found = await among(broker.fake.broker, context, Operation.DESCRIBE, TOPIC, names)
     assert found == {"t-1", "t-2999"}
     assert turns == len(names) // NAMES_AT_ONCE
+
+
+class Asked(Authorizer):
+    """Counts the questions between two turns of the loop."""
+
+    now = most = 0
+
+    def allows(self, *question: Any) -> bool:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return super().allows(*question)
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.PRODUCE])
+async def test_very_many_denials_of_a_request_are_one_line(api_key: ApiKey) -> None:
+    """Told one by one, and all at once, those of a request held the loop for seconds."""
+    broker, many, version = GuardedBroker(), 4_000, 9
+    asked = broker.fake.broker.authorizer = Asked()
+    states = broker.fake.image.brokers
+    broker.fake.image = msgspec.structs.replace(broker.fake.image, brokers={1: states[1], 2: states[1]})
+    names = [f"t{number}" for number in range(many)]
+    make = request_builders(api_key, version)
+    if api_key is ApiKey.METADATA:
+        topics = tuple(make.MetadataRequestTopic(name=name) for name in names)
+        message = make.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    else:
+        partition = (make.PartitionProduceData(index=0, records=None),)
+        topics = tuple(make.TopicProduceData(name=name, partition_data=partition) for name in names)
+        message = make.ProduceRequest(transactional_id=None, acks=1, timeout=1, topic_data=topics)
+    pipe = broker.connect()
+    with capture_logs() as logs:
+        pipe.send(request(api_key, version, 1, message))
+        while not pipe.transport.written:
+            await asyncio.sleep(0)
+            asked.now = 0
+    assert codes_in(pipe.answer(api_key, version)) - {0} == {TopicAuthorizationFailed.code}
+    (line,) = [each for each in logs if each["event"] == "authorization_denied"]
+    assert line["resources"] == [*sorted(names)[:MOST_NAMED], f"and {many - MOST_NAMED} more"]
+    if api_key is ApiKey.METADATA:
+        assert 0 < asked.most <= many // 2

@@ -482,3 +482,22 @@ async def test_counters_count() -> None:
         assert (counters.connections, counters.open_connections) == (1, 1)
         assert counters.requests == {18: 1, 0: 1}
         assert counters.bytes_received == len(api_versions(1) + produce(2, (0, batch())))
+
+
+def test_a_port_that_is_taken_between_bind_and_listen_stops_the_start(run: Any) -> None:
+    """uvloop tells nobody that it could not listen."""
+
+    async def main() -> None:
+        fake = FakePartitionServer()
+        port = (await fake.server.start([LOCAL], serve=False))[0].port
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind((LOCAL.host, port))
+            other.listen()
+            with pytest.raises(
+                ListenerUnavailable, match=rf"cannot listen on .*{port}: Address already in use"
+            ):
+                await fake.server.serve()
+            await fake.server.stop(grace_s=0)
+
+    run(main())

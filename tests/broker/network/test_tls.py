@@ -411,17 +411,18 @@ def _resumes(context: ssl.SSLContext, port: int, session: ssl.SSLSession | None)
 # --- stores
 
 
-def open_tls(settings: dict[str, str]) -> None:
-    """Make the contexts of a listener. Raises TlsUnusable."""
+def open_tls(settings: dict[str, str]) -> bytes:
+    """Make the contexts of a listener; returns the certificate that it shows, in DER. Raises TlsUnusable."""
     tls = config_of(settings).tls["SSL"]
 
-    async def main() -> None:
+    async def main() -> bytes:
         limited = LimitedLog(get_logger("test"), time.monotonic)
         pending = PendingHandshakes(1, asyncio.get_running_loop().time)
-        await ServerTls(tls, limited, lambda _: None, pending).open(ThreadOffload())
+        options = await ServerTls(tls, limited, lambda _: None, pending).open(ThreadOffload())
         assert await PeerTls(tls).options(ThreadOffload())
+        return bytes(options["ssl"].newest.certificate)
 
-    asyncio.run(main())
+    return asyncio.run(main())
 
 
 def parts_of(pem: Path) -> tuple[str, str]:
@@ -438,7 +439,7 @@ def parts_of(pem: Path) -> tuple[str, str]:
 def test_pem_stands_in_settings_too_even_on_one_line(authority: Authority) -> None:
     """A .properties file joins lines, and Kafka reads what comes of it (KIP-651)."""
     chain, key = parts_of(authority.issue("server"))
-    open_tls(
+    shown = open_tls(
         {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": chain.replace("\n", " "),
@@ -447,6 +448,8 @@ def test_pem_stands_in_settings_too_even_on_one_line(authority: Authority) -> No
             "ssl.truststore.certificates": authority.path.read_text().replace("\n", " "),
         }
     )
+    own, *_ = load_pem_x509_certificates(chain.encode())
+    assert shown == own.public_bytes(serialization.Encoding.DER)
 
 
 def test_a_key_with_a_password_is_read_and_a_wrong_one_names_the_setting(authority: Authority) -> None:
