@@ -44,7 +44,7 @@ def test_all_faults_are_told_together():
 @pytest.mark.parametrize("option", ["client", "to_client", "conf"])
 @pytest.mark.parametrize("given", ["hidden-word", "=hidden-word", 5055055])
 def test_what_may_be_a_password_is_not_quoted(option: str, given: Any):
-    """Who mistypes --client may have typed the password alone."""
+    """A mistyped --client may be the password alone."""
     told = faults(MirrorOptions, {"topics": ["t"], "checkpoint": "/tmp/c", "to": "h:1", option: [given]})
     assert told
     for each in told:
