@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
-from raftlog.pipeline.login import DENIED, Door, redacted, who
+from raftlog.pipeline.login import DENIED, Door, denied, redacted, who
 from raftlog.pipeline.options import PREFIX, OptionFaults
 
+R = TypeVar("R")
+PATIENCE_S: Final = 30.0
+"""How long a cluster may be without a leader, or out of reach, before a question to it fails."""
+PAUSE_S: Final = 0.1
 QUEUE_KBYTES: Final = 32_768
 """The bytes that a consumer fetches ahead, at most."""
 UNSENT_KBYTES: Final = 65_536
@@ -54,17 +59,53 @@ HEALING: Final = frozenset(
 )
 """Errors that pass by themselves: a leader that is being elected, a broker that is out of reach."""
 
-_consumers: dict[tuple[tuple[str, str], ...], Any] = {}
+_consumers: dict[tuple[tuple[str, str], ...], Inbox] = {}
 _producers: dict[tuple[tuple[str, str], ...], Outbox] = {}
 """The idle clients of this process, by settings: connecting takes longer than a small batch. At most one of each."""
 
 
-def admin(settings: Mapping[str, str], door: Door) -> Any:
-    """Return an admin client. Raises OptionFaults for settings that the library does not know."""
-    from confluent_kafka.admin import AdminClient
+class Administrator:
+    """An admin client, made when it is first needed, whose questions are asked again while an error may pass."""
 
-    own = {name: value for name, value in settings.items() if not name.startswith(CONSUMERS_ONLY)}
-    return _made(AdminClient, {**QUIET, **own, "error_cb": door})
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._door = Door(settings)
+        self._client: Any = None
+
+    def ask(
+        self, question: Callable[[Any], R], what: str, *, doing: str = "read", topics: Iterable[str] = ()
+    ) -> R:
+        """Return the answer to a question, for which there is half a minute. `what` is the name of the question.
+
+        Raises OptionFaults for settings that the library does not know, Refused, or RuntimeError. `topics` are those
+        that a right may be missing on, the one that `doing` needs.
+        """
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            client = self._client = self._client or self._new_client()
+            try:
+                answer = question(client)
+            except KafkaException as error:
+                if error.args[0].name() in DENIED and topics:
+                    raise denied(self._settings, doing, topics) from None
+                client.poll(0)  # the door only hears from here
+                self._door.check()
+                if error.args[0].name() not in HEALING or time.monotonic() > deadline:
+                    servers = self._settings["bootstrap.servers"]
+                    raise RuntimeError(f"cannot {what} at {servers}: {error.args[0].str()}") from error
+            else:
+                client.poll(0)  # what failed before the answer must not be heard after it
+                self._door.passed()
+                return answer
+            time.sleep(PAUSE_S)
+
+    def _new_client(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        own = {name: value for name, value in self._settings.items() if not name.startswith(CONSUMERS_ONLY)}
+        return _made(AdminClient, {**QUIET, **own, "error_cb": self._door})
 
 
 class Outbox:
@@ -82,15 +123,20 @@ class Outbox:
         }
         self.refused: list[str] = []
         self.door = Door(settings)
-        self._who = who(settings)
+        self._settings = settings
         told = {"on_delivery": self._delivered, "error_cb": self.door}
         self.producer = _made(Producer, {**defaults, **settings, **decided, **told})
 
     def _delivered(self, error: Any, message: Any) -> None:
         """Librdkafka calls this for what was not delivered only."""
         if error is not None:
-            needed = f"; {self._who} needs the right WRITE on the topic" if error.name() in DENIED else ""
-            self.refused.append(f"{message.topic()}-{message.partition()}: {error.str()}{needed}")
+            self.refused.append(refusal(error, message, self._settings))
+
+
+def refusal(error: Any, message: Any, settings: Mapping[str, str]) -> str:
+    """Return why a record was not written, with the right that it needs where that is the reason."""
+    needed = f"; {who(settings)} needs the right WRITE on the topic" if error.name() in DENIED else ""
+    return f"{message.topic()}-{message.partition()}: {error.str()}{needed}"
 
 
 def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
@@ -100,7 +146,7 @@ def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
 
 def return_outbox(outbox: Outbox, settings: Mapping[str, str]) -> None:
     """Keep a producer that has sent everything for the next task."""
-    outbox.door.failures = 0
+    outbox.door.passed()
     _producers[_key(settings)] = outbox
 
 
@@ -124,21 +170,27 @@ def consumer_settings(settings: Mapping[str, str], group_id_prefix: str) -> dict
     return {**defaults, **settings, **decided}
 
 
-def borrow_consumer(settings: dict[str, str]) -> Any:
-    """Return an idle consumer of this process with these settings, or a new one."""
-    from confluent_kafka import Consumer
+class Inbox:
+    """A consumer, and the logins of it that failed. One task has it at a time."""
 
-    found = _consumers.pop(_key(settings), None)
-    if found is None:
-        found = _made(Consumer, {**settings, "group.id": f"{settings['group.id']}-{uuid.uuid4()}"})
-    return found
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        from confluent_kafka import Consumer
+
+        self.door = Door(settings)
+        decided = {"group.id": f"{settings['group.id']}-{uuid.uuid4()}", "error_cb": self.door}
+        self.consumer = _made(Consumer, {**settings, **decided})
 
 
-def give_back(consumer: Any, settings: dict[str, str]) -> None:
+def borrow_inbox(settings: Mapping[str, str]) -> Inbox:
+    """Return an idle consumer of this process with these settings, or a new one. Raises OptionFaults."""
+    return _consumers.pop(_key(settings), None) or Inbox(settings)
+
+
+def return_inbox(inbox: Inbox, settings: Mapping[str, str]) -> None:
     """Keep a consumer for the next task, if there is none kept yet."""
-    consumer.unassign()
-    if _consumers.setdefault(_key(settings), consumer) is not consumer:
-        consumer.close()
+    inbox.consumer.unassign()
+    if _consumers.setdefault(_key(settings), inbox) is not inbox:
+        inbox.consumer.close()
 
 
 def _key(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

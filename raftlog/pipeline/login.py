@@ -124,13 +124,11 @@ class Refused(RuntimeError):
     """The cluster does not let this user in, or not do this; trying again does not mend it."""
 
 
-DENIED: Final = frozenset(
-    {"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"}
-)
+DENIED: Final = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
 HOPELESS: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 """librdkafka's errors of a connection that come again with every attempt."""
 PATIENT_FOR: Final = 5
-"""So many logins may fail before a task gives up: a user who was just made is not known to every broker yet."""
+"""So many logins may fail with none that works in between: a user who was just made is not known to every broker."""
 
 
 def who(settings: Mapping[str, object]) -> str:
@@ -140,27 +138,32 @@ def who(settings: Mapping[str, object]) -> str:
 
 
 class Door:
-    """The error callback of a client: it remembers the logins and handshakes that failed."""
+    """The error callback of a client: it counts the logins and handshakes that failed since the cluster answered."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self.failures = 0
+        self._failures = 0
         self._reason = ""
 
     def __call__(self, error: object) -> None:
         if error.name() in HOPELESS:  # type: ignore[attr-defined]
-            self.failures += 1
+            self._failures += 1
             self._reason = error.str()  # type: ignore[attr-defined]
 
-    @property
-    def reason(self) -> str:
-        """The sentence that says who was not let in where, and why."""
-        servers = self._settings["bootstrap.servers"]
-        return redacted(f"{servers} does not let {who(self._settings)} in: {self._reason}", self._settings)
+    def passed(self) -> None:
+        """Forget what failed: the cluster answers, so this user is let in."""
+        self._failures = 0
+
+    def check(self) -> None:
+        """Raise Refused, saying who is not let in where and why, if logins keep failing."""
+        if self._failures >= PATIENT_FOR:
+            servers = self._settings["bootstrap.servers"]
+            said = f"{servers} does not let {who(self._settings)} in: {self._reason}"
+            raise Refused(redacted(said, self._settings))
 
 
 def denied(settings: Mapping[str, object], doing: str, topics: Iterable[str]) -> Refused:
-    """Return the error of a user who has not the right to read or write topics."""
+    """Return the error of a user who has not the right to read, write or create topics."""
     names = ", ".join(sorted(set(topics)))
-    right = {"read": "READ (and DESCRIBE)", "write": "WRITE (and DESCRIBE)"}[doing]
+    right = {"read": "READ (and DESCRIBE)", "write": "WRITE (and DESCRIBE)", "create": "CREATE"}[doing]
     return Refused(f"{who(settings)} may not {doing} topic {names}: this needs the right {right} on it")

@@ -1,26 +1,23 @@
 """The driver's questions to a cluster: which partitions there are, and their earliest, latest and timed offsets.
 
-One admin client, made when it is first needed, so that a Lookup can be sent to executors. Every wait is bounded.
+A Lookup holds options, so that it can be sent to executors; its client is made when it is first needed. Every wait is
+bounded.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from raftlog.pipeline import clients
-from raftlog.pipeline.login import DENIED, Door, Refused, denied, who
+from raftlog.pipeline.clients import PAUSE_S, Administrator
+from raftlog.pipeline.login import who
 from raftlog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from raftlog.pipeline.options import ReadOptions
 
-R = TypeVar("R")
-PATIENCE_S: Final = 30.0
-"""How long a cluster may be without a leader, or out of reach, before a query fails."""
 ATTEMPT_S: Final = 10.0
-PAUSE_S: Final = 0.1
 NEW_TOPIC_S: Final = 1.0
 """How long a node may not know of a topic that another one has just made."""
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -35,20 +32,19 @@ class Lookup:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self._admin: Any = None
-        self._door = Door(options.client)
+        self._admin = Administrator(options.client)
 
     def __getstate__(self) -> ReadOptions:
         return self.options
 
     def __setstate__(self, options: ReadOptions) -> None:
-        self.options, self._admin, self._door = options, None, Door(options.client)
+        self.options, self._admin = options, Administrator(options.client)
 
     # --- the cluster
 
     def cluster_id(self) -> str:
         """Return the id of the cluster that is read."""
-        return str(self._listed().cluster_id)
+        return str(listed(self._admin).cluster_id)
 
     # --- partitions
 
@@ -80,25 +76,22 @@ class Lookup:
         deadline = time.monotonic() + NEW_TOPIC_S
         while missing := [name for name in names if name not in (counts := self._topics())]:
             if time.monotonic() > deadline:
-                unseen = self._unseen()
                 raise UnknownTopic(
-                    f"topic {', '.join(missing)} does not exist{unseen} ({self.options.subscription})"
+                    f"topic {', '.join(missing)} does not exist{self.unseen} ({self.options.subscription})"
                 )
             time.sleep(PAUSE_S)
         return counts
 
-    def _unseen(self) -> str:
-        """A cluster shows no topic to a user who may not describe it."""
+    @property
+    def unseen(self) -> str:
+        """The other reason why a topic is not seen: a cluster shows none to a user who may not describe it."""
         client = self.options.client
         return f", or {who(client)} has not the right DESCRIBE on it" if "sasl.username" in client else ""
 
     def _topics(self) -> dict[str, int]:
         """Return how many partitions each topic has."""
-        listed = self._listed().topics
-        return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
-
-    def _listed(self) -> Any:
-        return self._patiently(lambda admin: admin.list_topics(timeout=ATTEMPT_S), "list the topics")
+        found = listed(self._admin).topics
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     # --- offsets
 
@@ -132,7 +125,7 @@ class Lookup:
             KafkaTopicPartition(at.topic, at.partition): spec(offset) for at, offset in wanted.items()
         }
         topics = [at.topic for at in wanted]
-        return self._patiently(lambda admin: self._asked(admin, requests), "list offsets", topics)
+        return self._admin.ask(lambda admin: self._asked(admin, requests), "list offsets", topics=topics)
 
     def _asked(self, admin: Any, requests: Mapping[Any, Any]) -> Offsets:
         from confluent_kafka import IsolationLevel
@@ -146,29 +139,10 @@ class Lookup:
             TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
         }
 
-    def _patiently(self, ask: Callable[[Any], R], what: str, topics: Iterable[str] = ()) -> R:
-        """Ask until there is an answer, for half a minute at most, as long as the error may heal by itself."""
-        from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return ask(self._client())
-            except KafkaException as error:
-                if error.args[0].name() in DENIED and topics:
-                    raise denied(self.options.client, "read", topics) from None
-                self._client().poll(0)  # the door only hears from here
-                if self._door.failures:
-                    raise Refused(self._door.reason) from None
-                if error.args[0].name() not in clients.HEALING or time.monotonic() > deadline:
-                    servers = self.options.client["bootstrap.servers"]
-                    raise RuntimeError(f"cannot {what} at {servers}: {error.args[0].str()}") from error
-            time.sleep(PAUSE_S)
-
-    def _client(self) -> Any:
-        if self._admin is None:
-            self._admin = clients.admin(self.options.client, self._door)
-        return self._admin
+def listed(admin: Administrator) -> Any:
+    """Return what a cluster says of itself and of its topics."""
+    return admin.ask(lambda client: client.list_topics(timeout=ATTEMPT_S), "list the topics")
 
 
 def _of_topics(names: Iterable[str], counts: Mapping[str, int]) -> list[TopicPartition]:

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 
 from raftlog.pipeline import clients
 from raftlog.pipeline.columns import HEADERS
-from raftlog.pipeline.login import PATIENT_FOR, Refused
 from raftlog.pipeline.options import OptionFaults, WriteOptions
 
 FLUSH_S: Final = 1.0
@@ -124,7 +123,7 @@ class _Writing:
         """Return when everything is acknowledged. Raises NotWritten."""
         while self._producer.flush(FLUSH_S):
             self._check()
-            self._check_door()
+            self._door.check()  # rows that wait for a login that keeps failing would wait for minutes
         self._check()
 
     def drop(self) -> None:
@@ -144,7 +143,7 @@ class _Writing:
                 except BufferError:
                     self._producer.poll(WAIT_S)
                     self._check()
-                    self._check_door()
+                    self._door.check()
                 except KafkaException as error:
                     raise NotWritten(f"{topic}: {error.args[0].str()}") from error
             self.sent += 1
@@ -168,11 +167,6 @@ class _Writing:
     def _check(self) -> None:
         if self._refused:
             raise NotWritten(f"{len(self._refused)} rows were refused, first {self._refused[0]}")
-
-    def _check_door(self) -> None:
-        """Rows that wait for a login that keeps failing would wait for minutes."""
-        if self._door.failures >= PATIENT_FOR:
-            raise Refused(self._door.reason)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -97,7 +97,7 @@ class PlainStreamReader(DataSourceStreamReader):
     def _report_lost(self, begin: Offsets, until: Offsets) -> None:
         if gone := sorted(begin.keys() - until.keys()):
             gone_parts = ", ".join(f"{at} (read up to {begin[at]})" for at in gone)
-            self._lose(f"{gone_parts} is gone: deleted, or no longer subscribed to")
+            self._lose(f"{gone_parts} is gone: deleted, or no longer subscribed to{self._lookup.unseen}")
         for at, offset in until.items():
             if offset < (reached := begin.get(at, 0)):
                 self._lose(f"{at}: the log ends at offset {offset}, before {reached}, where reading was")

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -41,6 +40,7 @@ from raftlog.testing.cluster import AdminCluster
 from tests.cli.live import CommandLine
 from tests.clients.nodes import events, told, violations
 from tests.kit.certificates import HOST, Authority
+from tests.kit.secret_forms import forms
 from tests.kit.waits import PATIENCE_S, until
 
 SECRETS = {
@@ -140,19 +140,6 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
         yield Canary(cluster, authority, port, key_texts, {})
         found = violations(cluster)
         assert not found, told(found)
-
-
-def forms(secret: str) -> set[str]:
-    """Return the ways in which a secret could be written down."""
-    raw = secret.encode()
-    return {
-        secret,
-        raw.hex(),
-        base64.b64encode(raw).decode().rstrip("="),
-        base64.urlsafe_b64encode(raw).decode().rstrip("="),
-        quote(secret, safe=""),
-        json.dumps(secret)[1:-1],
-    }
 
 
 def use_kafka(canary: Canary) -> None:

@@ -1,4 +1,6 @@
-"""One cluster of three nodes and one Spark session for all Spark tests, made when the first test needs them."""
+"""One Spark session, one cluster of three nodes and one with logins for all Spark tests, made by the first that needs
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.secure_cluster import SecureCluster
+from tests.pipeline.secured import Secured
 from tests.pipeline.topics import Topics
 
 if TYPE_CHECKING:
@@ -66,6 +70,13 @@ def cluster(java: None) -> Iterator[Cluster]:
 def topics(cluster: Cluster) -> Topics:
     """A stock client, to make topics and to see what Spark wrote."""
     return Topics(cluster.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def secured(java: None) -> Iterator[Secured]:
+    """A cluster with TLS, logins and rights."""
+    with SecureCluster(3, settings={"auto.create.topics.enable": "false"}) as nodes:
+        yield Secured(nodes)
 
 
 @pytest.fixture

@@ -37,8 +37,19 @@ def test_all_faults_are_told_together():
         "every: -1.0 is below 0",
         "path: must be given",
         "topics: give either topics or topic_pattern",
-        "client: 'x' is not NAME=VALUE",
+        "client: a value is not NAME=VALUE",
     ]
+
+
+@pytest.mark.parametrize("option", ["client", "to_client", "conf"])
+@pytest.mark.parametrize("given", ["hidden-word", "=hidden-word", 5055055])
+def test_what_may_be_a_password_is_not_quoted(option: str, given: Any):
+    """A mistyped --client may be the password alone."""
+    told = faults(MirrorOptions, {"topics": ["t"], "checkpoint": "/tmp/c", "to": "h:1", option: [given]})
+    assert told
+    for each in told:
+        assert each.startswith(f"{option}: a value is not")
+        assert str(given) not in each
 
 
 @pytest.mark.parametrize(

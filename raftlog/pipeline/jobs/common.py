@@ -29,18 +29,14 @@ class SourceOptions:
     )
     client: tuple[str, ...] = setting("NAME=VALUE for the connector's Kafka client", (), secret=True)
     master: str = setting("Spark's master: local[2], spark://host:7077, yarn, … (default: Spark's own)", "")
-    conf: tuple[str, ...] = setting("NAME=VALUE for Spark", ())
+    conf: tuple[str, ...] = setting("NAME=VALUE for Spark", (), secret=True)
 
     def faults(self) -> list[str]:
         """Return what is wrong between options."""
         found = []
         if bool(self.topics) == bool(self.topic_pattern):
             found.append("topics: give either topics or topic_pattern")
-        for name in ("client", "conf"):
-            found += [
-                f"{name}: {each!r} is not NAME=VALUE" for each in getattr(self, name) if not named(each)
-            ]
-        return found
+        return found + pair_faults("client", self.client) + pair_faults("conf", self.conf)
 
     @property
     def subscription(self) -> dict[str, str]:
@@ -95,6 +91,11 @@ def named(text: str) -> tuple[str, str] | None:
     """Return the two halves of NAME=VALUE, or None."""
     name, equals, value = text.partition("=")
     return (name.strip(), value.strip()) if equals and name.strip() else None
+
+
+def pair_faults(option: str, texts: Iterable[str]) -> list[str]:
+    """Return a fault for each text that is not NAME=VALUE. It is not quoted: it may be a password."""
+    return [f"{option}: a value is not NAME=VALUE" for each in texts if not named(each)]
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:

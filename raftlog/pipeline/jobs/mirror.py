@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.pipeline.deployment import reach_of
-from raftlog.pipeline.jobs.common import StreamOptions, local_path, named, pairs
+from raftlog.pipeline.jobs.common import StreamOptions, local_path, pair_faults, pairs
 from raftlog.pipeline.jobs.control import Control, JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint
 from raftlog.pipeline.jobs.offset_map import Run
 from raftlog.pipeline.jobs.settings import setting
 from raftlog.pipeline.jobs.summary import StreamSummary
+from raftlog.pipeline.login import ClientSettings, for_librdkafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +50,8 @@ class MirrorOptions(StreamOptions):
 
     def faults(self) -> list[str]:
         found = super().faults()
-        found += [f"to_client: {each!r} is not NAME=VALUE" for each in self.to_client if not named(each)]
+        found += pair_faults("to_client", self.to_client)
+        found += [f"to_client: {name}: {why}" for name, why in for_librdkafka(pairs(self.to_client))[1]]
         reaching = {name: reach_of(name) for name in pairs(self.to_client)}
         found += [f"to_client: {name}: {reach}" for name, reach in reaching.items() if reach]
         if _is_true(pairs(self.conf).get("spark.speculation")):
@@ -59,7 +62,8 @@ class MirrorOptions(StreamOptions):
 
     @property
     def target_settings(self) -> dict[str, str]:
-        return {**pairs(self.to_client), "bootstrap.servers": self.to}
+        settings, _faults = for_librdkafka(pairs(self.to_client))
+        return ClientSettings({**settings, "bootstrap.servers": self.to})
 
 
 def _is_true(setting: str | None) -> bool:
@@ -131,21 +135,15 @@ class _Mirror:
         return int(copied + skipped)
 
     def _map(self, done: list[Run]) -> None:
-        from confluent_kafka import Producer
+        from raftlog.pipeline.clients import borrow_outbox, return_outbox
 
-        failed: list[str] = []
-        producer = Producer({"log_level": 0, **self.options.target_settings, "enable.idempotence": True})
+        settings, topic = self.options.target_settings, self.options.map_topic
+        outbox = borrow_outbox(settings)
         for run in done:
-            producer.produce(
-                self.options.map_topic,
-                json.dumps(asdict(run)),
-                f"{run.topic}/{run.partition}",
-                on_delivery=lambda error, _message: failed.append(str(error)) if error else None,
-            )
-        if producer.flush(PATIENCE_S) or failed:
-            raise JobError(
-                f"map_topic: {self.options.map_topic}: {failed[0] if failed else 'not acknowledged'}"
-            )
+            outbox.producer.produce(topic, json.dumps(asdict(run)), f"{run.topic}/{run.partition}")
+        if outbox.producer.flush(PATIENCE_S) or outbox.refused:
+            raise JobError(f"map_topic: {[*outbox.refused, f'{topic}: not acknowledged'][0]}")
+        return_outbox(outbox, settings)
 
 
 def prepare_topics(options: MirrorOptions) -> str:
@@ -153,10 +151,8 @@ def prepare_topics(options: MirrorOptions) -> str:
 
     Raises JobError if they differ.
     """
-    from confluent_kafka import KafkaException
-    from confluent_kafka import admin as kafka
-
-    from raftlog.pipeline.lookup import Lookup, UnknownTopic
+    from raftlog.pipeline.clients import Administrator
+    from raftlog.pipeline.lookup import Lookup, UnknownTopic, listed
     from raftlog.pipeline.options import OptionFaults, read_options
 
     try:
@@ -165,16 +161,12 @@ def prepare_topics(options: MirrorOptions) -> str:
         for tp in source.partitions():
             name = options.prefix + tp.topic
             wanted[name] = max(wanted.get(name, 0), tp.partition + 1)
-        admin = kafka.AdminClient({"log_level": 0, **options.target_settings})
-        there = {
-            name: len(each.partitions) for name, each in admin.list_topics(timeout=PATIENCE_S).topics.items()
-        }
-        make: Any = kafka.NewTopic  # type: ignore[attr-defined]
-        new = [make(name, num_partitions=count) for name, count in wanted.items() if name not in there]
-        for future in admin.create_topics(new).values() if new else ():
-            future.result(PATIENCE_S)
+        target = Administrator(options.target_settings)
+        there = {name: len(each.partitions) for name, each in listed(target).topics.items()}
+        if new := {name: count for name, count in wanted.items() if name not in there}:
+            target.ask(partial(_create, new), "create topics", doing="create", topics=new)
         cluster_id = source.cluster_id()
-    except (OptionFaults, UnknownTopic, RuntimeError, KafkaException) as error:
+    except (OptionFaults, UnknownTopic, RuntimeError) as error:
         raise JobError(f"topics: {error}") from error
     differing = [
         f"{name} has {there[name]} partitions at the target and {count} at the source"
@@ -186,3 +178,13 @@ def prepare_topics(options: MirrorOptions) -> str:
             f"topics: {'; '.join(differing)}; records keep their partition, so there must be as many"
         )
     return cluster_id
+
+
+def _create(partitions: Mapping[str, int], admin: Any) -> None:
+    """Make topics with so many partitions each."""
+    from confluent_kafka import admin as kafka
+
+    make: Any = kafka.NewTopic  # type: ignore[attr-defined]
+    new = [make(name, num_partitions=count) for name, count in partitions.items()]
+    for future in admin.create_topics(new).values():
+        future.result(PATIENCE_S)

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from raftlog.pipeline.clients import refusal
 from raftlog.pipeline.jobs.offset_map import runs
+from raftlog.pipeline.login import DENIED, denied
 
 SOURCE_HEADER: Final = "raftlog.mirror.source"
 LOOK_BACK: Final = 500
@@ -71,7 +73,7 @@ def copy(
                 if row["offset"] in one.there:
                     skipped.setdefault(at, {})[row["offset"]] = one.there[row["offset"]]
                 else:
-                    _send(producer, prefix, row, one=one, failed=failed)
+                    _send(producer, settings, prefix=prefix, row=row, one=one, failed=failed)
         if producer.flush(PATIENCE_S):
             raise NotCopied(f"the target did not acknowledge all records within {PATIENCE_S:g} s")
         if failed:
@@ -100,12 +102,20 @@ def _told(at: tuple[str, int], pairs: Mapping[int, int], *, skipped: bool) -> It
         yield pa.RecordBatch.from_pylist(rows, schema=RUNS)
 
 
-def _send(producer: Any, prefix: str, row: Mapping[str, Any], *, one: _Partition, failed: list[str]) -> None:
+def _send(
+    producer: Any,
+    settings: Mapping[str, str],
+    *,
+    prefix: str,
+    row: Mapping[str, Any],
+    one: _Partition,
+    failed: list[str],
+) -> None:
     source = row["offset"]
 
     def delivered(error: Any, message: Any) -> None:
         if error is not None:
-            failed.append(f"{prefix}{row['topic']}-{row['partition']}: {error}")
+            failed.append(refusal(error, message, settings))
         else:
             one.sent[source] = message.offset()
 
@@ -167,7 +177,7 @@ def _already(
         back = LOOK_BACK
         while True:
             begin = max(low, end - back)
-            found = _copies(consumer, tp, (begin, end), source=source)
+            found = _copies(consumer, tp, (begin, end), source=source, settings=settings)
             if begin == low or min(found, default=first) < first:
                 return found
             back *= 4
@@ -175,7 +185,9 @@ def _already(
         consumer.close()
 
 
-def _copies(consumer: Any, tp: Any, span: tuple[int, int], *, source: str) -> dict[int, int]:
+def _copies(
+    consumer: Any, tp: Any, span: tuple[int, int], *, source: str, settings: Mapping[str, str]
+) -> dict[int, int]:
     """Return target offsets by source offset of the copies within a span of the target."""
     from confluent_kafka import TopicPartition
 
@@ -189,6 +201,8 @@ def _copies(consumer: Any, tp: Any, span: tuple[int, int], *, source: str) -> di
             raise NotCopied(f"the end of {tp.topic}-{tp.partition} was not read within {PATIENCE_S:g} s")
         message = consumer.poll(0.5)
         if message is None or message.error():
+            if message is not None and message.error().name() in DENIED:
+                raise NotCopied(str(denied(settings, "read", [tp.topic])))
             continue
         reached = message.offset() + 1
         offset = copied_offset(message.headers(), source)

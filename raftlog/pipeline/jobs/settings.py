@@ -28,7 +28,10 @@ class SettingFaults(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One option as people see it. `many`: may be given several times; `kind` is then that of each."""
+    """One option as people see it. `many`: may be given several times; `kind` is then that of each.
+
+    The value of a `secret` one is not quoted.
+    """
 
     name: str
     kind: type
@@ -37,6 +40,7 @@ class Row:
     doc: str
     choices: tuple[str, ...] = ()
     least: float | None = None
+    secret: bool = False
 
     @property
     def flag(self) -> str:
@@ -71,6 +75,7 @@ def _row(field: dataclasses.Field[Any], hint: Any) -> Row:
         doc=field.metadata["doc"],
         choices=choices,
         least=field.metadata["least"],
+        secret=not field.repr,
     )
 
 
@@ -127,7 +132,8 @@ def _one(row: Row, value: Any, faults: list[str]) -> Any:
         value = float(value)
     kind: type[Any] = row.kind
     if not isinstance(value, kind) or (row.kind is not bool and isinstance(value, bool)):
-        faults.append(f"{row.name}: {value!r} is not {_KINDS.get(row.kind, row.kind.__name__)}")
+        shown = "a value" if row.secret else repr(value)
+        faults.append(f"{row.name}: {shown} is not {_KINDS.get(row.kind, row.kind.__name__)}")
     elif row.choices and value not in row.choices:
         faults.append(f"{row.name}: {value!r} is none of {', '.join(row.choices)}")
     elif row.least is not None and float(value) < row.least:
