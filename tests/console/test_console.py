@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
-from tests.console.conftest import write
+from tests.console.conftest import group_of, write
 from tests.kit.waits import until
 
 READER = "reader-token-0123456789"
@@ -33,13 +31,6 @@ def topic(api: Api) -> str:
     node = Api(f"http://{api.host}:{api.port}")
     until(lambda: node.get(f"/v1/topics/{name}/replicas").status == 200, "the topic is known")
     return name
-
-
-def group_of(cluster: AdminCluster, topic: str, group: str) -> None:
-    """Have a group commit an offset."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
-    consumer.close()
 
 
 def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, api: Api, topic: str) -> None:
