@@ -24,6 +24,7 @@ from raftlog.admin.native import (
     health,
     index,
     moves,
+    nodes,
     overview,
     probes,
     quorum,
@@ -63,5 +64,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *users.ROUTES,
     *clock.ROUTES,
     *faults.ROUTES,
+    *nodes.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

@@ -53,4 +53,8 @@ async def test_an_image_is_surveyed_once_however_many_ask() -> None:
     assert await node.survey_of(image) is first
     changed = MetadataImage(topics={"t": TopicState("t", ID, (ONE_OF_THREE,))}, topic_names={ID: "t"})
     found = await node.survey_of(changed)
-    assert (found.partitions, found.under_replicated.by_topic["t"], found.leaderless.by_topic["t"]) == (1, 1, 0)
+    assert (found.partitions, found.under_replicated.by_topic["t"], found.leaderless.by_topic["t"]) == (
+        1,
+        1,
+        0,
+    )

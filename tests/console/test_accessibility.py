@@ -19,8 +19,9 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 LOOK = """async (tags) => {
   await Promise.all(document.getAnimations().map((each) => each.finished));
   const found = await axe.run(document, { runOnly: { type: "tag", values: tags }, resultTypes: ["violations"] });
-  return { rules: found.passes.length, found: found.violations.map(({ id, impact, help, nodes }) =>
-    ({ id, impact, help, nodes: nodes.slice(0, 3).map((each) => each.html.slice(0, 300) + " " + each.failureSummary) })) };
+  const node = (each) => each.html.slice(0, 300) + " " + each.failureSummary;
+  const told = ({ id, impact, help, nodes }) => ({ id, impact, help, nodes: nodes.slice(0, 3).map(node) });
+  return { rules: found.passes.length, found: found.violations.map(told) };
 }"""
 
 TOPIC = "orders"

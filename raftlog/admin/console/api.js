@@ -1,5 +1,7 @@
 // The public HTTP API, as any other caller has it: who asks, what failed, and whether the node is there.
 
+import { quoted } from "./format.js";
+
 const KEY = "raftlog.authorization";
 const LEAST_REST_MS = 100;
 const MOST_REST_MS = 700;
@@ -26,6 +28,13 @@ export function authorize(value) {
 }
 
 export const isAuthorized = () => sessionStorage.getItem(KEY) !== null;
+
+/** Return the options with which curl signs in as the caller; the secret itself is left to the caller's shell. */
+export function curlAuthorization() {
+  const given = sessionStorage.getItem(KEY) ?? "";
+  if (given.startsWith("Bearer ")) return '-H "Authorization: Bearer $RAFTLOG_TOKEN" ';
+  return given ? `-u ${quoted(session.me.name.replace(/^User:/, ""))} ` : "";
+}
 
 /** Return the header for a user and password, whose characters may be any. */
 export function basic(user, password) {
