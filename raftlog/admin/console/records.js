@@ -7,7 +7,7 @@ import { list } from "./list.js";
 
 const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
-const AT_ONCE = 4;
+const MOST_TURNS = 20;
 const TAIL_MS = 700;
 const SHOWN_CHARS = 300;
 const WHOLE_CHARS = 200_000;
@@ -68,12 +68,26 @@ export function records(root, name, { mine, first, signal }) {
   const chosen = () => (partition.value === "all" ? Array.from({ length: Math.min(count, MOST_PARTITIONS) }, (_, index) => index) : [Number(partition.value)]);
   const at = (index) => path("v1", "topics", name, "partitions", index, "records");
 
-  async function start(index) {
-    if (from.value === "offset") return { offset: offset.value || 0 };
-    if (from.value === "time" && since.value) return { timestamp: new Date(since.value).getTime() };
-    if (from.value !== "latest") return { offset: "earliest" };
-    const { high_watermark: end, log_start_offset: begin } = await get(`${at(index)}?offset=latest&max_records=1`, reading.signal);
-    return { offset: Math.max(begin, end - Number(most.value)) };
+  function start() {
+    if (from.value === "offset") return offset.value || "0";
+    if (from.value === "time" && since.value) return `@${new Date(since.value).getTime()}`;
+    return from.value === "latest" ? `-${most.value}` : "earliest";
+  }
+
+  /** Read some records of partitions: `starts` has [partition, where]. What finds no room in an answer is asked for again. */
+  async function ask_(starts, max, signal_) {
+    const found = [], failures = [], next = new Map();
+    for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
+      const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max });
+      const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
+      for (const each of answer.data) {
+        found.push(...take(each.partition_id, each));
+        next.set(each.partition_id, each.next_offset);
+      }
+      failures.push(...answer.failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`));
+      left = left.filter(([index]) => answer.left.includes(index));
+    }
+    return { found, failures, next };
   }
 
   async function read() {
@@ -82,15 +96,13 @@ export function records(root, name, { mine, first, signal }) {
     reading = new AbortController();
     const mine_ = reading;
     told.textContent = "Reading …";
-    const failures = [], found = [];
-    await many(chosen(), async (index) => {
-      try {
-        const query = new URLSearchParams({ ...(await start(index)), max_records: most.value });
-        found.push(...take(index, await get(`${at(index)}?${query}`, mine_.signal)));
-      } catch (error) {
-        if (!mine_.signal.aborted) failures.push(`partition ${index}: ${error.message}`);
-      }
-    });
+    let found, failures;
+    try {
+      ({ found, failures } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
+    } catch (error) {
+      if (!mine_.signal.aborted) told.textContent = error.message;
+      return;
+    }
     if (mine_.signal.aborted || signal.aborted) return;
     kept = sorted(found, from.value === "latest").slice(0, MOST_KEPT);
     draw();
@@ -112,12 +124,8 @@ export function records(root, name, { mine, first, signal }) {
     live.setAttribute("aria-pressed", "true");
     const next = new Map(), mine_ = tail.signal;
     every(TAIL_MS, mine_, async () => {
-      const found = [];
-      await many(chosen(), async (index) => {
-        const answer = await get(`${at(index)}?offset=${next.get(index) ?? "latest"}&max_records=200`, mine_);
-        next.set(index, answer.next_offset);
-        found.push(...take(index, answer));
-      });
+      const { found, next: further } = await ask_(chosen().map((index) => [index, next.get(index) ?? "latest"]), 200, mine_);
+      for (const [index, offset_] of further) next.set(index, offset_);
       if (mine_.aborted || !found.length) return;
       kept = [...sorted(found, true), ...kept].slice(0, MOST_KEPT);
       draw();
@@ -134,14 +142,6 @@ export function records(root, name, { mine, first, signal }) {
 
   look();
   read();
-}
-
-/** Do some work for each, a few at once. */
-async function many(items, work) {
-  const left = [...items];
-  await Promise.all(Array.from({ length: AT_ONCE }, async () => {
-    while (left.length) await work(left.shift());
-  }));
 }
 
 const sorted = (found, newest) => found.sort((a, b) => (newest ? -1 : 1) * (a.timestamp - b.timestamp || a.partition - b.partition || a.offset - b.offset));
