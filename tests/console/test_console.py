@@ -83,6 +83,7 @@ def test_topic_is_created_written_to_and_read(page: Any, cluster: AdminCluster) 
     shown.get_by_text("1 field").wait_for()
     assert shown.locator(".leaf:visible").inner_text() == "deep.list[1]: 2"
     assert re.search(rf"raftlog consume -b \S+:\d+ -t {name} -p \d -o 0 -c 1", shown.text_content())
+    page.keyboard.press("Escape")  # which empties the search
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Configs").click()
     page.get_by_role("row").filter(has_text="retention.ms").filter(has_text="this topic").wait_for()
