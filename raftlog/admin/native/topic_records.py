@@ -1,6 +1,7 @@
 """Reading a few records of many partitions of a topic in one answer: what a page shows, and goes on with every moment.
 
-A partition that failed is told beside the others. What found no room in the answer is `left`, to be asked for again.
+A partition that failed is told beside the others. Partitions that found no room in the answer are `left`, to be asked
+for again.
 """
 
 from __future__ import annotations
