@@ -27,9 +27,11 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
 
-# The console of real nodes in a headless browser: Debian's chromium, driven by playwright.
+# The console of real nodes in a headless browser: Debian's chromium, driven by playwright. axe-core (where there is npm)
+# judges how accessible its screens are.
 console-test: $(CONSOLE)
 	@command -v chromium >/dev/null || { echo "there is no chromium here: apt-get install chromium"; exit 1; }
+	if command -v npm >/dev/null; then cd tests/console/javascript && npm ci --silent --no-audit --no-fund --fetch-retries=5; fi
 	$(BIN)/python -m pytest -m console tests/console $(TEST)
 
 # The pictures of the documentation, made of a real cluster's console.

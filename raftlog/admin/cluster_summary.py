@@ -6,6 +6,7 @@ Thousands of partitions are looked at in slices; the image is a value, so that n
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,17 +23,19 @@ MOST_NAMED: Final = 20
 
 
 class Kind:
-    """Partitions in one condition: all counted, the first few named."""
+    """Partitions in one condition: all counted, also by topic, the first few named."""
 
-    __slots__ = ("count", "named")
+    __slots__ = ("by_topic", "count", "named")
 
     def __init__(self) -> None:
         self.count = 0
+        self.by_topic: Counter[str] = Counter()
         self.named: list[TopicPartition] = []
 
     def add(self, topic: str, partition: int) -> None:
         """One more."""
         self.count += 1
+        self.by_topic[topic] += 1
         if len(self.named) < MOST_NAMED:
             self.named.append(TopicPartition(topic, partition))
 

@@ -24,10 +24,12 @@ from raftlog.admin.native import (
     health,
     index,
     moves,
+    nodes,
     overview,
     probes,
     quorum,
     reset,
+    topic_records,
     transactions,
     users,
     why,
@@ -49,6 +51,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *records.ROUTES,
     *groups.ROUTES,
     *reading.ROUTES,
+    *topic_records.ROUTES,
     *topic_views.ROUTES,
     *reset.ROUTES,
     *overview.ROUTES,
@@ -63,5 +66,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *users.ROUTES,
     *clock.ROUTES,
     *faults.ROUTES,
+    *nodes.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

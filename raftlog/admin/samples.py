@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from raftlog.admin.cluster_summary import survey
+from raftlog.admin.cluster_summary import Survey
 from raftlog.admin.facts import Facts
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import TurnQueue
@@ -70,6 +70,8 @@ class SampledNode(Protocol):
     @property
     def turns(self) -> TurnQueue: ...
 
+    async def survey_of(self, image: MetadataImage, /) -> Survey: ...
+
 
 class _Totals(NamedTuple):
     """Counts that only grow, at one moment."""
@@ -92,7 +94,6 @@ class Samples:
         self._kept: deque[Sample] = deque(maxlen=KEPT)
         self._asked_at: float | None = None
         self._before: _Totals | None = None
-        self._surveyed: tuple[MetadataImage, int, int] | None = None
 
     def asked(self, after_ms: int) -> list[Sample]:
         """Return the samples after a time, oldest first, and have more taken."""
@@ -131,7 +132,7 @@ class Samples:
 
     async def _sample(self, facts: Facts, before: _Totals, now: _Totals) -> Sample:
         passed_s = max(1e-3, now.at - before.at)
-        under_replicated, offline = await self._partitions()
+        partitions = await self._node.survey_of(self._node.image())
         counted = facts.connections()
         latencies = {} if counted is None else counted.latencies
 
@@ -148,18 +149,10 @@ class Samples:
             produce_p99_ms=quantile(ApiKey.PRODUCE, 0.99, produces),
             fetch_p50_ms=quantile(ApiKey.FETCH, 0.5, fetches),
             fetch_p99_ms=quantile(ApiKey.FETCH, 0.99, fetches),
-            under_replicated=under_replicated,
-            offline=offline,
+            under_replicated=partitions.under_replicated.count,
+            offline=partitions.leaderless.count,
             lag=await self._lag(facts),
         )
-
-    async def _partitions(self) -> tuple[int, int]:
-        """Return how many are under-replicated and offline; counted again only for other metadata."""
-        image = self._node.image()
-        if self._surveyed is None or self._surveyed[0] is not image:
-            found = await survey(self._node.config, image)
-            self._surveyed = image, found.under_replicated.count, found.leaderless.count
-        return self._surveyed[1:]
 
     async def _lag(self, facts: Facts) -> int | None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from raftlog.admin.cluster_summary import Standings, Survey, survey
+from raftlog.admin.cluster_summary import Standings, Survey
 from raftlog.admin.exposition import labels
 from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
 from raftlog.admin.loop_lag import LoopLag
@@ -62,7 +62,7 @@ class Scrape:
 async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     """Gather everything, letting others run in between."""
     image = node.image()
-    found = await survey(node.config, image)
+    found = await node.survey_of(image)
     tells = image.controller_id == node.config.node_id
     rows: list[Row] = []
     ends: dict[tuple[str, int], int] = {}

@@ -22,6 +22,7 @@ from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
+    from raftlog.admin.cluster_summary import Survey
     from raftlog.admin.samples import Samples
     from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken
@@ -145,6 +146,16 @@ class NodeView:
     """The faults that a node with --enable-faults can do to itself; None without."""
     transactions: TransactionPort | None = None
     """Transactions of the whole cluster; None without the broker role."""
+    surveyed: Survey | None = None
+    """The newest survey; ask `survey_of`."""
+
+    async def survey_of(self, image: MetadataImage) -> Survey:
+        """Return all partitions in numbers. Pages, metrics and samples ask; only another image is surveyed anew."""
+        from raftlog.admin.cluster_summary import survey
+
+        if self.surveyed is None or self.surveyed.image is not image:
+            self.surveyed = await survey(self.config, image)
+        return self.surveyed
 
     def accounts(self) -> list[AccountFacts]:
         """Return the parts of the budget for memory."""

@@ -69,6 +69,22 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | None:
+    """Return the URL of a broker's HTTP API by its settings; None if it has none, or if it is for its own machine.
+
+    `host` is what the broker advertises to clients; `nearby`: it is on this machine.
+    """
+    try:
+        bound, port = parse_address(settings.get("raftlog.admin.listener", ""))
+    except ValueError:
+        return None
+    if not port or (is_loopback(bound) and not nearby):
+        return None
+    reached = host if bound in EVERY_INTERFACE else bound
+    scheme = "https" if settings.get("raftlog.admin.security.protocol") == "SSL" else "http"
+    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
+
+
 def parse_listeners(text: str) -> tuple[Listener, ...]:
     """Read NAME://host:port,... Names are upper-cased as Kafka does; names must differ."""
     listeners = []

@@ -265,6 +265,11 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
         f"  Kafka  {cluster.bootstrap_servers}",
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         f"Open {cluster.admin_url(1)} in a browser to see it.",
+        *(
+            [f"  {cluster.admin_url(1)}/#/chaos hurts nodes, and has a small load to watch."]
+            if asked.faults
+            else []
+        ),
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
     ]
     if asked.secure:

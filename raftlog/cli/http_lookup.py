@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 
-from raftlog.base.config_network import EVERY_INTERFACE, is_loopback, parse_address
+from raftlog.base.config_network import http_url, is_loopback
 from raftlog.cli import exits
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
@@ -37,22 +36,6 @@ def find_http_api(target: Target) -> str:
         f"no HTTP API of the cluster at {target.servers} can be reached from here ({told}); --http says where one is",
         exits.UNREACHABLE,
     )
-
-
-def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | None:
-    """Return the URL of a broker's HTTP API by its settings; None if it has none, or if it is for its own machine.
-
-    `host` is what the broker advertises to clients; `nearby`: it is on this machine.
-    """
-    try:
-        bound, port = parse_address(settings.get("raftlog.admin.listener", ""))
-    except ValueError:
-        return None
-    if not port or (is_loopback(bound) and not nearby):
-        return None
-    reached = host if bound in EVERY_INTERFACE else bound
-    scheme = "https" if settings.get("raftlog.admin.security.protocol") == "SSL" else "http"
-    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
 
 
 def _is_nearby(servers: str, host: str) -> bool:

@@ -10,7 +10,8 @@ import asyncio
 import os
 import resource
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock, Thread
@@ -91,7 +92,7 @@ class NodeThread(NodeProcess):
 
     def _run(self) -> None:
         offload = ThreadOffload()
-        with self.log_path.open("a") as log, _Logs(log):
+        with self.log_path.open("a") as log, _logs.open(log):
             try:
                 self._serve(offload)
             except Exception as error:
@@ -133,30 +134,32 @@ class _Stream:
 
 
 class _Logs:
-    """While any is open, events of nodes go to their logs; but where a program has set up structlog, to its own."""
+    """The logs of the nodes that run; but where a program has set up structlog, their events go to its own."""
 
-    _lock = Lock()
-    _open = 0
-    _ours = False
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open = 0
+        self._ours = False
 
-    def __init__(self, log: TextIO) -> None:
-        self._own = log
-
-    def __enter__(self) -> None:
-        _log.set(self._own)
-        with _Logs._lock:
-            if _Logs._open == 0:
-                _Logs._ours = not is_log_configured()
-                if _Logs._ours:
+    @contextmanager
+    def open(self, log: TextIO) -> Iterator[None]:
+        """Let the events of this thread, and of the tasks that it starts, go to a log."""
+        _log.set(log)
+        with self._lock:
+            if self._open == 0:
+                self._ours = not is_log_configured()
+                if self._ours:
                     configure_log(stream=_Stream(), format="json", for_good=False)
-            _Logs._open += 1
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+                if self._open == 0 and self._ours:
+                    reset_log()
 
-    def __exit__(self, *_: object) -> None:
-        with _Logs._lock:
-            _Logs._open -= 1
-            if _Logs._open == 0 and _Logs._ours:
-                reset_log()
 
-
+_logs: Final = _Logs()
 _log: Final[ContextVar[TextIO | None]] = ContextVar("raftlog_node_log", default=None)
 """The log of the node whose thread or task asks."""

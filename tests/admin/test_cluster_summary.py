@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from raftlog.admin.cluster_summary import Survey, survey
+from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 
@@ -42,3 +43,18 @@ async def test_a_partition_that_its_leader_serves_is_not_called_too_few_in_sync(
     grows = PartitionState((1, 2, 3), (1,), 1, adding_replicas=(2, 3))
     found = await judged(grows, topic=TWO)
     assert (found.under_min_isr.count, found.at_min_isr.count, found.under_replicated.count) == (0, 1, 1)
+
+
+async def test_an_image_is_surveyed_once_however_many_ask() -> None:
+    """Health, lists, metrics and samples ask every few seconds; only other metadata makes another survey."""
+    image = MetadataImage()
+    node = NodeView(load_config(), lambda: image, list, lambda: 0.0)
+    first = await node.survey_of(image)
+    assert await node.survey_of(image) is first
+    changed = MetadataImage(topics={"t": TopicState("t", ID, (ONE_OF_THREE,))}, topic_names={ID: "t"})
+    found = await node.survey_of(changed)
+    assert (found.partitions, found.under_replicated.by_topic["t"], found.leaderless.by_topic["t"]) == (
+        1,
+        1,
+        0,
+    )

@@ -97,3 +97,40 @@ def test_bad_faults_are_refused_by_field_and_nothing_happens(hurt: Api) -> None:
         assert field in answer.body["message"], (body, answer.body)
     assert hurt.ask("DELETE", "/v1/faults/earthquake").status == 404
     assert hurt.get("/v1/faults").body["active"] == []
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[AdminCluster]:
+    """Two nodes with --enable-faults."""
+    with AdminCluster(2, faults=True) as running:
+        yield running
+
+
+def test_a_node_passes_on_what_is_about_another(pair: AdminCluster) -> None:
+    """Only the other one is hurt, and it is listed and healed from here too."""
+    first, second = (Api(pair.admin_url(node_id)) for node_id in (1, 2))
+    fault = {"fault": "slow-disk", "seconds": 0.01}
+    answer = first.ask("POST", "/v1/faults?node_id=2", fault)
+    assert (answer.status, answer.body["node_id"], answer.body["active"]) == (200, 2, [fault])
+    assert second.get("/v1/faults").body == first.get("/v1/faults?node_id=2").body == answer.body
+    assert first.get("/v1/faults").body["active"] == []
+    assert first.ask("DELETE", "/v1/faults/slow-disk?node_id=2").body["active"] == []
+
+
+def test_another_node_that_is_not_there_is_told(pair: AdminCluster, sound: Api) -> None:
+    """An id of nobody, a node that is dead, and a node without the flag, which asks nobody."""
+    first = Api(pair.admin_url(1))
+    assert first.get("/v1/faults?node_id=9").status == 404
+    pair.pause(2)
+    paused = first.ask("POST", "/v1/faults?node_id=2", {"fault": "full-disk"})
+    pair.resume(2)
+    assert paused.status == 503
+    assert "node 2" in paused.body["message"]
+    assert sound.get("/v1/faults?node_id=9").status == 403
+
+
+def test_nodes_are_listed_with_their_http_addresses(pair: AdminCluster) -> None:
+    """Those on loopback to whoever came by loopback."""
+    listed = Api(pair.admin_url(1)).get("/v1/nodes").body
+    assert listed["node_id"] == 1
+    assert listed["data"] == [{"broker_id": each, "http_url": pair.admin_url(each)} for each in (1, 2)]

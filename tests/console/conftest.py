@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.browser import ARGUMENTS, CHROMIUM
+from tests.kit.waits import poll_until
 
 FOLDER = Path(__file__).parent
 
@@ -73,3 +75,20 @@ def write(api: Api, topic: str, value: Any, **more: Any) -> None:
     """Produce one record as JSON of the API."""
     report = api.ask("POST", f"/topics/{topic}/records", {"value": value, **more}).body
     assert report["error_code"] == 200, json.dumps(report)
+
+
+def group_of(cluster: AdminCluster, topic: str, group: str) -> None:
+    """Have a group commit an offset, once its coordinator has loaded."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+
+    def commits() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return False
+        return True
+
+    poll_until(commits, "the group has committed")
+    consumer.close()

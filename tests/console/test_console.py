@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
-from tests.console.conftest import write
+from tests.console.conftest import group_of, write
 from tests.kit.waits import until
 
 READER = "reader-token-0123456789"
@@ -33,13 +32,6 @@ def topic(api: Api) -> str:
     node = Api(f"http://{api.host}:{api.port}")
     until(lambda: node.get(f"/v1/topics/{name}/replicas").status == 200, "the topic is known")
     return name
-
-
-def group_of(cluster: AdminCluster, topic: str, group: str) -> None:
-    """Have a group commit an offset."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
-    consumer.close()
 
 
 def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, api: Api, topic: str) -> None:
@@ -87,7 +79,11 @@ def test_topic_is_created_written_to_and_read(page: Any, cluster: AdminCluster) 
     shown = page.get_by_role("dialog")
     shown.get_by_text("trace").wait_for()
     assert "12345678901234567890" in shown.locator(".json summary + .leaf").first.text_content()
+    shown.get_by_label("Search in the JSON").fill("LIST[1]: 2")
+    shown.get_by_text("1 field").wait_for()
+    assert shown.locator(".leaf:visible").inner_text() == "deep.list[1]: 2"
     assert re.search(rf"raftlog consume -b \S+:\d+ -t {name} -p \d -o 0 -c 1", shown.text_content())
+    page.keyboard.press("Escape")  # which empties the search
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Configs").click()
     page.get_by_role("row").filter(has_text="retention.ms").filter(has_text="this topic").wait_for()
@@ -113,6 +109,8 @@ def test_record_that_is_written_while_one_looks_appears(
     page.keyboard.press("/")
     page.keyboard.type("SECOND")
     page.get_by_text("1 record of 2 that were read, live").wait_for()
+    page.get_by_label("Filter records by key").fill("no such key")
+    page.get_by_text("0 records of 2 that were read, live").wait_for()
 
 
 @pytest.mark.parametrize("where", ["value", "key", "header"])
@@ -211,14 +209,18 @@ def test_screens_fit_narrow_and_wide_windows(
 
 
 def test_fault_is_injected_watched_and_healed(page: Any, cluster: AdminCluster) -> None:
-    """With the load of the page itself, whose answers get slower."""
+    """On this node and on another, with the load of the page itself, whose records wait the longer."""
     page.goto(f"{cluster.admin_url(1)}/#/chaos")
     page.get_by_role("button", name="Begin the load").click()
     page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
-    page.get_by_role("button", name="Inject").click()
-    page.get_by_text("slow-disk seconds 0.5").wait_for()
-    page.get_by_role("button", name="Heal").click()
-    page.get_by_text("Nothing is in force on node 1.").wait_for()
+    for node in (1, 2):
+        page.get_by_role("combobox", name="Node").select_option(str(node))
+        page.get_by_text(f"Nothing is in force on node {node}.").wait_for()
+        page.get_by_role("button", name="Inject").click()
+        page.get_by_text("slow-disk seconds 0.5").wait_for()
+        page.get_by_text(re.compile(r"The longest gap that a record waited: (\d{3} ms|\d\.\d s)")).wait_for()
+        page.get_by_role("button", name="Heal").click()
+        page.get_by_text(f"Nothing is in force on node {node}.").wait_for()
     page.get_by_role("button", name="End the load").click()
 
 

@@ -1,6 +1,10 @@
 // The public HTTP API, as any other caller has it: who asks, what failed, and whether the node is there.
 
+import { quoted } from "./format.js";
+
 const KEY = "raftlog.authorization";
+const LEAST_REST_MS = 100;
+const MOST_REST_MS = 700;
 
 export class Failure extends Error {
   constructor(status, message) {
@@ -24,6 +28,13 @@ export function authorize(value) {
 }
 
 export const isAuthorized = () => sessionStorage.getItem(KEY) !== null;
+
+/** Return the options with which curl signs in as the caller; the secret itself is left to the caller's shell. */
+export function curlAuthorization() {
+  const given = sessionStorage.getItem(KEY) ?? "";
+  if (given.startsWith("Bearer ")) return '-H "Authorization: Bearer $RAFTLOG_TOKEN" ';
+  return given ? `-u ${quoted(session.me.name.replace(/^User:/, ""))} ` : "";
+}
 
 /** Return the header for a user and password, whose characters may be any. */
 export function basic(user, password) {
@@ -87,7 +98,7 @@ export const may = (operation, rights = session.me, kind = "cluster") => rights.
 export const rights = (of, signal) => get(`/v1/whoami?${new URLSearchParams(of)}`, signal);
 
 /** Do some work again and again until `signal`; a failure is told to `failed`, and tried again soon. */
-export function every(ms, signal, work, failed = () => {}) {
+export function every(ms, signal, work, failed = () => {}, { atOnce = true } = {}) {
   let timer;
   const turn = async () => {
     clearTimeout(timer);
@@ -105,17 +116,22 @@ export function every(ms, signal, work, failed = () => {}) {
   const seen = () => document.hidden || turn();
   document.addEventListener("visibilitychange", seen, { signal });
   signal.addEventListener("abort", () => clearTimeout(timer));
-  turn();
+  if (atOnce) turn();
+  else timer = setTimeout(turn, ms);
 }
 
-/** Call `changed` whenever the cluster's metadata changes, within about a tenth of a second. */
+/**
+ * Call `changed` at once, and whenever the cluster's metadata changes, within about a tenth of a second; but while
+ * changes go on, rest four times as long as the last call took: the node has other things to do.
+ */
 export function onMetadata(signal, changed, failed) {
   let seen = -1;
   every(0, signal, async () => {
     const { metadata_offset: offset } = await get(`/v1/metadata?after=${seen}&timeout_ms=${seen < 0 ? 0 : 15000}`, signal);
     if (offset === seen) return;
+    const began = performance.now();
     await changed();
     seen = offset;
-    await new Promise((done) => setTimeout(done, 100));
+    await new Promise((done) => setTimeout(done, Math.max(LEAST_REST_MS, Math.min(MOST_REST_MS, 4 * (performance.now() - began)))));
   }, failed);
 }

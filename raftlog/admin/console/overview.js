@@ -36,8 +36,8 @@ export function overview(root, _parts, signal) {
     showQuorum(voters);
   }
   const failed = (section) => (error) => error.status > 0 && put(section, h("p", { role: "alert" }, error.message));
-  every(EVERY_MS, signal, look, failed(health));
-  onMetadata(signal, look);
+  onMetadata(signal, look, failed(health));
+  every(EVERY_MS, signal, look, failed(health), { atOnce: false });
   let kept = [];
   every(EVERY_MS, signal, async () => {
     const found = await get(`/v1/samples?after_ms=${kept.at(-1)?.at_ms ?? 0}`, signal);

@@ -1,16 +1,17 @@
 // Records of a topic: looked at from somewhere, or live; searched, shown whole, copied as a command, produced.
 
-import { ask as call, every, get, may, path, v3 } from "./api.js";
+import { ask as call, curlAuthorization, every, get, may, path, v3 } from "./api.js";
 import { ask, field, h, note, put, select } from "./dom.js";
 import { bytes, number, plural, quoted, time } from "./format.js";
 import { list } from "./list.js";
 
 const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
-const AT_ONCE = 4;
+const MOST_TURNS = 20;
 const TAIL_MS = 700;
 const SHOWN_CHARS = 300;
 const WHOLE_CHARS = 200_000;
+const MOST_MATCHES = 200;
 
 let brokers = [];
 
@@ -32,6 +33,7 @@ export function records(root, name, { mine, first, signal }) {
   const partition = select([...all, ...Array.from({ length: Math.min(count, 1000) }, (_, index) => [String(index), String(index)])], { value: count > 1 ? "all" : "0", "aria-label": "Partition", onchange: read });
   const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
   const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
+  const key = h("input", { type: "search", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
   const live = h("button", { type: "button", "aria-pressed": "false", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
   const told = h("p", { class: "quiet", role: "status" });
   const rows = list({
@@ -47,7 +49,7 @@ export function records(root, name, { mine, first, signal }) {
       { title: "Headers", kind: "text headers wide", cell: (each) => each.headers.map((one) => `${one.name}=${one.value ? text(one.value) : "∅"}`).join(" ").slice(0, SHOWN_CHARS) },
     ],
   });
-  put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search,
+  put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search, key,
     h("button", { type: "button", onclick: () => whole(name, null, command()) }, "As a command"),
     may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")), rows.element, told);
 
@@ -57,21 +59,35 @@ export function records(root, name, { mine, first, signal }) {
   }
 
   function draw() {
-    const words = search.value.toLowerCase();
-    shown = words ? kept.filter((each) => each.searched.includes(words)) : kept;
+    const words = search.value.toLowerCase(), ofKey = key.value.toLowerCase();
+    shown = words || ofKey ? kept.filter((each) => each.searched.includes(words) && each.searchedKey.includes(ofKey)) : kept;
     rows.set(shown.length, (index) => shown[index]);
-    told.textContent = `${plural(shown.length, "record")}${words ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}. Uncommitted and aborted ones are shown too.`;
+    told.textContent = `${plural(shown.length, "record")}${words || ofKey ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}. Uncommitted and aborted ones are shown too.`;
   }
 
   const chosen = () => (partition.value === "all" ? Array.from({ length: Math.min(count, MOST_PARTITIONS) }, (_, index) => index) : [Number(partition.value)]);
   const at = (index) => path("v1", "topics", name, "partitions", index, "records");
 
-  async function start(index) {
-    if (from.value === "offset") return { offset: offset.value || 0 };
-    if (from.value === "time" && since.value) return { timestamp: new Date(since.value).getTime() };
-    if (from.value !== "latest") return { offset: "earliest" };
-    const { high_watermark: end, log_start_offset: begin } = await get(`${at(index)}?offset=latest&max_records=1`, reading.signal);
-    return { offset: Math.max(begin, end - Number(most.value)) };
+  function start() {
+    if (from.value === "offset") return offset.value || "0";
+    if (from.value === "time" && since.value) return `@${new Date(since.value).getTime()}`;
+    return from.value === "latest" ? `-${most.value}` : "earliest";
+  }
+
+  /** Read some records of partitions: `starts` has [partition, where]. What finds no room in an answer is asked for again. */
+  async function ask_(starts, max, signal_) {
+    const found = [], failures = [], next = new Map();
+    for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
+      const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max });
+      const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
+      for (const each of answer.data) {
+        found.push(...take(each.partition_id, each));
+        next.set(each.partition_id, each.next_offset);
+      }
+      failures.push(...answer.failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`));
+      left = left.filter(([index]) => answer.left.includes(index));
+    }
+    return { found, failures, next };
   }
 
   async function read() {
@@ -80,15 +96,13 @@ export function records(root, name, { mine, first, signal }) {
     reading = new AbortController();
     const mine_ = reading;
     told.textContent = "Reading …";
-    const failures = [], found = [];
-    await many(chosen(), async (index) => {
-      try {
-        const query = new URLSearchParams({ ...(await start(index)), max_records: most.value });
-        found.push(...take(index, await get(`${at(index)}?${query}`, mine_.signal)));
-      } catch (error) {
-        if (!mine_.signal.aborted) failures.push(`partition ${index}: ${error.message}`);
-      }
-    });
+    let found, failures;
+    try {
+      ({ found, failures } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
+    } catch (error) {
+      if (!mine_.signal.aborted) told.textContent = error.message;
+      return;
+    }
     if (mine_.signal.aborted || signal.aborted) return;
     kept = sorted(found, from.value === "latest").slice(0, MOST_KEPT);
     draw();
@@ -110,12 +124,8 @@ export function records(root, name, { mine, first, signal }) {
     live.setAttribute("aria-pressed", "true");
     const next = new Map(), mine_ = tail.signal;
     every(TAIL_MS, mine_, async () => {
-      const found = [];
-      await many(chosen(), async (index) => {
-        const answer = await get(`${at(index)}?offset=${next.get(index) ?? "latest"}&max_records=200`, mine_);
-        next.set(index, answer.next_offset);
-        found.push(...take(index, answer));
-      });
+      const { found, next: further } = await ask_(chosen().map((index) => [index, next.get(index) ?? "latest"]), 200, mine_);
+      for (const [index, offset_] of further) next.set(index, offset_);
       if (mine_.aborted || !found.length) return;
       kept = [...sorted(found, true), ...kept].slice(0, MOST_KEPT);
       draw();
@@ -127,25 +137,17 @@ export function records(root, name, { mine, first, signal }) {
     const index = chosen()[0];
     const query = from.value === "offset" ? `offset=${offset.value || 0}` : from.value === "time" && since.value ? `timestamp=${new Date(since.value).getTime()}` : `offset=earliest`;
     const where = { latest: String(-Number(most.value)), earliest: "beginning", offset: String(offset.value || 0), time: since.value ? `s@${new Date(since.value).getTime()}` : "beginning" }[from.value];
-    return [`curl ${quoted(`${location.origin}${at(index)}?${query}&max_records=${most.value}`)}`, `raftlog consume ${server()}-t ${quoted(name)} -p ${index} -o ${where} -e`];
+    return [`curl ${curlAuthorization()}${quoted(`${location.origin}${at(index)}?${query}&max_records=${most.value}`)}`, `raftlog consume ${server()}-t ${quoted(name)} -p ${index} -o ${where} -e`];
   }
 
   look();
   read();
 }
 
-/** Do some work for each, a few at once. */
-async function many(items, work) {
-  const left = [...items];
-  await Promise.all(Array.from({ length: AT_ONCE }, async () => {
-    while (left.length) await work(left.shift());
-  }));
-}
-
 const sorted = (found, newest) => found.sort((a, b) => (newest ? -1 : 1) * (a.timestamp - b.timestamp || a.partition - b.partition || a.offset - b.offset));
 
 function take(partition, answer) {
-  return answer.records.map((each) => ({ ...each, partition, searched: [each.key, each.value, ...each.headers.map((one) => one.value)].map((one) => (one ? text(one) : "")).concat(each.headers.map((one) => one.name)).join("\n").toLowerCase() }));
+  return answer.records.map((each) => ({ ...each, partition, searchedKey: each.key ? text(each.key).toLowerCase() : "", searched: [each.key, each.value, ...each.headers.map((one) => one.value)].map((one) => (one ? text(one) : "")).concat(each.headers.map((one) => one.name)).join("\n").toLowerCase() }));
 }
 
 /** Content as text: what is no UTF-8 as hexadecimal bytes. */
@@ -158,7 +160,7 @@ const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null"
 
 function whole(name, record, commands) {
   const given = commands ?? [
-    `curl ${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1`)}`,
+    `curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1`)}`,
     `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
   ];
   const part = (title, content) => [h("h3", {}, title), content === null ? h("p", { class: "quiet" }, "null") : body(content)];
@@ -182,7 +184,8 @@ function body(content) {
   const shown = text(content);
   if (content.type === "STRING" && /^\s*[[{]/.test(shown)) {
     try {
-      return h("div", { class: "json" }, tree(JSON.parse(shown, digits)), h("details", {}, h("summary", {}, "as it is written"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
+      const value = JSON.parse(shown, digits);
+      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "as it is written"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
     } catch {
       // not JSON after all
     }
@@ -199,10 +202,40 @@ class Digits {
 
 const digits = (_key, value, context) => (typeof value === "number" && context?.source && String(value) !== context.source ? new Digits(context.source) : value);
 
+/** A tree with a search, which shows the fields whose path or value has the words, wherever they are folded. */
+function searched(value) {
+  if (value === null || typeof value !== "object" || value instanceof Digits) return tree(value);
+  const whole = tree(value), found = h("div", { role: "status" });
+  const look = (event) => {
+    const words = event.target.value.toLowerCase();
+    const fields = words ? matches(value, words) : [];
+    whole.hidden = words !== "";
+    put(found, words && [h("p", { class: "quiet" }, plural(fields.length, "field"), fields.length === MOST_MATCHES && ", perhaps more"),
+      fields.map(([at, leaf]) => h("div", { class: "leaf" }, h("span", { class: "name" }, `${at}: `), scalar(leaf)))]);
+  };
+  return [h("input", { type: "search", placeholder: "Search in the JSON", "aria-label": "Search in the JSON", oninput: look, spellcheck: "false" }), found, whole];
+}
+
+function matches(value, words) {
+  const found = [], left = [["", value]];
+  while (left.length && found.length < MOST_MATCHES) {
+    const [at, each] = left.pop();
+    if (each !== null && typeof each === "object" && !(each instanceof Digits)) {
+      const inside = Object.entries(each).map(([name, one]) => [Array.isArray(each) ? `${at}[${name}]` : at ? `${at}.${name}` : name, one]);
+      for (const one of inside.reverse()) left.push(one);
+    } else if (`${at}: ${each instanceof Digits ? each.source : each}`.toLowerCase().includes(words)) found.push([at, each]);
+  }
+  return found;
+}
+
+function scalar(value) {
+  if (value instanceof Digits) return h("span", { class: "json-number" }, value.source);
+  return h("span", { class: `json-${value === null ? "null" : typeof value}` }, JSON.stringify(value));
+}
+
 function tree(value, name, depth = 0) {
   const label = name === undefined ? null : h("span", { class: "name" }, `${name}: `);
-  if (value instanceof Digits) return h("div", { class: "leaf" }, label, h("span", { class: "json-number" }, value.source));
-  if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, label, h("span", { class: `json-${value === null ? "null" : typeof value}` }, JSON.stringify(value)));
+  if (value === null || typeof value !== "object" || value instanceof Digits) return h("div", { class: "leaf" }, label, scalar(value));
   const entries = Object.entries(value);
   const kind = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
   const folded = h("details", { open: depth < 2 && entries.length <= 50 }, h("summary", {}, label, kind));

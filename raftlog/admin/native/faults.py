@@ -1,17 +1,34 @@
-"""Faults of the node that is asked: inject, list, heal. Only a node that was started with --enable-faults does it."""
+"""Faults of a node: inject, list, heal. Only a node that was started with --enable-faults does it.
+
+It passes on what is about another node to that one's HTTP API, as the caller: so one that looks on sees another suffer.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from http.client import HTTPConnection, HTTPException
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
-from raftlog.admin.errors import FORBIDDEN, ApiError, not_found
+from raftlog.admin.errors import FORBIDDEN, ApiError, Error, not_found
+from raftlog.admin.native.nodes import http_url_of
 from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import FaultSwitch
 from raftlog.base.faults import NAMES, NodeFault
 
 ALL: Final = "all"
+PASS_ON_S: Final = 10.0
+"""Longest wait for another node."""
+MOST_BYTES: Final = 1 << 20
+"""The longest answer of another node."""
+
+
+class WhichNode(msgspec.Struct, forbid_unknown_fields=True):
+    """The node that it is about; null: the one that is asked. Another one has to have an HTTP API without TLS."""
+
+    node_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
 
 
 class Faults(msgspec.Struct):
@@ -24,14 +41,19 @@ class Faults(msgspec.Struct):
 
 
 async def list_faults(call: Call) -> Faults:
+    if _is_elsewhere(call):
+        return await _pass_on(call, "GET")
     return _faults(call)
 
 
 async def inject_fault(call: Call) -> Faults:
     """One of the same name is replaced."""
     fault: NodeFault = call.body
-    _switch(call).inject(fault)
-    call.audit.update(fault=msgspec.to_builtins(fault))
+    call.audit.update(fault=msgspec.to_builtins(fault), node_id=call.query.node_id)
+    switch = _switch(call)
+    if _is_elsewhere(call):
+        return await _pass_on(call, "POST", body=msgspec.json.encode(fault))
+    switch.inject(fault)
     return _faults(call)
 
 
@@ -40,8 +62,50 @@ async def heal_fault(call: Call) -> Faults:
     switch, name = _switch(call), call.path["name"]
     if name not in (*NAMES, ALL):
         raise not_found(f"fault {name[:100]!r} ({', '.join(NAMES)} and {ALL} do)")
+    if _is_elsewhere(call):
+        return await _pass_on(call, "DELETE", f"/{name}")
     switch.heal(name)
     return _faults(call)
+
+
+def _is_elsewhere(call: Call) -> bool:
+    return call.query.node_id not in (None, call.node.config.node_id)
+
+
+async def _pass_on(
+    call: Call, method: Literal["GET", "POST", "DELETE"], path: str = "", *, body: bytes | None = None
+) -> Faults:
+    """Ask another node as the caller. Raises ApiError, also with what that node says."""
+    _switch(call)  # a node that is no playground asks nobody
+    node_id = call.query.node_id
+    broker = call.node.image().brokers.get(node_id)
+    if broker is None:
+        raise not_found(f"broker {node_id}")
+    url = await http_url_of(call, broker, nearby=True)
+    if url is None or not url.startswith("http:"):
+        what = "has no HTTP API that answers" if url is None else "speaks TLS"
+        raise ApiError(503, f"node {node_id} {what}: it cannot be asked from here", code=503)
+    headers = {"Content-Type": "application/json"} if body is not None else {}
+    if given := call.raw.headers.get("Authorization"):
+        headers["Authorization"] = given
+
+    def ask() -> tuple[int, bytes]:
+        connection = HTTPConnection(urlsplit(url).netloc, timeout=PASS_ON_S)
+        try:
+            connection.request(method, f"/v1/faults{path}", body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(MOST_BYTES)
+        finally:
+            connection.close()
+
+    try:
+        status, text = await asyncio.to_thread(ask)
+        if status == 200:
+            return msgspec.json.decode(text, type=Faults)
+        refused = msgspec.json.decode(text, type=Error)
+    except (OSError, HTTPException, msgspec.MsgspecError) as error:
+        raise ApiError(503, f"node {node_id} does not answer: {error}", code=503) from None
+    raise ApiError(status, f"node {node_id}: {refused.message}", code=refused.error_code)
 
 
 def _switch(call: Call) -> FaultSwitch:
@@ -59,14 +123,21 @@ def _faults(call: Call) -> Faults:
 
 ROUTES: Final = (
     Route(
-        "GET", "/v1/faults", list_faults, "The faults in force on this node", Faults, rights=DESCRIBE_CLUSTER
+        "GET",
+        "/v1/faults",
+        list_faults,
+        "The faults in force on a node",
+        Faults,
+        query=WhichNode,
+        rights=DESCRIBE_CLUSTER,
     ),
     Route(
         "POST",
         "/v1/faults",
         inject_fault,
-        "Have this node hurt itself",
+        "Have a node hurt itself",
         Faults,
+        query=WhichNode,
         body=NodeFault,
         rights=ALTER_CLUSTER,
     ),
@@ -74,8 +145,9 @@ ROUTES: Final = (
         "DELETE",
         "/v1/faults/{name}",
         heal_fault,
-        'Heal a fault of this node, or "all"',
+        'Heal a fault of a node, or "all"',
         Faults,
+        query=WhichNode,
         rights=ALTER_CLUSTER,
     ),
 )

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from raftlog.admin.cluster_summary import Kind, Survey, survey
+from raftlog.admin.cluster_summary import Kind, Survey
 from raftlog.admin.kafka_client import Asks, BrokerUnreachable, shapes
 from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
@@ -85,7 +85,7 @@ async def get_health(call: Call) -> Health:
     quorum, brokers, found = await asyncio.gather(
         quorum_of(node),
         asyncio.gather(*(_broker(call.asker, each) for _, each in sorted(image.brokers.items()))),
-        survey(node.config, image),
+        node.survey_of(image),
     )
     reasons = [
         *_of_quorum(node, quorum),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -93,17 +93,15 @@ async def read_records(call: Call) -> Records:
     if state.leader == NO_BROKER:
         raise of_kafka(LeaderNotAvailable(), f"{topic}-{index}")
     start = await _start(call, topic, index)
-    data = await _fetch(call, topic, index, start=start, leader=state.leader)
-    # away from the loop: a small batch may decompress to very much
-    found = await asyncio.to_thread(_first_records, data.records or b"", start, query.max_records)
-    return Records(
-        topic_name=topic,
-        partition_id=index,
-        records=[_shown(each) for each in found],
-        next_offset=found[-1].offset + 1 if found else start,
-        high_watermark=data.high_watermark,
-        log_start_offset=data.log_start_offset,
+    data = await fetch(
+        call,
+        topic,
+        {index: start},
+        leader=state.leader,
+        max_bytes=query.max_bytes,
+        wait_ms=query.timeout_ms,
     )
+    return await shown(topic, index, data[index], start=start, most=query.max_records)
 
 
 async def _start(call: Call, topic: str, index: int) -> int:
@@ -124,33 +122,52 @@ async def _offset_at(call: Call, topic: str, index: int, *, timestamp: int) -> i
     return offset
 
 
-async def _fetch(call: Call, topic: str, index: int, *, start: int, leader: int) -> Any:
+async def fetch(
+    call: Call, topic: str, starts: Mapping[int, int], *, leader: int, max_bytes: int, wait_ms: int = 0
+) -> dict[int, Any]:
+    """Return what a leader has of some partitions from their offsets on; `max_bytes` of all. Raises ApiError."""
     make = shapes(ApiKey.FETCH)
-    wanted = make.FetchPartition(
-        partition=index,
-        current_leader_epoch=-1,
-        fetch_offset=start,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        partition_max_bytes=call.query.max_bytes,
+    wanted = tuple(
+        make.FetchPartition(
+            partition=index,
+            current_leader_epoch=-1,
+            fetch_offset=start,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=max_bytes,
+        )
+        for index, start in starts.items()
     )
     request = make.FetchRequest(
         replica_id=-1,
-        max_wait=call.query.timeout_ms,
+        max_wait=wait_ms,
         min_bytes=1,
-        max_bytes=call.query.max_bytes,
+        max_bytes=max_bytes,
         isolation_level=0,
         session_id=0,
         session_epoch=-1,
-        topics=(make.FetchTopic(topic=topic, partitions=(wanted,)),),
+        topics=(make.FetchTopic(topic=topic, partitions=wanted),),
         forgotten_topics_data=(),
         rack_id="",
     )
     response = await call.asker.ask(ApiKey.FETCH, request, broker_id=leader)
-    check(response.error_code, about=f"{topic}-{index}")
-    data = response.responses[0].partitions[0]
+    check(response.error_code, about=topic)
+    return {each.partition_index: each for each in response.responses[0].partitions}
+
+
+async def shown(topic: str, index: int, data: Any, *, start: int, most: int) -> Records:
+    """Return the first records from an offset on of what was fetched. Raises ApiError."""
     check(of_leader(data.error_code), about=f"{topic}-{index} at offset {start}")
-    return data
+    # away from the loop: a small batch may decompress to very much
+    found = await asyncio.to_thread(_first_records, data.records or b"", start, most)
+    return Records(
+        topic_name=topic,
+        partition_id=index,
+        records=[_shown(each) for each in found],
+        next_offset=found[-1].offset + 1 if found else start,
+        high_watermark=data.high_watermark,
+        log_start_offset=data.log_start_offset,
+    )
 
 
 def _first_records(content: bytes, start: int, most: int) -> list[Record]:

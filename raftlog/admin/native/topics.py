@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, list_offsets, of_all_brokers, of_leader
-from raftlog.admin.cluster_summary import Standings
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_client import BrokerUnreachable, shapes
 from raftlog.admin.route import CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
@@ -20,7 +19,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import Operation
 
 SLICE: Final = 1_000
-"""Partitions that are looked at before others may run."""
+"""Topics that are looked at before others may run."""
 MOST_PARTITIONS: Final = 1_000
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -103,20 +102,15 @@ class Trimmed(msgspec.Struct):
 
 async def list_topic_lines(call: Call) -> TopicLines:
     """From what this node knows, so it costs no broker anything."""
-    image, lines, looked = call.node.image(), [], 0
-    standings = Standings(call.node.config, image)
-    for name in sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics)):
+    image, lines = call.node.image(), []
+    found = await call.node.survey_of(image)
+    for number, name in enumerate(sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics)), 1):
         partitions = image.topics[name].partitions
-        under_replicated = leaderless = 0
-        for state in partitions:
-            under_replicated += standings.of(name, state).under_replicated
-            leaderless += state.leader == NO_BROKER
-            looked += 1
-            if looked % SLICE == 0:
-                await asyncio.sleep(0)
+        bad = (found.under_replicated.by_topic[name], found.leaderless.by_topic[name])
         factor = len(partitions[0].replicas)
-        internal = name in INTERNAL_TOPICS
-        lines.append(TopicLine(name, internal, len(partitions), factor, under_replicated, leaderless))
+        lines.append(TopicLine(name, name in INTERNAL_TOPICS, len(partitions), factor, *bad))
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
     return TopicLines(image.offset, lines)
 
 

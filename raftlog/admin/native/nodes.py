@@ -1,0 +1,79 @@
+"""The brokers and where the HTTP API of each is, as their settings say: a page of one node leads to those of others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.base.config_network import http_url, is_loopback
+from raftlog.base.errors import KafkaError
+from raftlog.metadata.image import BrokerState
+from raftlog.protocol.apis import ApiKey
+
+BROKER: Final = 4
+"""The resource type of a broker's configs."""
+SETTINGS: Final = ("raftlog.admin.listener", "raftlog.admin.security.protocol")
+ANSWER_S: Final = 1.0
+"""Longest wait for each broker, all at once."""
+
+
+class NodeLine(msgspec.Struct):
+    """A broker. `http_url` null: it has no HTTP API that the caller could reach, or does not answer."""
+
+    broker_id: int
+    http_url: str | None
+
+
+class NodeLines(msgspec.Struct):
+    """All brokers, by id; node `node_id` answers."""
+
+    node_id: int
+    data: list[NodeLine]
+
+
+async def list_nodes(call: Call) -> NodeLines:
+    """Ask each broker for its settings; those on a loopback address are told to callers on this machine only."""
+    brokers = [each for _, each in sorted(call.node.image().brokers.items())]
+    data = await asyncio.gather(*(_line(call, each) for each in brokers))
+    return NodeLines(call.node.config.node_id, list(data))
+
+
+async def _line(call: Call, broker: BrokerState) -> NodeLine:
+    nearby = is_loopback(urlsplit(call.base_url).hostname or "")
+    return NodeLine(broker.broker_id, await http_url_of(call, broker, nearby=nearby))
+
+
+async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str | None:
+    """Return where a broker's HTTP API is; `nearby`: whoever wants to know is on the brokers' machine."""
+    make, broker_id = shapes(ApiKey.DESCRIBE_CONFIGS), broker.broker_id
+    resource = make.DescribeConfigsResource(
+        resource_type=BROKER, resource_name=str(broker_id), configuration_keys=SETTINGS
+    )
+    request = make.DescribeConfigsRequest(
+        resources=(resource,), include_synonyms=False, include_documentation=False
+    )
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            answer = await call.asker.ask(ApiKey.DESCRIBE_CONFIGS, request, broker_id=broker_id, at_once=True)
+    except (BrokerUnreachable, KafkaError, TimeoutError):
+        return None
+    settings = {each.name: each.value or "" for each in answer.results[0].configs}
+    endpoint = broker.endpoint(call.node.config.inter_broker_listener_name or "")
+    return http_url(settings, "" if endpoint is None else endpoint.host, nearby=nearby)
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/nodes",
+        list_nodes,
+        "List the brokers and where their HTTP APIs are",
+        NodeLines,
+        rights=DESCRIBE_CLUSTER,
+    ),
+)

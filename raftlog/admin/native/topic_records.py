@@ -1,0 +1,174 @@
+"""Reading a few records of many partitions of a topic in one answer: what a page shows, and goes on with every moment.
+
+A partition that failed is told beside the others. Partitions that found no room in the answer are `left`, to be asked
+for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from raftlog.admin.broker_questions import by_leader, list_offsets
+from raftlog.admin.errors import INVALID, ApiError, Error, check
+from raftlog.admin.kafka_client import BrokerUnreachable
+from raftlog.admin.native.records import MOST_BYTES, MOST_RECORDS, SPECIAL, Records, fetch, shown
+from raftlog.admin.route import Call, Route, of_topic
+from raftlog.base.errors import KafkaError
+from raftlog.security.acls import Operation
+
+MOST_PARTITIONS: Final = 50
+MOST_CHARS: Final = MOST_PARTITIONS * 31
+MOST_SHOWN_BYTES: Final = 8 << 20
+"""Of keys and values in one answer; the record that goes beyond is the last."""
+START: Final = r"[0-9]{1,10}:(earliest|latest|[@-]?[0-9]{1,18})"
+
+
+class Starts(msgspec.Struct, forbid_unknown_fields=True):
+    """From where, and how much of each partition at most.
+
+    `start`: PARTITION:WHERE,... with an offset, earliest, latest, -N for the last N offsets, or @MS for the first
+    record of that time or later.
+    """
+
+    start: Annotated[str, msgspec.Meta(max_length=MOST_CHARS, pattern=f"^{START}(,{START})*$")]
+    max_records: Annotated[int, msgspec.Meta(ge=1, le=MOST_RECORDS)] = 100
+
+
+class Unread(msgspec.Struct):
+    """A partition that could not be read, and why."""
+
+    partition_id: int
+    error: Error
+
+
+class TopicRecords(msgspec.Struct):
+    """Records of several partitions; ask again for those that are `left`, and for more at each `next_offset`."""
+
+    topic_name: str
+    data: list[Records]
+    left: list[int]
+    failures: list[Unread]
+
+
+class _Reading:
+    """One question, as far as it has come."""
+
+    def __init__(self, call: Call, wanted: Mapping[int, str]) -> None:
+        self.call = call
+        self.topic: str = call.path["topic_name"]
+        self.wanted = wanted
+        self.answer = TopicRecords(self.topic, [], [], [])
+        self._room = MOST_SHOWN_BYTES
+
+    async def offsets(self) -> dict[int, int]:
+        """Return the offset from which each partition is read; what has none fails."""
+        asked: dict[int, dict[int, int]] = {}
+        for index, where in self.wanted.items():
+            for kind, timestamp in _questions(where):
+                asked.setdefault(kind, {})[index] = timestamp
+        told = await asyncio.gather(*(self._ask_offsets(each) for each in asked.values()))
+        found = dict(zip(asked, told, strict=True))
+        starts = {}
+        for index, where in self.wanted.items():
+            answers = {kind: found[kind][index] for kind, _ in _questions(where)}
+            try:
+                for error_code, _ in answers.values():
+                    check(error_code, about=f"{self.topic}-{index}")
+            except (ApiError, KafkaError) as error:
+                self.fail(index, error)
+            else:
+                starts[index] = _start(where, {kind: offset for kind, (_, offset) in answers.items()})
+        return starts
+
+    async def _ask_offsets(self, wanted: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        asked = {(self.topic, index): timestamp for index, timestamp in wanted.items()}
+        answers = await list_offsets(self.call, asked)
+        return {index: answers[self.topic, index] for index in wanted}
+
+    async def read(self, leader: int, starts: Mapping[int, int]) -> None:
+        """Read what one broker leads."""
+        max_bytes = MOST_BYTES
+        try:
+            fetched = await fetch(self.call, self.topic, starts, leader=leader, max_bytes=max_bytes)
+        except (ApiError, KafkaError, BrokerUnreachable) as error:
+            for index in starts:
+                self.fail(index, error)
+            return
+        for index, start in starts.items():
+            data = fetched[index]
+            if self._room <= 0 or (not data.records and not data.error_code and start < data.high_watermark):
+                self.answer.left.append(index)
+                continue
+            try:
+                most = self.call.query.max_records
+                records = await shown(self.topic, index, data, start=start, most=most)
+            except (ApiError, KafkaError) as error:
+                self.fail(index, error)
+                continue
+            self._room -= sum(_size(each.key) + _size(each.value) for each in records.records)
+            self.answer.data.append(records)
+
+    def fail(self, index: int, error: Exception) -> None:
+        code = error.body.error_code if isinstance(error, ApiError) else 503
+        self.answer.failures.append(Unread(index, Error(code, str(error))))
+
+
+def _size(content: Any) -> int:
+    return 0 if content is None else len(content.data)
+
+
+def _questions(where: str) -> list[tuple[int, int]]:
+    """Return what is to be asked of a partition's offsets: (kind, timestamp), where the kind of a time is 0."""
+    if where in SPECIAL:
+        return [(SPECIAL[where], SPECIAL[where])]
+    if where.startswith("@"):
+        return [(0, int(where[1:])), (SPECIAL["latest"], SPECIAL["latest"])]
+    if where.startswith("-"):
+        return [(each, each) for each in SPECIAL.values()]
+    return []
+
+
+def _start(where: str, offsets: Mapping[int, int]) -> int:
+    if where in SPECIAL:
+        return offsets[SPECIAL[where]]
+    if where.startswith("@"):
+        return offsets[0] if offsets[0] >= 0 else offsets[SPECIAL["latest"]]
+    if where.startswith("-"):
+        return max(offsets[SPECIAL["earliest"]], offsets[SPECIAL["latest"]] + int(where))
+    return int(where)
+
+
+async def read_topic_records(call: Call) -> TopicRecords:
+    """Ask each leader once for offsets, where they are not given, and once for records."""
+    pairs = [each.split(":", 1) for each in call.query.start.split(",")]
+    wanted = {int(index): where for index, where in pairs}
+    if len(wanted) < len(pairs) or len(wanted) > MOST_PARTITIONS:
+        raise ApiError(400, f"start: at most {MOST_PARTITIONS} partitions, each once", code=INVALID)
+    reading = _Reading(call, wanted)
+    starts = await reading.offsets()
+    leaders, errors = by_leader(call, ((reading.topic, index) for index in starts))
+    for (topic, index), error_code in errors.items():
+        try:
+            check(error_code, about=f"{topic}-{index}")
+        except (ApiError, KafkaError) as error:
+            reading.fail(index, error)
+    for leader, partitions in leaders.items():  # one after the other: what they decompress is much
+        await reading.read(leader, {index: starts[index] for _, index in partitions})
+    return reading.answer
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/topics/{topic_name}/records",
+        read_topic_records,
+        "Read a few records of many partitions, uncommitted and aborted ones too",
+        TopicRecords,
+        query=Starts,
+        rights=of_topic(Operation.READ),
+    ),
+)

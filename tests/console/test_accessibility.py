@@ -1,0 +1,100 @@
+"""Claims about the console for those who do not see it, or not well: axe-core finds nothing serious on any screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+from tests.console.conftest import group_of, write
+from tests.kit.waits import until
+
+AXE = Path(__file__).parent / "javascript/node_modules/axe-core/axe.min.js"
+GRAVE = ("serious", "critical")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+LOOK = """async (tags) => {
+  await Promise.all(document.getAnimations().map((each) => each.finished));
+  const found = await axe.run(document, { runOnly: { type: "tag", values: tags }, resultTypes: ["violations"] });
+  const node = (each) => each.html.slice(0, 300) + " " + each.failureSummary;
+  const told = ({ id, impact, help, nodes }) => ({ id, impact, help, nodes: nodes.slice(0, 3).map(node) });
+  return { rules: found.passes.length, found: found.violations.map(told) };
+}"""
+
+TOPIC = "orders"
+GROUP = "billing"
+
+
+@pytest.fixture(scope="module")
+def lived_in(cluster: AdminCluster) -> AdminCluster:
+    """A topic with a record in it, a group that reads it, and a hurt disk."""
+    url = cluster.admin_url(1)
+    (found,) = Api(url).get("/v3/clusters").body["data"]
+    node, api = Api(url), Api(url, f"/v3/clusters/{found['cluster_id']}")
+    wanted = {"topic_name": TOPIC, "partitions_count": 3, "replication_factor": 3}
+    assert api.ask("POST", "/topics", wanted).status == 201
+    until(lambda: node.get(f"/v1/topics/{TOPIC}/replicas").status == 200, "the topic is known")
+    record = {"data": {"customer": {"name": "Ada"}, "lines": [1, None, True]}}
+    write(api, TOPIC, record, partition_id=0, headers=[{"name": "source", "value": "c2hvcA=="}])
+    group_of(cluster, TOPIC, GROUP)
+    assert node.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.01}).status == 200
+    return cluster
+
+
+def press(name: str) -> Callable[[Any], None]:
+    """Return what opens a dialog: a button."""
+    return lambda page: page.locator("main").get_by_role("button", name=name, exact=True).click()
+
+
+def open_record(page: Any) -> None:
+    page.get_by_role("row").filter(has_text="Ada").first.click()
+
+
+SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
+    "overview": ("", "3 brokers", None),
+    "topics": ("topics", TOPIC, None),
+    "create a topic": ("topics", TOPIC, press("Create a topic")),
+    "topic": (f"topics/{TOPIC}", "leader", None),
+    "trim": (f"topics/{TOPIC}", "leader", press("Trim")),
+    "delete": (f"topics/{TOPIC}", "leader", press("Delete")),
+    "records": (f"topics/{TOPIC}/records", "Ada", None),
+    "record": (f"topics/{TOPIC}/records", "Ada", open_record),
+    "produce": (f"topics/{TOPIC}/records", "Ada", press("Produce")),
+    "configs": (f"topics/{TOPIC}/configs", "retention.ms", None),
+    "groups": ("groups", GROUP, None),
+    "group": (f"groups/{GROUP}", "Lag by partition", None),
+    "reset": (f"groups/{GROUP}", "Lag by partition", press("Reset offsets")),
+    "transactions": ("transactions", "None hangs.", None),
+    "why": ("why", "Broker 3", None),
+    "why of a partition": (f"why/{TOPIC}/0", "it was created on", None),
+    "why of a broker": ("why/1", "broker 1 came into service", None),
+    "chaos": ("chaos", "slow-disk seconds", None),
+    "nowhere": ("nowhere", "There is no such screen", None),
+    "keys": ("", "3 brokers", lambda page: page.keyboard.press("?")),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 2560])
+def test_axe_finds_nothing_serious(page: Any, lived_in: AdminCluster, width: int, scheme: str) -> None:
+    """On every screen and in every dialog: contrast, names, roles, order, targets."""
+    if not AXE.exists():
+        pytest.skip(f"there is no {AXE.name}: make console-test installs it with npm")
+    page.context.add_init_script(path=AXE)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    grave = []
+    for name, (path, shown, then) in SCREENS.items():
+        page.goto("about:blank")
+        page.goto(f"{lived_in.admin_url(1)}/#/{path}")
+        page.locator("main").get_by_text(shown).first.wait_for()
+        if then is not None:
+            then(page)
+            page.get_by_role("dialog").wait_for()
+        report = page.evaluate(LOOK, RULES)
+        assert report["rules"] > 10, "axe ran"
+        grave += [(name, each) for each in report["found"] if each["impact"] in GRAVE]
+    assert grave == []
