@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.regex import STEPS_AT_ONCE, TEXT_STEPS, check_regex, compiled
 from raftlog.metadata.image import MetadataImage
 from raftlog.security.acls import Operation, ResourceType
-from raftlog.security.authorizer import Authorizer
+
+if TYPE_CHECKING:
+    from raftlog.security.authorizer import Authorizer
 
 PAUSE_S: Final = 0.01
 """Between two slices others have the loop."""
