@@ -346,7 +346,7 @@ def test_a_new_id_must_be_one_and_another(copy, other, wrong):
 
 
 def test_a_new_id_agrees_with_the_config_and_the_folders(copy, other):
-    """Whatever names the cluster already must name the copy."""
+    """A config or folder that names a cluster must name the copy."""
     other.write_config("cluster.id=named")
     code, complaint = run("restore", "-c", other.config, copy, "--new-cluster-id", "a-copy")
     assert (code, "--new-cluster-id is a-copy, and the config says cluster.id=named" in complaint) == (
@@ -418,7 +418,7 @@ def test_a_restore_that_has_no_room_is_not_begun(copy, other, monkeypatch):
 
 
 def test_a_manifest_that_names_another_cluster_than_the_files_is_refused(copy, other):
-    """Whoever changed it would have the node start in a cluster that its metadata does not know."""
+    """The node would start in a cluster that its metadata does not know."""
     manifest = copy / "node-1" / "raftlog-backup.json"
     manifest.write_text(manifest.read_text().replace(CLUSTER, "another"))
     for arguments in (("--check", copy), ("-c", other.config, copy)):

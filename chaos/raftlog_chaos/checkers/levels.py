@@ -23,7 +23,7 @@ Features = tuple[SupportedFeature, ...]
 
 
 class LevelBook:
-    """What levels the cluster had, and everything that a node was given too early."""
+    """Notes the levels that the cluster had, and blames whoever gave a node something too early."""
 
     def __init__(self, blame: Callable[[str], object], installed: Callable[[], Iterable[Features]]) -> None:
         """`installed`: what the release that each node has at this moment supports, whether it runs or not."""

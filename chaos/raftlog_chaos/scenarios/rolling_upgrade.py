@@ -1,8 +1,8 @@
 """Nodes of an older and a newer release live together, under load, while controllers fail over.
 
 They are upgraded one by one, and some back again. Levels are asked for all the while, and so is what a level brings.
-Nothing newer is written before the level allows it, no older node is given what it does not know, a level comes once
-every node supports it, and never goes again unless it was lowered. An older node that comes later takes no part.
+Nothing newer is written before the level allows it, and no older node is given what it does not know. A level comes
+once every node supports it, and never goes again unless it was lowered. An older node that comes later takes no part.
 """
 
 from __future__ import annotations
