@@ -1,4 +1,4 @@
-// Hurt this node on purpose, and see what becomes of leaders, replicas and a client.
+// Hurt a node on purpose, and see what becomes of leaders, replicas and a client.
 
 import { ask as call, every, get, may, onMetadata, path, post, session, v3 } from "./api.js";
 import { chart } from "./chart.js";
