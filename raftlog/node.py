@@ -335,6 +335,7 @@ class BrokerRole:
         )
         self.lifecycle.lateness = env.lateness
         self.lifecycle.on_session_renewed = self.session.renew
+        control.loop_watch.on_look = self.session.look
         self.lifecycle.start_serving = self._start_serving
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
@@ -373,8 +374,6 @@ class BrokerRole:
         self.housekeeping.start()
         self._spawn(self._live())
         self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats we are nobody
-        self._spawn(self.session.watch(self._config.broker_heartbeat_interval_ms / 1000))
-        self._tasks[-1].add_done_callback(raise_failure)
         for keys in self.server.token_keys.values():
             self._spawn(keys.keep_fresh())
             self._tasks[-1].add_done_callback(raise_failure)

@@ -16,7 +16,6 @@ its length, since answers may have come meanwhile.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -42,7 +41,7 @@ def may_be_led_elsewhere(state: PartitionState, broker_id: int, silent: frozense
 
 
 class ControllerSession:
-    """`watch` runs for as long as the broker does. `isr_members` returns who else is in an ISR of what we lead."""
+    """Call `look` a few times a second. `isr_members` returns who else is in an ISR of what this broker leads."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class ControllerSession:
     ) -> None:
         """`on_change` is told the members that are silent, each time that they are others than before."""
         self.lateness = Lateness()
-        """Of this node's loop: a slow one is given more time by the controller. Set it before `watch`."""
+        """Of this node's loop: a slow one is given more time by the controller. Set it before the first `look`."""
         self.silent = NOBODY
         self.fetched_at: dict[int, float] = {}
         """When each follower sent its last fetch; whoever handles one notes it here."""
@@ -70,13 +69,6 @@ class ControllerSession:
         """The controller answered a heartbeat that was sent then, and did not say that we are fenced."""
         self._ends_at = sent_at + self._session_s
         self._tell(NOBODY)
-
-    async def watch(self, every_s: float) -> None:
-        """Look again and again, until cancelled."""
-        while True:
-            due_at = self._now() + every_s
-            await asyncio.sleep(every_s)
-            self.look(late_s=self._now() - due_at)
 
     def look(self, late_s: float = 0.0) -> None:
         """See who may lead without our knowledge. `late_s`: how long our loop stood still before."""

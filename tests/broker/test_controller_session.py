@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from raftlog.broker.controller_session import NOBODY, ControllerSession, may_be_led_elsewhere
 from raftlog.metadata.image import PartitionState
-from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.slowness import make_slow
 
 SESSION_S = 3.0
@@ -139,30 +136,3 @@ def test_a_partition_is_doubted_for_the_members_of_its_own_isr_only() -> None:
     assert not may_be_led_elsewhere(shared, 1, NOBODY)
     assert not may_be_led_elsewhere(alone, 1, frozenset({2, 3}))
     assert not may_be_led_elsewhere(shared, 2, frozenset({1}))
-
-
-def test_a_pause_is_none_of_the_silence() -> None:
-    """In virtual time: the watch notices that its process stood still."""
-
-    async def program(loop: SimLoop) -> list[float]:
-        known_at: list[float] = []
-        session = ControllerSession(
-            loop.time,
-            session_s=SESSION_S,
-            fetch_wait_s=0.5,
-            isr_members=lambda: frozenset({2}),
-            on_change=lambda silent: known_at.append(loop.time() - began_at),
-        )
-        began_at = loop.time()
-        session.renew(began_at)
-        host = loop.host("node1")
-        host.start(session.watch(0.5))
-        await asyncio.sleep(1.1)
-        host.pause()
-        await asyncio.sleep(15.0)
-        host.resume()
-        await asyncio.sleep(10.0)
-        return known_at
-
-    (known_at,) = simulate(program).result
-    assert SESSION_S + 14.0 < known_at < SESSION_S + 15.6
