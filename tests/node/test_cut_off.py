@@ -177,7 +177,7 @@ def test_metadata_names_no_leader_but_all_brokers_and_then_the_connection_ends()
 
 
 def test_connections_of_clients_end_when_their_broker_knows_that_it_is_cut_off() -> None:
-    """What they wait for there will not come: an acks=all request hears at once that it has to go elsewhere."""
+    """An acks=all request that waits there hears of it long before its own time is over."""
 
     async def script(stage: Stage) -> None:
         stage.client.timeout_s = 60.0

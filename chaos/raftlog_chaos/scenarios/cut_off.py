@@ -1,7 +1,7 @@
 """A leader is cut off from the other nodes, and its clients stay with it for as long as it lets them.
 
-They ask who leads whom they are connected to, which is the leader that was cut off. Another one leads soon; they must
-find it while the cut lasts.
+When they look for a leader, they ask the broker that they are connected to, and that is the one which was cut off.
+Another one leads soon, and they must find it while the cut lasts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from raftlog_chaos.workloads.loyal_client import LoyalClient
 from raftlog_chaos.workloads.producer import Producer
 
 FOUND_S = 20.0
-"""So long clients may stay with a leader that is cut off, virtual seconds: it may be the active controller, which does
-not know at once either, and its successor may have to catch up first."""
+"""So long clients may stay with a leader that is cut off, virtual seconds. It may be the active controller, too, which
+needs some seconds more until it knows."""
 
 
 async def cut_off(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Cut leaders off with their clients, for some virtual seconds of service between. Raises AssertionError."""
+    """Cut leaders off from the others, with some virtual seconds of service between. Raises AssertionError."""
     scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
