@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from raftlog.base.errors import (
     NONE,
     CoordinatorNotAvailable,
+    FetchSessionIdNotFound,
     LeaderNotAvailable,
     NotCoordinator,
     NotLeaderOrFollower,
@@ -102,6 +103,11 @@ class Stage:
         return int(response.responses[0].partition_responses[0].error_code)
 
     async def fetch(self) -> int:
+        response = await self.fetch_in_session(0, -1)
+        return int(response.responses[0].partitions[0].error_code)
+
+    async def fetch_in_session(self, session_id: int, epoch: int) -> Any:
+        """Fetch with a session (KIP-227), or without one: epoch -1."""
         make = shapes(FETCH)
         wanted = make.FetchPartition(
             partition=0,
@@ -113,9 +119,15 @@ class Stage:
         )
         topic = make.FetchTopic(topic=TOPIC, partitions=(wanted,))
         request = make.FetchRequest(
-            replica_id=-1, max_wait=0, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=(topic,)
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=() if epoch > 0 else (topic,),
         )
-        return int((await self.ask(FETCH, request)).responses[0].partitions[0].error_code)
+        return await self.ask(FETCH, request)
 
     async def end_offset(self) -> int:
         make = shapes(LIST_OFFSETS)
@@ -193,6 +205,20 @@ def test_connections_of_clients_end_when_their_broker_knows_that_it_is_cut_off()
         else:
             raise AssertionError("it was answered")
         assert SESSION_S - 1.0 < stage.cluster.loop.time() - began_at < SESSION_S + 5.0
+
+    run_scenario(script)
+
+
+def test_a_fetch_session_does_not_outlive_the_leadership() -> None:
+    """It leaves out what has no news, so a consumer that came back with it would hear nothing for ever."""
+
+    async def script(stage: Stage) -> None:
+        session_id = int((await stage.fetch_in_session(0, 0)).session_id)
+        assert session_id
+        stage.cut()
+        await stage.knows()
+        answer = await stage.fetch_in_session(session_id, 1)
+        assert int(answer.error_code) == FetchSessionIdNotFound.code
 
     run_scenario(script)
 
