@@ -137,7 +137,7 @@ class ControlPlane:
                 cluster_id=cluster_id,
                 machine=_Machine(metadata, self._leadership_changed),
             )
-        self._watch = _LoopWatch(env.lateness, config.node_id)
+        self.loop_watch = _LoopWatch(env.lateness, config.node_id)
         self._leaderless = _Leaderless(config.voters, self.quorum.linked if self.quorum else None)
         follows = self.quorum or self.observer
         assert follows is not None
@@ -184,7 +184,7 @@ class ControlPlane:
 
         Raises JournalUnusable, BootstrapUnusable, OSError.
         """
-        self._watch.start()
+        self.loop_watch.start()
         if self._tls is not None:
             await _open_tls(self._tls, self._env)
         if self.controller is not None:
@@ -239,7 +239,7 @@ class ControlPlane:
         self._heartbeats.close()
         await self._follows.stop()
         self._leaderless.close()
-        self._watch.close()
+        self.loop_watch.close()
         if self._threads is not None:
             self._threads.close()
 
@@ -419,6 +419,8 @@ class _LoopWatch:
     """Looks how late this node's loop is, and says once that it is slow, and that it is no longer."""
 
     def __init__(self, lateness: Lateness, node_id: int) -> None:
+        self.on_look: Callable[[float], None] = lambda late_s: None
+        """Called with each look, with how long the loop stood still before."""
         self._lateness = lateness
         self._node_id = node_id
         self._loop = asyncio.get_running_loop()
@@ -438,6 +440,7 @@ class _LoopWatch:
     def _look(self) -> None:
         now, lateness = self._loop.time(), self._lateness
         lateness.note(now - self._due_at, now)
+        self.on_look(now - self._due_at)
         if lateness.is_slow != self._said:
             self._said = lateness.is_slow
             if self._said:

@@ -24,6 +24,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
+from raftlog.broker.controller_session import ControllerSession
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
@@ -310,6 +311,7 @@ class BrokerRole:
         )
         self.replicas.peers.on_leader_lost = self.absences.lost
         self.replicas.peers.on_leader_found = self.absences.found
+        self.session = self.context.session = self._make_session()
         verifier = self.context.verifier = TransactionVerifier(self.context)
         self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
         self.links = self.context.links = BrokerLinks(
@@ -332,10 +334,23 @@ class BrokerRole:
             damaged=lambda: self.replicas.damaged,
         )
         self.lifecycle.lateness = env.lateness
+        self.lifecycle.on_session_renewed = self.session.renew
+        control.loop_watch.on_look = self.session.look
         self.lifecycle.start_serving = self._start_serving
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
         control.on_leader_changed = self.lifecycle.nudge
+
+    def _make_session(self) -> ControllerSession:
+        session = ControllerSession(
+            asyncio.get_running_loop().time,
+            session_s=self._config.broker_session_timeout_ms / 1000,
+            fetch_wait_s=self._config.replica_fetch_wait_max_ms / 1000,
+            isr_members=self.replicas.isr_members,
+            on_change=self._note_silent_members,
+        )
+        session.lateness = self._env.lateness
+        return session
 
     def open_directories(self) -> list[LogDirectory]:
         """Open the log directories and mark them as this node's. Raises ForeignLogDirectory, OSError."""
@@ -408,6 +423,12 @@ class BrokerRole:
         self.coordinators.on_metadata(old, new)
         self.transactions.on_metadata(old, new)
         self.lifecycle.on_metadata()
+
+    def _note_silent_members(self, silent: frozenset[int]) -> None:
+        """Have clients look for other brokers as soon as more of these may lead what we lead."""
+        before, self.context.silent_members = self.context.silent_members, silent
+        if silent - before:
+            self.server.send_clients_elsewhere()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))

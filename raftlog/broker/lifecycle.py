@@ -75,6 +75,8 @@ class Lifecycle:
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
+        self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
+        """Told when a heartbeat was sent, in loop seconds, whose answer says that this broker takes part."""
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
@@ -180,6 +182,7 @@ class Lifecycle:
 
     async def _beat(self) -> None:
         self._nudged.clear()
+        sent_at = asyncio.get_running_loop().time()
         reply = await self._submit(
             BrokerHeartbeat(
                 self._registration().broker_id,
@@ -197,6 +200,8 @@ class Lifecycle:
             self._may_leave.set()
         if reply.is_fenced == self.unfenced.is_set():
             self._note_fencing(reply.is_fenced)
+        if not reply.is_fenced:
+            self.on_session_renewed(sent_at)
 
     def _note_fencing(self, fenced: bool) -> None:
         if fenced:

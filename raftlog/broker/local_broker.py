@@ -13,6 +13,7 @@ from raftlog.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
+    from raftlog.broker.controller_session import ControllerSession
     from raftlog.broker.links.broker_links import BrokerLinks
     from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas.replicas import Replicas
@@ -40,5 +41,9 @@ class LocalBroker:
     """Set by the broker server."""
     absences: UnreachableBrokers | None = None
     """The brokers that are gone as far as this one can tell; None: it cannot."""
+    session: ControllerSession | None = None
+    """Whether the controller hears of this broker; None: nobody asks."""
+    silent_members: frozenset[int] = frozenset()
+    """The brokers that may lead partitions of ours without our knowledge; none while we are in touch with the rest."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""

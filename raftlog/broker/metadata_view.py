@@ -16,6 +16,7 @@ from raftlog.base.errors import (
     ReplicaNotAvailable,
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
+from raftlog.broker.controller_session import may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import TurnCounter
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
@@ -62,7 +63,8 @@ class BrokersView:
         """Return a partition's error, its leader if clients can reach it, and the replicas that are down."""
         live = self.live
         offline = tuple([each for each in state.replicas if each not in live])
-        if state.leader in self.gone.unnamed:
+        gone = self.gone
+        if state.leader in gone.unnamed or may_be_led_elsewhere(state, gone.asked, gone.silent):
             return EncodedTopic(LeaderNotAvailable.code, NO_BROKER, offline)
         if state.leader in self.reachable:
             return EncodedTopic(NONE, state.leader, offline)

@@ -14,10 +14,12 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import TopicPartition
+from raftlog.broker.controller_session import may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
+    from raftlog.metadata.image import PartitionState
     from raftlog.replication.partition import Partition
 
 TopicKey = str | UUID
@@ -35,16 +37,24 @@ def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
     return topics
 
 
-def locate(broker: LocalBroker, topic: TopicKey, index: int) -> Partition:
-    """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower."""
+def locate(broker: LocalBroker, topic: TopicKey, index: int, *, for_follower: bool = False) -> Partition:
+    """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower.
+
+    The last one also where this broker leads by its metadata, but is cut off from others who may lead by now. Followers
+    may fetch all the same: those who do know of no other leader.
+    """
     replicas = broker.replicas
     key = (topic, index)
     found = replicas.partitions.get(key) if isinstance(topic, str) else replicas.by_id.get(key)  # type: ignore[call-overload,arg-type]  # equal to a TopicPartition
-    if found is not None:
-        return found
-    if isinstance(topic, str):
-        return replicas.get(topic, index)
-    raise _missing(broker, topic, index)
+    if found is None:
+        if not isinstance(topic, str):
+            raise _missing(broker, topic, index)
+        found = replicas.get(topic, index)
+    if broker.silent_members and not for_follower:
+        state = broker.image().partition(found.topic, index)
+        if state is not None and is_doubtful(broker, state):
+            raise NotLeaderOrFollower("this broker is cut off, and another one may lead by now")
+    return found
 
 
 def _missing(broker: LocalBroker, topic_id: UUID, index: int) -> KafkaError:
@@ -55,11 +65,16 @@ def _missing(broker: LocalBroker, topic_id: UUID, index: int) -> KafkaError:
 
 
 def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[int, int] | None:
-    """Return (leader id, leader epoch) as the newest image has it, or None if the partition is not there."""
+    """Return (leader id, leader epoch) as the newest image has it, or None if it is not known."""
     image = broker.image()
     name = topic if isinstance(topic, str) else image.topic_names.get(topic)
     state = None if name is None else image.partition(name, index)
-    return None if state is None else (state.leader, state.leader_epoch)
+    return None if state is None or is_doubtful(broker, state) else (state.leader, state.leader_epoch)
+
+
+def is_doubtful(broker: LocalBroker, state: PartitionState) -> bool:
+    """Whether this broker leads a partition by its metadata, but is cut off from others who may lead it by now."""
+    return may_be_led_elsewhere(state, broker.config.node_id, broker.silent_members)
 
 
 def endpoints_of(broker: LocalBroker, broker_ids: Iterable[int], listener: str) -> list[Endpoint]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState, MetadataImage
 
 LISTED_AFTER_FENCING_S: Final = 30.0
@@ -26,10 +27,15 @@ that broker to ask, and if its host is gone, aiokafka waits for half a minute, k
 
 
 class UnreachableIds(NamedTuple):
-    """`unnamed`: not to be told as leaders; `listed`: fenced, and still to be told as brokers."""
+    """`unnamed`: not to be told as leaders; `listed`: fenced, and still to be told as brokers.
+
+    `silent`: those that may lead what broker `asked` leads by its own metadata (see `controller_session`).
+    """
 
     unnamed: frozenset[int]
     listed: frozenset[int]
+    asked: int = NO_BROKER
+    silent: frozenset[int] = frozenset()
 
 
 NO_BROKERS: Final = UnreachableIds(frozenset(), frozenset())

@@ -502,10 +502,13 @@ class NetworkCluster(Cluster):
         self._cut_off: set[int] = set()
         return self.network
 
-    def cut(self, node_id: int) -> None:
-        """Let no packet reach a node, or leave it for others or clients, as if its cable were pulled."""
+    def cut(self, node_id: int, *, from_clients: bool = True) -> None:
+        """Let no packet reach a node, or leave it for others or clients, as if its cable were pulled.
+
+        Not `from_clients`: it is cut off from the other nodes only, as by a switch between them.
+        """
         self._cut_off.add(node_id)
-        for other in (CLIENTS, *self.nodes):
+        for other in (CLIENTS, *self.nodes) if from_clients else self.nodes:
             if other != node_id:
                 self.network.cut(other, node_id)
         for other in self.nodes:

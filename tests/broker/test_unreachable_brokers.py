@@ -54,7 +54,7 @@ def test_a_fenced_broker_is_listed_for_a_while_and_no_longer_lost() -> None:
     before = cluster_image()
     gone.lost(2)
     gone.on_metadata(before, with_broker(before, 2, fenced=True))
-    assert gone.gone() == (frozenset(), {2})
+    assert gone.gone()[:2] == (frozenset(), {2})
     clock.now += LISTED_AFTER_FENCING_S
     assert gone.gone() == NO_BROKERS
 
@@ -65,7 +65,7 @@ def test_a_broker_that_restarts_is_listed_all_the_while() -> None:
     before = cluster_image()
     gone.on_metadata(before, with_broker(before, 2, fenced=True))
     clock.now += 20.0
-    assert gone.gone() == (frozenset(), {2})
+    assert gone.gone()[:2] == (frozenset(), {2})
 
 
 def test_a_broker_that_is_back_is_neither_lost_nor_kept() -> None:

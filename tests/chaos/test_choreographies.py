@@ -16,6 +16,7 @@ CHOREOGRAPHIES = (
     "compaction",
     "consumer-churn",
     "corruption",
+    "cut-off",
     "disk-errors",
     "double-failover",
     "exactly-once",

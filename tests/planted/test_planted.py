@@ -16,6 +16,7 @@ QUICK = ("ack-before-flush", "ack-on-resigning", "groups-read-back-in-part", "mi
 """Plants that nearly every seed shows."""
 LONGER = (
     "cancel-keeps-added",
+    "cut-off-not-known",
     "damage-taken-for-torn-tail",
     "forgotten-while-away",
     "generation-not-recorded",

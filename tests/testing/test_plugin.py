@@ -175,6 +175,49 @@ def test_a_node_is_cut_off_and_comes_back(tmp_path):
     assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
+def test_clients_leave_a_leader_that_is_cut_off_from_the_others_only(tmp_path):
+    """librdkafka stays with a broker that answers; this one says that it may lead no more, and sends it away."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        import pytest
+        from confluent_kafka import TopicPartition
+
+        @pytest.mark.raftlog(network=True)
+        def test_it(raftlog_cluster):
+            raftlog_cluster.create_topic("orders")
+            leader = raftlog_cluster.leader("orders")
+            node = raftlog_cluster.nodes[leader]
+            common = {"bootstrap.servers": f"{node.host}:{node.port}"}
+            producer = Producer({**common, "acks": "all", "request.timeout.ms": 2000})
+            consumer = Consumer({**common, "group.id": "g"})
+            consumer.assign([TopicPartition("orders", 0, 0)])
+
+            def read():
+                message = consumer.poll(60)
+                while message is None or message.error() is not None:
+                    message = consumer.poll(60)
+                return message.value()
+
+            producer.produce("orders", "before")
+            assert producer.flush(60) == 0
+            assert read() == b"before"
+            raftlog_cluster.cut(leader, from_clients=False)
+            producer.produce("orders", "during")
+            assert producer.flush(40) == 0, "the producer stays with the leader that is cut off"
+            assert raftlog_cluster.leader("orders") != leader
+            assert read() == b"during"
+            consumer.close()
+            raftlog_cluster.heal()
+            raftlog_cluster.wait_until_healthy()
+        """,
+        "-rs",
+    )
+    if "can't be cut off here" in ended.stdout:
+        pytest.skip(ended.stdout)
+    assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
 def test_a_failed_test_shows_what_the_nodes_did(tmp_path):
     """The report has each node's log of that test only, and why its partitions have their leaders."""
     ended = run_pytest(

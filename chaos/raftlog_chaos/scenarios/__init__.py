@@ -17,6 +17,7 @@ from raftlog_chaos.scenarios.commits import commits
 from raftlog_chaos.scenarios.compaction import compaction
 from raftlog_chaos.scenarios.consumer_churn import consumer_churn, group_migration
 from raftlog_chaos.scenarios.corruption import corruption
+from raftlog_chaos.scenarios.cut_off import cut_off
 from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.double_failover import double_failover
 from raftlog_chaos.scenarios.endurance import endure
@@ -67,6 +68,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "compaction": compaction,
     "consumer-churn": consumer_churn,
     "corruption": corruption,
+    "cut-off": cut_off,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
     "controller": controller,

@@ -24,6 +24,7 @@ from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.partition_lookup import is_doubtful
 from raftlog.broker.turns import CallQueue
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.moment import Moment
@@ -42,14 +43,17 @@ def transaction_coordinator(image: MetadataImage, transactional_id: str) -> int:
     topic = image.topics.get(TRANSACTION_STATE_TOPIC)
     if topic is None:
         raise CoordinatorNotAvailable(f"there is no {TRANSACTION_STATE_TOPIC} yet")
-    return _leader(topic, transactional_id)
+    return _leader(_partition(topic, transactional_id))
 
 
-def _leader(topic: TopicState, key: str) -> int:
-    leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
-    if leader == NO_BROKER:
+def _partition(topic: TopicState, key: str) -> PartitionState:
+    return topic.partitions[partition_for(key, len(topic.partitions))]
+
+
+def _leader(state: PartitionState) -> int:
+    if state.leader == NO_BROKER:
         raise CoordinatorNotAvailable
-    return leader
+    return state.leader
 
 
 class CoordinatorShards(Generic[T]):
@@ -106,7 +110,10 @@ class CoordinatorShards(Generic[T]):
 
     async def find(self, key: str) -> int:
         """Return the broker that coordinates a key, once the topic is there. Raises CoordinatorNotAvailable."""
-        return _leader(await self.topic(), key)
+        state = _partition(await self.topic(), key)
+        if is_doubtful(self._broker, state):
+            raise CoordinatorNotAvailable("this broker is cut off, and may have a successor")
+        return _leader(state)
 
     async def topic(self) -> TopicState:
         """Return the topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
@@ -133,6 +140,12 @@ class CoordinatorShards(Generic[T]):
         shard = self._shards.get(partition_for(key, len(topic.partitions))) if topic else None
         if shard is None or shard.is_over or shard.has_failed:
             raise NotCoordinator
+        if (
+            topic is not None
+            and self._broker.silent_members
+            and is_doubtful(self._broker, _partition(topic, key))
+        ):
+            raise NotCoordinator("this broker is cut off, and may have a successor")
         if shard.coordinator is None:
             raise CoordinatorLoadInProgress
         return shard

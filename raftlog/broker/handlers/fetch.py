@@ -182,6 +182,8 @@ class PendingFetch(Slot):
         server = connection.server
         try:
             replica = self.replica = None if request.replica_id < 0 else replica_of(connection, request)
+            if replica is not None and server.broker.session is not None:
+                server.broker.session.fetched_at[replica.broker_id] = server.loop.time()
             session = server.sessions.open(
                 request,
                 self.header.api_version,
@@ -505,13 +507,14 @@ class PendingFetch(Slot):
         image = broker.image()
         # A session remembers its replica objects, so that a fetch of a thousand partitions looks nothing up. Every new
         # image may have moved, deleted or made anew any of them, so each looks once after that.
-        if partition is None or entry.image is not image:
+        is_doubted = broker.silent_members and self.replica is None
+        if partition is None or entry.image is not image or is_doubted:
             try:
                 if broker.authorizer is not None and not connection_may(
                     self.connection, Operation.READ, entry.topic
                 ):
                     raise refusal(TOPIC)
-                partition = locate(broker, entry.topic, entry.index)
+                partition = locate(broker, entry.topic, entry.index, for_follower=self.replica is not None)
             except KafkaError as error:
                 self.session.attach(entry, None)
                 return PartitionRead(error.code, -1, -1, -1, b"")

@@ -57,6 +57,8 @@ async def _find(broker: BrokerContext, request: RequestContext, key_type: int, k
         node_id = await (broker.groups if key_type == GROUP else broker.transactions).find(key)
         endpoint = _endpoint(broker, request, node_id)
     except KafkaError as error:
+        if broker.silent_members and request.connection is not None:
+            request.connection.finish(answers_all=True)  # it has to ask somebody else
         return CoordinatorLookup(key, error_code=error.code, error_message=error.message)
     return CoordinatorLookup(key, node_id, endpoint.host, endpoint.port)
 

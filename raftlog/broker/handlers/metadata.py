@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -27,10 +27,11 @@ from raftlog.broker.metadata_view import (
     MetadataViews,
 )
 from raftlog.broker.mutation_quota import within_mutation_quota
+from raftlog.broker.partition_lookup import is_doubtful
 from raftlog.broker.rights import CLUSTER, TOPIC, among, may, note_denial, operations
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
-from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Operation
@@ -130,8 +131,8 @@ async def _news_of(broker: BrokerContext, asked: list[Asked | None]) -> None:
     for _ in range(LEADERS_AWAITED):
         await asyncio.sleep(NEWS_S)
         unnamed = _gone(broker).unnamed
-        leaders = islice(_leaders(broker.image(), asked), PARTITIONS_LOOKED_AT)
-        if not unnamed or unnamed.isdisjoint(leaders):
+        states = islice(_partitions(broker.image(), asked), PARTITIONS_LOOKED_AT)
+        if not unnamed or unnamed.isdisjoint(state.leader for state in states):
             break
 
 
@@ -167,6 +168,8 @@ async def _answer(
         if number % KEPT_PER_PART == 0:
             await pace.did()
     note_denial(broker, request, Operation.DESCRIBE, TOPIC, denied)
+    if broker.silent_members:
+        _send_elsewhere(broker, request, image.topics if asked is None else asked)
     with_operations = getattr(message, "include_cluster_authorized_operations", False)
     # A request that names no topic asks which brokers there are: admin clients then ask each of them for its groups.
     is_about_topics = asked is None or asked
@@ -203,14 +206,29 @@ def _refused(make: Any, asked: Asked | None) -> Any:
 
 
 def _gone(broker: BrokerContext) -> UnreachableIds:
-    return NO_BROKERS if broker.absences is None else broker.absences.gone()
+    gone = NO_BROKERS if broker.absences is None else broker.absences.gone()
+    if broker.silent_members:
+        return gone._replace(asked=broker.config.node_id, silent=broker.silent_members)
+    return gone
 
 
-def _leaders(image: MetadataImage, asked: list[Asked | None]) -> Iterator[int]:
+def _partitions(image: MetadataImage, asked: Iterable[Asked | None]) -> Iterator[PartitionState]:
     for each in asked:
         topic = image.topics.get(each) if isinstance(each, str) else image.topic_by_id(each) if each else None
         if topic is not None:
-            yield from (state.leader for state in topic.partitions)
+            yield from topic.partitions
+
+
+def _send_elsewhere(broker: BrokerContext, request: RequestContext, asked: Iterable[Asked | None]) -> None:
+    """Have this be the last answer on a client's connection, if it asks about partitions that others may lead by now.
+
+    It has to ask somebody else, but librdkafka, Java and KafkaJS prefer a broker that they are connected to.
+    """
+    image, connection = broker.image(), request.connection
+    visible = (each for each in asked if not _denied(broker, request, image, each))
+    states = islice(_partitions(image, visible), PARTITIONS_LOOKED_AT)
+    if connection is not None and any(is_doubtful(broker, state) for state in states):
+        connection.finish(answers_all=True)
 
 
 def _views(broker: BrokerContext) -> MetadataViews:

@@ -61,6 +61,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     __slots__ = (
         "_active",
+        "_answers_all",
         "_arrived_at",
         "_closing",
         "_finishing",
@@ -135,6 +136,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._handle_due = False
         self._closing = False
         self._finishing = False
+        self._answers_all = False
         self._lost = False
         self._active = True
         self._quiet_sweeps = 0
@@ -341,9 +343,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.gate.open_for(self, self.login.lifetime_ms)
         return self.login.lifetime_ms
 
-    def finish(self) -> None:
-        """Handle no more requests; close as soon as the open produce requests are answered."""
-        self._finishing = True
+    def finish(self, *, answers_all: bool = False) -> None:
+        """Handle no more requests; close as soon as the open ones are answered: Produce alone, or `answers_all`."""
+        self._finishing, self._answers_all = True, answers_all
         self._close_if_finished()
 
     def abort(self) -> None:
@@ -543,7 +545,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._take_rest(arrived_at)
 
     def _close_if_finished(self) -> None:
-        if not self._closing and not any(slot.overlaps for slot in self._slots):
+        if not self._closing and not any(self._answers_all or slot.overlaps for slot in self._slots):
             self._close()
 
     # Inside: responses.

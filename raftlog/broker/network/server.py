@@ -339,6 +339,18 @@ class BrokerServer:
             if token_id is not None and token_id not in new.tokens:
                 connection.cut("delegation_token_gone", token_id=token_id)
 
+    def send_clients_elsewhere(self) -> None:
+        """End the connections of clients, so that they look for brokers that know more than this one.
+
+        Their fetch sessions end, too: a session leaves out what has no news, so it would not tell of the change.
+        """
+        for connection in tuple(self.connections):
+            if connection.peer is None:
+                connection.run_guarded(connection.close, "broker_cut_off")
+        for session in tuple(self.sessions):
+            if not session.replica:
+                self.sessions.end(session.session_id)
+
     def connection_opened(self, connection: Connection) -> None:
         """Note a connection, and give it a place."""
         counters = self.counters

@@ -463,6 +463,12 @@ class Replicas:
         """The partitions that this broker leads."""
         return [partition for partition in self.partitions.values() if type(partition.role) is LeaderRole]
 
+    def isr_members(self) -> frozenset[int]:
+        """Return the other brokers that are in the ISR of a partition that this one leads, or may be."""
+        roles = [each.role for each in self.partitions.values()]
+        members = {each for role in roles if type(role) is LeaderRole for each in role.isr.maximal}
+        return frozenset(members - {self.broker_id})
+
     # -- what partitions ask of their broker (`Host`) -----------------------------------------------------------
 
     def brokers(self) -> Mapping[int, BrokerState]:
