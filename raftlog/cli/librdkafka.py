@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.listener_probe import why_closed
-from raftlog.cli.refusals import not_authorized
+from raftlog.cli.refusals import UNPROVEN, not_authorized
 
 _SILENT: Final = logging.Logger("librdkafka", logging.CRITICAL + 1)
 """Takes the lines of the log. No `log_level` would: a fatal error is above all levels."""
@@ -53,9 +53,6 @@ _EXIT_OF: Final = {
 FIRST_TRY_S: Final = 0.5
 CLOCKS_S: Final = 0.1
 """So much earlier than asked for librdkafka may say that it waited long enough."""
-UNPROVEN: Final = (
-    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
-)
 REFUSED_FOR_S: Final = 1.0
 """So long logins may fail before a command gives up: a user who was just made is not known to every broker yet."""
 

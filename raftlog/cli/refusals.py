@@ -1,8 +1,12 @@
-"""A refusal for want of rights in words for a person: what the user lacks, instead of the name of an error code."""
+"""Refusals in words for a person: what the user lacks, or why a server is not believed, instead of a library's code."""
 
 from __future__ import annotations
 
 from typing import Final
+
+UNPROVEN: Final = (
+    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
+)
 
 _RESOURCES: Final = {
     "topicauthorizationfailed": "topic",

@@ -16,7 +16,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, from_code
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import UNPROVEN
+from raftlog.cli.refusals import UNPROVEN
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.message_builders import request_builders
