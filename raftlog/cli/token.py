@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import sys
 from base64 import b64decode, b64encode
 from datetime import UTC, datetime
@@ -181,7 +180,7 @@ def _bytes(proof: str) -> bytes:
     text = sys.stdin.readline().strip() if proof == FROM_STDIN else proof
     try:
         return b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise Failure("HMAC: is not base64", exits.USAGE) from None
 
 

@@ -27,6 +27,7 @@ CLIENT_ID: Final = "raftlog"
 MOST_BYTES: Final = 64 << 20
 """Of an answer."""
 NO_ANSWER: Final = "the answer is none of Kafka's protocol"
+DEFAULT_PORT: Final = "9092"
 PLAIN: Final = "PLAIN"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -98,8 +99,8 @@ def reach(servers: str, settings: Mapping[str, str], timeout_s: float) -> Wire:
         raise Failure(f"security.protocol: must be one of {', '.join(PROTOCOLS)}", exits.USAGE)
     login = _login_of(settings) if protocol.startswith("SASL_") else None
     context = _context_of(settings) if protocol.endswith("SSL") else None
-    addresses = [each.strip() for each in servers.split(",")]
-    reasons = []
+    addresses = [each.strip() for each in servers.split(",") if each.strip()]
+    reasons = ["none is named"]
     for address in addresses:
         try:
             return _reach_one(address, context, login, timeout_s / len(addresses))
@@ -117,7 +118,9 @@ def reach(servers: str, settings: Mapping[str, str], timeout_s: float) -> Wire:
 def _reach_one(
     address: str, context: ssl.SSLContext | None, login: Sequence[str] | None, timeout_s: float
 ) -> Wire:
-    host, _, port = address.rpartition(":")
+    host, colon, port = address.rpartition(":")
+    if not colon or "]" in port:  # as librdkafka, which names no port either then
+        host, port = address, DEFAULT_PORT
     host = host.strip("[]")
     connection = socket.create_connection((host, int(port)), timeout_s)
     try:

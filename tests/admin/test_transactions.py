@@ -9,6 +9,7 @@ from typing import Any
 
 from raftlog.admin.native.transactions import SLICE, list_transactions
 from raftlog.base.transaction_listing import TransactionalId
+from raftlog.security.acls import Operation, ResourceType
 
 
 class Listed:
@@ -24,12 +25,14 @@ class Listed:
         return {"x0": (5, 9)}
 
 
+async def among(_operation: Operation, _kind: ResourceType, names: Iterable[str]) -> set[str]:
+    return set(names)
+
+
 async def test_very_many_ids_are_told_in_turns() -> None:
     """With when they began, and their timeouts, where a transaction is open."""
     count, turns = 5 * SLICE, 0
-    call: Any = Answer(
-        node=Answer(transactions=Listed(count)), among=lambda operation, kind, names: set(names)
-    )
+    call: Any = Answer(node=Answer(transactions=Listed(count)), among=among)
     asked = asyncio.ensure_future(list_transactions(call))
     while not asked.done():
         turns += 1

@@ -219,7 +219,7 @@ async def test_an_authorized_request_costs_at_most_its_budget(
     assert all(len(answer) > 40 for answer in pipe.frames())
 
 
-QUOTAS_OF_A_REQUEST = 6
+QUOTAS_OF_A_REQUEST = 5
 """Calls for a client that has quotas, 1 to 2 µs together."""
 
 WITH_QUOTAS = {

@@ -85,7 +85,7 @@ async def list_broker_replicas(call: Call) -> ReplicaList:
     broker_id = broker_of(call, image).broker_id
     found = [
         (topic, index)
-        for topic in sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics))
+        for topic in sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
         for index, state in enumerate(image.topics[topic].partitions)
         if broker_id in state.replicas
     ]

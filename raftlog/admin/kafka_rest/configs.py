@@ -252,7 +252,7 @@ async def list_all_topic_configs(call: Call) -> ConfigList:
     """The configs of all topics that differ from the defaults of their brokers; only those shown are asked for."""
     image = image_of(call)
     configured = (name for kind, name in image.configs if kind == "topic" and name in image.topics)
-    topics = sorted(call.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, configured))
+    topics = sorted(await call.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, configured))
     found = [(topic, name) for topic in topics for name in sorted(image.config("topic", topic))]
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "topics", "-", "configs")
     wanted: defaultdict[str, list[str]] = defaultdict(list)

@@ -161,7 +161,7 @@ async def list_groups(call: Call) -> GroupList:
         for each in response.groups:
             found[each.group_id] = broker_id
     if not call.may(Operation.DESCRIBE, CLUSTER):
-        found = {each: found[each] for each in call.among(Operation.DESCRIBE, GROUP, found)}
+        found = {each: found[each] for each in await call.among(Operation.DESCRIBE, GROUP, found)}
     shown, metadata = page_of(call, sorted(found), "clusters", image.cluster_id, "consumer-groups")
     by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
     for group_id in shown:
@@ -306,7 +306,7 @@ async def list_assignments(call: Call) -> AssignmentList:
     group, _ = await described_group(call)
     member = _member(call, group)
     own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
-    assigned = _seen(call, _assigned(group, member))
+    assigned = await _seen(call, _assigned(group, member))
     shown, metadata = page_of(call, sorted(assigned), "clusters", image.cluster_id, *own)
     return AssignmentList(
         metadata=metadata,
@@ -368,10 +368,10 @@ def _bounded(count: int, content: bytes, position: int) -> int:
     return count
 
 
-def _seen(call: Call, found: Iterable[Where]) -> list[Where]:
+async def _seen(call: Call, found: Iterable[Where]) -> list[Where]:
     """Return those partitions of whose topics the caller may know."""
     found = list(found)
-    topics = call.among(Operation.DESCRIBE, TOPIC, {topic for topic, _ in found})
+    topics = await call.among(Operation.DESCRIBE, TOPIC, {topic for topic, _ in found})
     return [where for where in found if where[0] in topics]
 
 
@@ -449,7 +449,7 @@ async def _behind(call: Call, only: Where | None = None) -> _Behind:
     """Ask the group's coordinator, then the leaders of what it has committed; a deleted topic is passed over."""
     group, broker_id = await described_group(call)
     told = await committed_offsets(call, group.group_id, broker_id)
-    committed = {where: told[where] for where in _seen(call, told)}
+    committed = {where: told[where] for where in await _seen(call, told)}
     if only is not None:
         committed = {where: offset for where, offset in committed.items() if where == only}
     answers = await list_offsets(call, dict.fromkeys(committed, LATEST))
@@ -460,7 +460,7 @@ async def _behind(call: Call, only: Where | None = None) -> _Behind:
         ends={where: end for where, (error_code, end) in answers.items() if not error_code},
         unknown=[where for where, (error_code, _) in answers.items() if error_code not in (0, gone)],
         readers={
-            where: member for member in group.members for where in _seen(call, _assigned(group, member))
+            where: member for member in group.members for where in await _seen(call, _assigned(group, member))
         },
     )
 

@@ -89,7 +89,7 @@ class Growth(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_topics(call: Call) -> TopicList:
     image = image_of(call)
-    seen = sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics))
+    seen = sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
     shown, metadata = page_of(call, seen, "clusters", image.cluster_id, "topics")
     return TopicList(metadata=metadata, data=[_topic(call, image, each) for each in shown])
 

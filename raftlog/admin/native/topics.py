@@ -104,7 +104,8 @@ async def list_topic_lines(call: Call) -> TopicLines:
     """From what this node knows, so it costs no broker anything."""
     image, lines = call.node.image(), []
     found = await call.node.survey_of(image)
-    for number, name in enumerate(sorted(call.among(Operation.DESCRIBE, TOPIC, image.topics)), 1):
+    seen = await call.among(Operation.DESCRIBE, TOPIC, image.topics)
+    for number, name in enumerate(sorted(seen), 1):
         partitions = image.topics[name].partitions
         bad = (found.under_replicated.by_topic[name], found.leaderless.by_topic[name])
         factor = len(partitions[0].replicas)

@@ -56,7 +56,7 @@ def _port(call: Call) -> TransactionPort:
 async def list_transactions(call: Call) -> TransactionalIds:
     """Each coordinator is asked; if one does not answer, so does this."""
     found = await _port(call).all()
-    seen = call.among(Operation.DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
+    seen = await call.among(Operation.DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
     listed = [each for each in found if each.transactional_id in seen]
     times = await _port(call).open(listed)
     for number, each in enumerate(listed, 1):
@@ -74,7 +74,7 @@ async def describe_transaction(call: Call) -> DescribedId:
         found = await _port(call).one(name)
     except TransactionalIdNotFound:
         raise not_found(f"transactional id {name[:100]}") from None
-    seen = call.among(Operation.DESCRIBE, TOPIC, (each.topic_name for each in found.partitions))
+    seen = await call.among(Operation.DESCRIBE, TOPIC, (each.topic_name for each in found.partitions))
     found.partitions = [each for each in found.partitions if each.topic_name in seen]
     return found
 
@@ -86,7 +86,7 @@ async def find_hanging_transactions(call: Call) -> HangingTransactions:
         call.query.topic or None,
         unused_ms=call.node.config.transaction_max_timeout_ms if unused_ms is None else unused_ms,
     )
-    seen = call.among(Operation.READ, TOPIC, (each.topic for each in found))
+    seen = await call.among(Operation.READ, TOPIC, (each.topic for each in found))
     return HangingTransactions([each for each in found if each.topic in seen])
 
 

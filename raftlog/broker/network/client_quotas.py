@@ -93,11 +93,13 @@ class ClientLimits:
 
     def produced(self, connection: LimitedConnection, size: int) -> int:
         """Count a produce request; return its throttle time in ms, for which the connection is muted from now on."""
-        limit, now = self._produce, self._clock()
+        limit, request, now = self._produce, self._request, self._clock()
         if limit is not None:
             limit.rate.use(size, now)
             if limit.rate.used > limit.burst:
                 return self._throttle(connection, limit, limit.throttle_s(now), now=now)
+        if request is None or request.rate.used <= request.burst:
+            return 0  # without a call, as most
         return self._throttle_for_time(connection, now)
 
     def fetched(self, connection: LimitedConnection, size: int) -> int:
@@ -105,18 +107,20 @@ class ClientLimits:
 
         An answer that is larger than any window allows passes when nothing was fetched of late. Else it never would.
         """
-        limit, now = self._fetch, self._clock()
+        limit, request, now = self._fetch, self._request, self._clock()
+        is_over_time = request is not None and request.rate.used > request.burst
         if limit is None:
-            return self._throttle_for_time(connection, now)
-        rate, wait_s = limit.rate, 0.0
-        if rate.used + size > limit.burst:
+            return self._throttle_for_time(connection, now) if is_over_time else 0
+        rate = limit.rate
+        if is_over_time or rate.used + size > limit.burst:
             wait_s = rate.throttle_s(limit.limit, now)
-            if not wait_s and not rate.is_idle(now):
+            if not wait_s and rate.used + size > limit.burst and not rate.is_idle(now):
                 wait_s = min(rate.throttle_s(limit.limit, now, more=size), rate.forgotten_in_s(now))
-        throttle_ms = self._throttle(connection, limit, wait_s, now=now)
-        if not throttle_ms:
-            rate.use(size, now)
-        return throttle_ms
+            throttle_ms = self._throttle(connection, limit, wait_s, now=now)
+            if throttle_ms:
+                return throttle_ms
+        rate.use(size, now)
+        return 0
 
     def answered(self, connection: LimitedConnection) -> int:
         """Return the throttle time of any other request as `produced` does, or for how long it is muted already."""
@@ -133,14 +137,12 @@ class ClientLimits:
 
     def _throttle_for_time(self, connection: LimitedConnection, now: float) -> int:
         request = self._request
-        if request is None or request.rate.used <= request.burst:
-            return 0
-        return self._throttle(connection, request, 0.0, now=now)
+        return 0 if request is None else self._throttle(connection, request, 0.0, now=now)
 
     def _throttle(self, connection: LimitedConnection, limit: Limit, wait_s: float, *, now: float) -> int:
         """Mute for the longer of `wait_s`, which is for `limit`, and the wait for the time that requests took."""
         request = self._request
-        if request is not None and request.rate.used > request.burst:
+        if request is not None:
             # at most a window, as in Kafka: a wait for time that went by says little of what the next request takes
             for_time_s = min(request.throttle_s(now), self._quotas.span.seconds)
             if for_time_s > wait_s:
@@ -193,11 +195,13 @@ class ClientQuotas:
         """Return what holds for the client at the other end of a connection; None: there is no limit."""
         if connection.peer is not None:
             return None
-        key = connection.principal, client_id
-        if key in self._limits:
-            return self._limits[key]
         if connection.login is not None and connection.principal == ANONYMOUS:
             return None  # it is about to log in
+        key = connection.principal, client_id
+        try:
+            return self._limits[key]
+        except KeyError:
+            pass
         if len(self._limits) >= MAX_KEPT:
             self._limits.clear()
         limits = self._limits[key] = self._resolve(connection.principal, client_id or "")

@@ -286,7 +286,9 @@ async def test_a_connection_that_goes_leaves_no_timer() -> None:
 async def test_strangers_have_no_quotas_until_they_log_in() -> None:
     """A login is not counted for User:ANONYMOUS, whose quota is that of listeners without logins."""
     world = QuotaWorld({((USER, "ANONYMOUS"),): {REQUEST: 1}})
-    client = world.connect()
+    anonymous, client = world.connect(), world.connect()
+    anonymous.send(api_versions(1))  # with the same client id
+    assert anonymous.connection.limits is not None
     client.connection.login = object()  # type: ignore[assignment]
     client.send(api_versions(1))
     assert client.connection.limits is None
