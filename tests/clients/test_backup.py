@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from raftlog.cli.app import app
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.probe import elect_preferred_leaders
 from tests.kit.waits import PATIENCE_S, until
 
 TOPIC, GROUP = "orders", "billing"
@@ -252,4 +254,11 @@ def refuse_broker_of_another_cluster(copy: Cluster, original: Cluster) -> None:
     copy.nodes[3].configure({"advertised.listeners": original.nodes[3].setting("advertised.listeners")})
     copy.nodes[3].start()
     refused = original.nodes[3].log_path
-    until(lambda: "is of another cluster" in refused.read_text(), "the original refuses the copy")
+
+    def is_refused() -> bool:
+        """Let node 3 lead again as soon as it is in sync, so that others have to follow it."""
+        with suppress(OSError):
+            elect_preferred_leaders(copy.nodes[1].host, copy.nodes[1].port)
+        return "is of another cluster" in refused.read_text()
+
+    until(is_refused, "the original refuses the copy")
