@@ -45,7 +45,7 @@ def test_addresses_are_read_as_librdkafka_reads_them(
 
 
 def test_an_hmac_that_is_no_base64_is_one_line() -> None:
-    """That holds for any characters."""
+    """It is told apart from a token that there is not."""
     for proof in ("é", "a b", "abc"):
         code, _, err = invoke("token", "renew", proof, "-b", "localhost:1")
         assert (code, err.splitlines()) == (exits.USAGE, ["raftlog: HMAC: is not base64"])
