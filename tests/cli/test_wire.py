@@ -14,7 +14,7 @@ from tests.cli.live import invoke
 
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Where connections went, none of which is answered."""
+    """Return the addresses that were dialled; nobody answers."""
     found: list[tuple[str, int]] = []
 
     def refuse(address: tuple[str, int], *_: Any) -> None:
@@ -45,7 +45,7 @@ def test_addresses_are_read_as_librdkafka_reads_them(
 
 
 def test_an_hmac_that_is_no_base64_is_one_line() -> None:
-    """Whatever characters it has."""
+    """It is told apart from a token that there is not."""
     for proof in ("é", "a b", "abc"):
         code, _, err = invoke("token", "renew", proof, "-b", "localhost:1")
         assert (code, err.splitlines()) == (exits.USAGE, ["raftlog: HMAC: is not base64"])
