@@ -26,7 +26,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
-from raftlog.broker.links.probe import probe
+from raftlog.broker.links.probe import ProbeResult, probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
 from raftlog.metadata.bootstrap import read_bootstrap
@@ -119,7 +119,7 @@ class ControlPlane:
                 config,
                 env.unguessable,
                 append=self._append,
-                probe=self._start_probe,
+                probe=lambda broker_id: self.start_probe(broker_id, self._probed),
                 cluster_id=cluster_id,
             )
             self.controller.lateness = env.lateness
@@ -347,21 +347,24 @@ class ControlPlane:
         self.controller.peer_lost(broker_id, self._loop.time())
         self._arm()
 
-    def _start_probe(self, broker_id: int) -> None:
-        task = self._loop.create_task(self._probe(broker_id))
+    def start_probe(self, broker_id: int, tell: Callable[[int, ProbeResult], None]) -> None:
+        """Find out whether a broker's port answers, and tell."""
+        task = self._loop.create_task(self._probe(broker_id, tell))
         self._probes.add(task)
         task.add_done_callback(self._probes.discard)
         task.add_done_callback(raise_failure)
 
-    async def _probe(self, broker_id: int) -> None:
-        assert self.controller is not None
+    async def _probe(self, broker_id: int, tell: Callable[[int, ProbeResult], None]) -> None:
         broker = self._metadata.image.brokers.get(broker_id)
         if broker is None:
             return
         endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
         patience_s = PROBE_S + self._env.lateness.patience_s
         tls = endpoint.security_protocol in TLS_PROTOCOLS
-        result = await probe(endpoint.host, endpoint.port, patience_s=patience_s, tls=tls)
+        tell(broker_id, await probe(endpoint.host, endpoint.port, patience_s=patience_s, tls=tls))
+
+    def _probed(self, broker_id: int, result: ProbeResult) -> None:
+        assert self.controller is not None
         self.controller.on_probe_result(broker_id, result, self._loop.time())
         self._arm()
 

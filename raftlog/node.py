@@ -68,7 +68,8 @@ ADVERTISED_WITHIN_S: Final = 10.0
 """How long an advertised address may take to answer."""
 
 _UNREACHED: Final = {
-    "refused": "no broker listens there, or the name does not resolve",
+    "refused": "no broker listens there",
+    "unreachable": "the name does not resolve, or the network does not lead there",
     "silent": f"no answer within {PROBE_S:.0f} s",
     "accepted": f"connected, but no answer within {PROBE_S:.0f} s",
 }
@@ -311,7 +312,8 @@ class BrokerRole:
         )
         self.replicas.peers.on_leader_lost = self.absences.lost
         self.replicas.peers.on_leader_found = self.absences.found
-        self.session = self.context.session = self._make_session()
+        session = self.context.session = self._make_session()
+        session.probe = lambda broker_id: control.start_probe(broker_id, session.probed)
         verifier = self.context.verifier = TransactionVerifier(self.context)
         self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
         self.links = self.context.links = BrokerLinks(
@@ -334,8 +336,8 @@ class BrokerRole:
             damaged=lambda: self.replicas.damaged,
         )
         self.lifecycle.lateness = env.lateness
-        self.lifecycle.on_session_renewed = self.session.renew
-        control.loop_watch.on_look = self.session.look
+        self.lifecycle.on_session_renewed = session.renew
+        control.loop_watch.on_look = session.look
         self.lifecycle.start_serving = self._start_serving
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed

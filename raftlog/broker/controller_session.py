@@ -7,8 +7,9 @@ they send, and names itself as the leader when they ask. So it has to know by it
 A heartbeat that is answered begins a session anew, at the moment when it was sent: so the session ends here before it
 ends at the controller. Its end alone means nothing: while there is no controller at all, nobody is elected, and
 brokers serve on. The followers tell the two apart, since one that fetches from us knows of no other leader. So a
-partition may have another leader once a member of its ISR does not fetch either. Without another member, as in a
-cluster of one node, no other replica may lead it.
+partition may have another leader once a member of its ISR does not fetch either. One whose port refuses connections
+is no leader, its process is gone: where all others have died, the last broker serves on. Without another member, as in
+a cluster of one node, no other replica may lead it.
 
 Soft: it decides nothing but what clients are told. Times are loop seconds. A stall of our own loop puts the end off by
 its length, since answers may have come meanwhile.
@@ -21,6 +22,7 @@ from typing import Final
 
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
+from raftlog.broker.links.probe import ProbeResult
 from raftlog.metadata.image import PartitionState
 
 log = get_logger(__name__)
@@ -55,6 +57,8 @@ class ControllerSession:
         """`on_change` is told the members that are silent, each time that they are others than before."""
         self.lateness = Lateness()
         """Of this node's loop: a slow one is given more time by the controller. Set it before the first `look`."""
+        self.probe: Callable[[int], None] = lambda _broker_id: None
+        """Has the node look whether a broker's port answers, and tell `probed`."""
         self.silent = NOBODY
         self.fetched_at: dict[int, float] = {}
         """When each follower sent its last fetch; whoever handles one notes it here."""
@@ -64,11 +68,14 @@ class ControllerSession:
         self._isr_members = isr_members
         self._on_change = on_change
         self._ends_at = -NEVER
+        self._missing: dict[int, ProbeResult | None] = {}
+        """The members that do not fetch, and what their ports last said."""
 
     def renew(self, sent_at: float) -> None:
         """The controller answered a heartbeat that was sent then, and did not say that we are fenced."""
         self._ends_at = sent_at + self._session_s
-        self._tell(NOBODY)
+        self._missing = {}
+        self._tell()
 
     def look(self, late_s: float = 0.0) -> None:
         """See who may lead without our knowledge. `late_s`: how long our loop stood still before."""
@@ -77,12 +84,20 @@ class ControllerSession:
         if now < self._ends_at + self.lateness.patience_s:
             return
         heard_since = now - self._silence_s
-        fetched_at = self.fetched_at
-        self._tell(
-            frozenset(each for each in self._isr_members() if fetched_at.get(each, NEVER) < heard_since)
-        )
+        missing = [each for each in self._isr_members() if self.fetched_at.get(each, NEVER) < heard_since]
+        self._missing = {each: self._missing.get(each) for each in missing}
+        self._tell()
+        for each in missing:
+            self.probe(each)
 
-    def _tell(self, silent: frozenset[int]) -> None:
+    def probed(self, broker_id: int, result: ProbeResult) -> None:
+        """Note what the port of a broker said, if it is still missed."""
+        if broker_id in self._missing:
+            self._missing[broker_id] = result
+            self._tell()
+
+    def _tell(self) -> None:
+        silent = frozenset(each for each, said in self._missing.items() if said not in {None, "refused"})
         if silent == self.silent:
             return
         if silent:

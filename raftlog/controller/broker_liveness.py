@@ -23,7 +23,7 @@ it with every broker. A longer broker.session.timeout.ms stands."""
 
 NEVER: Final = float("inf")
 
-ProbeResult = Literal["refused", "alive", "accepted", "silent"]
+ProbeResult = Literal["refused", "alive", "accepted", "silent", "unreachable"]
 """accepted: the machine took the connection, but no answer came in time."""
 
 
@@ -137,7 +137,7 @@ class BrokerLiveness:
             self._enqueue(broker_id, contact)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult) -> None:
-        """Note what became of a probe: refused means dead; silent does only after a lost connection.
+        """Note what became of a probe: refused and unreachable mean dead; silent does only after a lost connection.
 
         Else the session decides: it may be a new incarnation that answered, or a slow one that has yet to.
         """
@@ -146,6 +146,8 @@ class BrokerLiveness:
             return
         if result == "refused":
             contact.fence_reason = "connection refused"
+        elif result == "unreachable":
+            contact.fence_reason = "host unreachable"
         elif result == "silent" and contact.lost:
             contact.fence_reason = "connection lost, then silence"
         if contact.fence_reason is not None:

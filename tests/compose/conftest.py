@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 BOOTSTRAP = "localhost:19091,localhost:19092,localhost:19093"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _only_with_an_engine() -> None:
     if "COMPOSE_PROJECT_NAME" not in os.environ:
         pytest.skip("needs a docker engine: make compose-test")

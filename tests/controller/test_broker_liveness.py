@@ -38,7 +38,8 @@ def test_patience_ends_where_apache_kafkas_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "condemned"), [("refused", True), ("silent", True), ("accepted", False), ("alive", False)]
+    ("result", "condemned"),
+    [("refused", True), ("unreachable", True), ("silent", True), ("accepted", False), ("alive", False)],
 )
 def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, condemned: bool) -> None:
     """It gave its heartbeat connection up, since nobody answered in time, and is too slow to answer a probe."""

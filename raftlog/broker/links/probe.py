@@ -1,7 +1,7 @@
 """Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
 
-A dead process refuses at once. A machine that is gone stays silent. For a process that stands still, or is only slow,
-its kernel accepts, but no answer comes. A live one answers.
+A dead process refuses at once. A machine that is gone stays silent, or the network says that it cannot be reached. For
+a process that stands still, or is only slow, its kernel accepts, but no answer comes. A live one answers.
 A peer that answers in another protocol is somebody else at what is no longer the broker's address.
 """
 
@@ -11,7 +11,7 @@ import asyncio
 import struct
 from typing import Literal
 
-ProbeResult = Literal["alive", "refused", "accepted", "silent"]
+ProbeResult = Literal["alive", "refused", "accepted", "silent", "unreachable"]
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """A whole frame: length, api key 18, version 0, correlation id 0, null client id."""
@@ -41,9 +41,10 @@ async def probe(host: str, port: int, *, patience_s: float = 0.3, tls: bool = Fa
                 transport.abort()
     except TimeoutError:
         return "accepted" if accepted else "silent"
-    except (OSError, RuntimeError, ValueError):
-        # RuntimeError: uvloop's, where the connection has ended; ValueError: a host that is none
+    except (ConnectionError, RuntimeError):  # RuntimeError: uvloop's, where the connection has ended
         return "refused"
+    except (OSError, ValueError):  # ValueError: a host that is none
+        return "unreachable"
 
 
 def _client_hello() -> bytes:
