@@ -27,7 +27,7 @@ class Cut:
             on_change=self.told.append,
         )
         self.ports: dict[int, ProbeResult] = {}
-        """What ports say; the others are silent."""
+        """The words of ports; the others are silent."""
         self.session.probe = self.answer_probe
 
     def answer_probe(self, broker_id: int) -> None:
@@ -90,7 +90,7 @@ def test_a_broker_without_another_isr_member_is_never_cut_off(cut: Cut) -> None:
 
 
 def test_the_last_broker_serves_on_while_the_ports_of_all_others_refuse(cut: Cut) -> None:
-    """Whose process is gone leads nothing. It may be started again, on the other side of a cut: then it is silent."""
+    """A process that is gone leads nothing. It may be started again, on the other side of a cut: then it is silent."""
     cut.ports = {2: "refused", 3: "refused"}
     assert cut.silent_after(SESSION_S + 0.1) == NOBODY
     assert cut.silent_after(60.0) == NOBODY
