@@ -25,13 +25,14 @@ class Release(NamedTuple):
 
 
 def previous_release(folder: Path) -> Release:
-    """Build the newest release of the changelog in a folder. Skips the test where its commit is missing.
+    """Build the release before this code in a folder. Skips the test where its commit is missing.
 
-    Its environment takes all that raftlog depends on from this one.
+    It is the newest of the changelog: the one before that where nothing has changed since the newest. Its environment
+    takes all that raftlog depends on from this one.
     """
-    found = _RELEASE.search((ROOT / "CHANGELOG.md").read_text())
-    assert found is not None, "the changelog names a commit for each version"
-    version, commit = found.groups()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    is_released = re.search(r"^## \[Unreleased\]\s+## ", changes, re.MULTILINE) is not None
+    version, commit = _RELEASE.findall(changes)[is_released]
     _extract(commit, folder / "source")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     _run(*build, "--wheel-dir", str(folder), str(folder / "source"))
