@@ -38,7 +38,7 @@ SCHEMES: Final[dict[str, dict[str, str]]] = {
 WITH_BODY: Final = {
     408: "the body came too slowly",
     413: "the body is too large",
-    415: "the body is not application/json",
+    415: "the body is not application/json, or is packed",
     422: "the body is JSON of another shape; the message names the field",
 }
 OF_CHANGES: Final = {409: "what there is now stands in the way, or a bound is reached; the message says what"}

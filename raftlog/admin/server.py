@@ -110,6 +110,7 @@ class AdminServer:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            auto_decompress=False,  # aiohttp would unpack 32 MiB at a time on the loop
             logger=aiohttps,
             keepalive_timeout=self._limits.idle_s,
             max_line_size=self._limits.line_bytes,
@@ -321,6 +322,8 @@ class AdminServer:
     async def _body(self, route: Route, request: web.Request) -> Any:
         if request.content_type != "application/json":
             raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise ApiError(415, "the body must not be packed: send it without Content-Encoding")
         try:
             async with asyncio.timeout(self._limits.body_s):
                 text = await self._read(request.content)
