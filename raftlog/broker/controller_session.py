@@ -70,11 +70,14 @@ class ControllerSession:
         self._ends_at = -NEVER
         self._missing: dict[int, ProbeResult | None] = {}
         """The members that do not fetch, and what their ports last said."""
+        self._probing: set[int] = set()
+        """Those whose ports have yet to say something. On a slow node that takes longer than until the next look."""
 
     def renew(self, sent_at: float) -> None:
         """The controller answered a heartbeat that was sent then, and did not say that we are fenced."""
         self._ends_at = sent_at + self._session_s
         self._missing = {}
+        self._probing.clear()
         self._tell()
 
     def look(self, late_s: float = 0.0) -> None:
@@ -88,10 +91,13 @@ class ControllerSession:
         self._missing = {each: self._missing.get(each) for each in missing}
         self._tell()
         for each in missing:
-            self.probe(each)
+            if each not in self._probing:
+                self._probing.add(each)
+                self.probe(each)
 
     def probed(self, broker_id: int, result: ProbeResult) -> None:
         """Note what the port of a broker said, if it is still missed."""
+        self._probing.discard(broker_id)
         if broker_id in self._missing:
             self._missing[broker_id] = result
             self._tell()

@@ -111,6 +111,18 @@ def test_a_broker_is_doubted_once_its_port_was_asked(cut: Cut) -> None:
     assert cut.session.silent == NOBODY, "it is missed no longer"
 
 
+def test_a_port_is_asked_again_only_when_it_has_answered(cut: Cut) -> None:
+    """A probe of a slow node waits for seconds, and looks come every half of one: they would pile up."""
+    asked: list[int] = []
+    cut.session.probe = asked.append
+    for _ in range(5):
+        cut.silent_after(SESSION_S + 0.1)
+    assert sorted(asked) == [2, 3]
+    cut.session.probed(3, "refused")
+    cut.silent_after(0.5)
+    assert sorted(asked) == [2, 3, 3]
+
+
 def test_a_follower_that_never_fetched_is_silent(cut: Cut) -> None:
     """It joined while this broker was cut off, or this broker has just become the leader."""
     cut.members = frozenset({4})
