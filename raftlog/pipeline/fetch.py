@@ -1,7 +1,7 @@
 """A task on an executor: it reads one range of offsets into Arrow batches, nothing before it, nothing after it.
 
-Offsets without a record (compacted away, aborted, markers) are passed over. The end of a partition that the cluster
-tells ends a range only when it is not before the range's end: a new leader may say for a moment that it has less.
+Offsets without a record (compacted away, aborted, markers) are passed over. The task goes on asking
+after the cluster has said that a partition ends before the range does: a new leader may say so for a moment.
 """
 
 from __future__ import annotations

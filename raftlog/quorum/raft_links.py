@@ -15,13 +15,7 @@ import msgspec
 
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import (
-    Channel,
-    HandshakeRefused,
-    Identity,
-    InboundChannel,
-    dial,
-)
+from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
 from raftlog.quorum.levels import why_too_old
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
 

@@ -1,7 +1,12 @@
 """Answers whether a principal may do something, by the rules of Kafka's StandardAuthorizer.
 
-In this order: a super user may do everything; any DENY that matches refuses; any ALLOW that matches lets in; without a
-rule about the resource, `allow.everyone.if.no.acl.found` decides; else the answer is no.
+The first of these that holds decides:
+
+1. A super user may do everything.
+2. Any DENY that matches refuses.
+3. Any ALLOW that matches lets in.
+4. Without a rule about the resource, `allow.everyone.if.no.acl.found` says.
+5. The answer is no.
 """
 
 from __future__ import annotations

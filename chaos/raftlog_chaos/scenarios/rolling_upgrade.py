@@ -25,6 +25,7 @@ from raftlog_chaos.checkers.levels import LevelBook
 from raftlog_chaos.faults.fault_swarm import FaultSwarm
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.scenarios.rights import FAULTS
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.level_admin import NONE, QUOTA, LevelAdmin
 from raftlog_chaos.workloads.raw_client import Client
@@ -38,21 +39,6 @@ OLDER: Final = tuple(
     if each.name != RAFTLOG_METADATA_VERSION
 )
 """A release that knows no level of the metadata, and one level of a feature less, which may be lowered again."""
-FAULTS: Final = (
-    "kill",
-    "kill-leader",
-    "kill-controller",
-    "power-cut",
-    "terminate",
-    "restart-all",
-    "isolate-controller",
-    "isolate-one",
-    "cut-pair",
-    "power_loss_then_back",
-    "power_loss_at_work",
-    "blackout_and_back",
-    "relay",
-)
 AGAIN_S: Final = 0.1
 KEPT_OUT_S: Final = 2.0
 """An older node that comes too late is looked at for so long, virtual seconds."""

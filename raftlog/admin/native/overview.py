@@ -18,24 +18,15 @@ from raftlog.admin.route import (
     Route,
 )
 from raftlog.admin.samples import EVERY_S, KEPT, Sample
-from raftlog.security.acls import CLUSTER_NAME, Operation, ResourceType
+from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 
 LONGEST_WAIT_MS: Final = 20_000
 LOOK_S: Final = 0.05
 """How often metadata is looked at for who waits for a change."""
 LARGEST: Final = 2**53 - 1
-OPERATIONS: Final = {
+ASKED_FOR: Final = {
     CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE),
-    TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-    ),
+    TOPIC: OPERATIONS[TOPIC],
     GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
 }
 """Operations on each kind of resource that the routes ask for."""
@@ -117,7 +108,7 @@ async def get_caller(call: Call) -> Caller:
 
 
 def _allowed(call: Call, kind: ResourceType, name: str) -> list[str]:
-    return [each.name for each in OPERATIONS[kind] if call.may(each, kind, name)]
+    return [each.name for each in ASKED_FOR[kind] if call.may(each, kind, name)]
 
 
 async def get_samples(call: Call) -> Samples:

@@ -1,4 +1,4 @@
-"""One module for each API. Hot ones (produce, fetch) take the connection; the others are a function of one message:
+"""One module for each API. Produce and Fetch take the connection. Each of the others has a function of one message:
 
     API_KEY: int
     def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable of one | None

@@ -1,10 +1,14 @@
 """How a broker proves to another that it knows the cluster secret, on a connection to an ordinary listener.
 
-A private API that is not advertised, whose steps are those of `base.handshake`: hello (id, epoch, nonce) → challenge
-(id, nonce) → the client's proof → verdict (an error, or the server's proof). The secret never travels. Without TLS the
-bytes that follow on the connection are neither encrypted nor signed: the network must keep out anyone who can alter
-packets between brokers. Over TLS proofs are bound to the listener's certificate, see `handshake.bound_secret`. They
-are bound to the cluster's id, so that a restored copy of a cluster, which has its secret, gets no records of it.
+It is a private API that is not advertised. Its steps are those of `base.handshake`:
+
+- hello (id, epoch, nonce) → challenge (id, nonce)
+- the client's proof → verdict (an error, or the server's proof)
+
+The secret never travels. Without TLS the bytes that follow on the connection are neither encrypted nor signed: the
+network must keep out anyone who can alter packets between brokers. Over TLS proofs are bound to the listener's
+certificate, see `handshake.bound_secret`. From a level of the metadata on (`BOUND_SINCE`), they are also bound to the
+cluster's id: a restored copy of a cluster knows the secret, and must not get records of the original.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Every copy carries the header `raftlog.mirror.source`: cluster id/topic/partition/offset of what it is a copy of.
 Headers of that name that a record brings along are taken off: anybody can write one. Before a task copies, it reads
-at the target's end what is there already, and leaves that out: so a driver that is killed, and a batch that is
-replayed, double nothing. Records may still double that a killed task had sent and that the target appends after the
+at the target's end what is there already, and leaves that out. So neither a driver that is killed nor a batch that is
+replayed doubles anything. Records may still double that a killed task had sent and that the target appends after the
 next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them. Two
 attempts of a task side by side would both send: a Spark that speculates is refused.
 
