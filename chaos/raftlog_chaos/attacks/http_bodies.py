@@ -69,9 +69,9 @@ def json_made_to_hurt(target: Target) -> str:
     return told
 
 
-@attack("http", within_s=30)
+@attack("http", within_s=30, ci=True)
 def packed_bodies(target: Target) -> str:
-    """Bodies in gzip, deflate, brotli and zstd that unfold to gigabytes are refused at the limit of a body."""
+    """Bodies in gzip, deflate, brotli and zstd that unfold to gigabytes are refused, and not unpacked."""
     plain = b"[" + b" " * 200_000_000 + b"]"
     packer = zlib.compressobj(9, wbits=31)
     bomb = packer.compress(plain) + packer.flush()
