@@ -131,7 +131,7 @@ class Cluster:
         began = time.monotonic()
         for node in self.nodes.values():
             node.start()
-        self.wait_ready()
+        self._wait_started(self.nodes)
         return time.monotonic() - began
 
     def __enter__(self) -> Self:
@@ -238,7 +238,7 @@ class Cluster:
         self.nodes[node_id].kill()
         self.nodes[node_id].start()
         if wait:
-            self.wait_ready()
+            self._wait_started([node_id])
 
     # --- topics
 
@@ -299,7 +299,7 @@ class Cluster:
                 self.resume(node_id)
             elif not node.running:
                 self.restart(node_id, wait=False)
-        self.wait_ready()
+        self._wait_started(self.nodes)
 
     def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
         """Set the state of a node's disk, also for its next lives; `DiskTrouble()` heals it. Raises TimeoutError."""
@@ -367,7 +367,7 @@ class Cluster:
     def _start_again(self) -> None:
         for node in self.nodes.values():
             node.start()
-        self.wait_ready()
+        self._wait_started(self.nodes)
 
     # --- what it is like
 
@@ -400,6 +400,13 @@ class Cluster:
             if controller in self.running_ids():
                 return controller
         return None
+
+    def _wait_started(self, node_ids: Iterable[int]) -> None:
+        """Wait for nodes that were just started. Raises ClusterError, also if one ended before anybody looked."""
+        self.wait_ready()
+        ended = sorted(set(node_ids) - self.running_ids())
+        if ended:
+            raise self._error(f"node {ended[0]} ended while starting", ended)
 
     def wait_ready(self) -> None:
         """Wait until every running node sees exactly the running nodes. Raises ClusterError."""

@@ -105,6 +105,15 @@ def test_a_node_that_cannot_start_says_why(settings: dict[str, str], reason: str
     assert reason in str(caught.value)
 
 
+def test_a_node_that_has_ended_before_anybody_looks_did_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster waits for the nodes that run: without any, it would be ready at once."""
+    cluster = InProcessCluster(settings={"num.partitions": "-3"})
+    monkeypatch.setattr(cluster, "wait_ready", cluster.nodes[1].wait)
+    with pytest.raises(ClusterError, match="node 1 ended while starting"):
+        cluster.start()
+    cluster.close()
+
+
 def test_a_program_that_logs_with_structlog_keeps_its_log() -> None:
     """Its configuration is neither replaced nor forgotten; the node's events go where the program's do."""
     seen: list[str] = []
