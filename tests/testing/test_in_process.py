@@ -24,6 +24,12 @@ CYCLES = int(os.environ.get("RAFTLOG_CYCLES", "20"))
 """Clusters of each kind that are started and closed one after the other, by `make nightly`."""
 
 
+@pytest.fixture(autouse=True)
+def _fresh_structlog() -> None:
+    """Other tests in this process leave structlog set up, if only by `capture_logs`: nodes then log by that."""
+    structlog.reset_defaults()
+
+
 @pytest.fixture
 def cluster() -> Iterator[InProcessCluster]:
     with InProcessCluster() as running:
