@@ -20,6 +20,7 @@ CHOREOGRAPHIES = (
     "disk-errors",
     "double-failover",
     "exactly-once",
+    "exactly-once-alone",
     "group-churn",
     "group-ends",
     "group-migration",

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.base.errors import NONE
+from raftlog.base.errors import NONE, ProducerFenced
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.broker.coordination import transaction_markers
 from raftlog.broker.coordination.transaction_markers import MarkerSender
@@ -23,7 +23,7 @@ from raftlog.coordinator.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TransactionRunner,
 )
-from raftlog_chaos.scenarios.exactly_once import exactly_once
+from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone
 from tests.planted.plant import Plant
 
 SECONDS = 6.0
@@ -108,6 +108,34 @@ def fence_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decisions, "decide_end", end_for_anybody)
 
 
+def refuse_who_goes_on(patch: pytest.MonkeyPatch) -> None:
+    """A client that goes on while markers of its last transaction are written is refused, not asked to wait."""
+    check = decisions._check_producer
+
+    def check_and_refuse(tail: Transaction, producer: Any) -> None:
+        if tail.state in PREPARED_STATES:
+            raise ProducerFenced("the transaction before is being ended")
+        check(tail, producer)
+
+    patch.setattr(decisions, "_check_producer", check_and_refuse)
+
+
+def fence_all_on_failover(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator takes the epoch from every producer whose transaction is open."""
+    load = TransactionCoordinator.load
+
+    def load_and_fence(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> list[Any]:
+        fenced = [
+            msgspec.structs.replace(each, producer=decisions._bumped(each.producer))
+            if each.state is TransactionState.ONGOING
+            else each
+            for each in transactions
+        ]
+        return load(coordinator, fenced, **times)
+
+    patch.setattr(TransactionCoordinator, "load", load_and_fence)
+
+
 def abort_what_is_committed(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator aborts what its predecessor was committing."""
     load = TransactionCoordinator.load
@@ -158,5 +186,7 @@ PLANTS = [
     Plant("any-epoch-ends", "KAFKA-17754 late EndTxn", exactly_once, fence_nobody, SECONDS),
     Plant("commit-turned-abort", "half a transaction", exactly_once, abort_what_is_committed, SECONDS),
     Plant("begun-too-early", "KIP-98 fencing", exactly_once, begin_while_the_last_one_ends, SECONDS),
+    Plant("refused-amid-markers", "KIP-98 fencing", exactly_once_alone, refuse_who_goes_on, SECONDS),
+    Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
     Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
 ]

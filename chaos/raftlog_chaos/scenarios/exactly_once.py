@@ -22,15 +22,13 @@ from raftlog_chaos.workloads.exactly_once import (
     ExactlyOnceWorker,
 )
 from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
+from raftlog_chaos.workloads.sole_owner import SoleOwner
 from raftlog_chaos.workloads.successor import Successor
 
 OUTCOMES = "outcomes"
 PARTITIONS = 3
 DYING_RATE = 0.5
 """How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
-
-ENDED_S = 20.0
-"""Within this the last transaction that somebody left open is timed out and ended everywhere, virtual seconds."""
 
 STEPPED_S = 5.0
 """Within this somebody takes a step of any kind, virtual seconds."""
@@ -44,6 +42,10 @@ class ExactlyOnce:
     kind: type[ExactlyOnceWorker] = ExactlyOnceWorker
     ids: Sequence[str] = ("one", "two")
     workers_each = 2
+    crash_rate = 0.6
+    """The rest are hidden from the other nodes instead of killed."""
+    ended_s = 20.0
+    """Within this the last transaction that somebody left open is timed out and ended everywhere, virtual seconds."""
 
     def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
@@ -139,7 +141,7 @@ class ExactlyOnce:
     async def trouble(self) -> None:
         """Kill somebody, or hide them from the other nodes, for a while."""
         scene, victims = self.scene, self.victims()
-        if self.chance.random() < 0.6:
+        if self.chance.random() < self.crash_rate:
             scene.cluster.crash(*victims, power_loss=scene.power())
             await asyncio.sleep(scene.a_while(0.0, 0.2, 1.0))
             scene.cluster.start()
@@ -161,7 +163,7 @@ class ExactlyOnce:
         await scene.cluster.until(
             lambda: all(each.done for each in self.workers), SERVED_S, "the workers come to an end"
         )
-        await scene.cluster.until(self._all_ended, ENDED_S, "no transaction is open")
+        await scene.cluster.until(self._all_ended, self.ended_s, "no transaction is open")
         offsets = {each: await self._offset_of(each) for each in self.ids}
         last = {reader.where: await self._read_anew(reader) for reader in self.readers}
         for reader in self.readers:
@@ -211,6 +213,16 @@ class ExactlyOnce:
         return reader.values
 
 
+class SoleOwners(ExactlyOnce):
+    """The same with an id for each worker, and without coordinators that answer though others have taken over."""
+
+    kind = SoleOwner
+    ids = ("one", "two", "three")
+    workers_each = 1
+    crash_rate = 1.0
+    ended_s = 90.0
+
+
 class Successors(ExactlyOnce):
     """The same with workers that only their group fences."""
 
@@ -220,6 +232,11 @@ class Successors(ExactlyOnce):
 async def exactly_once(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
     return await ExactlyOnce(loop).tell(seconds)
+
+
+async def exactly_once_alone(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """The same where nobody shares an id, so that no worker may be fenced. Raises AssertionError."""
+    return await SoleOwners(loop).tell(seconds)
 
 
 async def exactly_once_groups(loop: SimLoop, seconds: float = 6.0) -> Report:

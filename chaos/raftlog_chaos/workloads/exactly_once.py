@@ -159,6 +159,7 @@ class ExactlyOnceWorker:
 
     rests_s: Sequence[float] = (0.2, 2.0, 4.0)
     """Up to how long it waits before it takes the id again."""
+    kind: type[TransactionalProducer] = TransactionalProducer
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class ExactlyOnceWorker:
 
     def producer(self) -> TransactionalProducer:
         """Return one that has not begun."""
-        return TransactionalProducer(
+        return self.kind(
             self.client,
             self.transactional_id,
             group=f"group-{self.transactional_id}",
@@ -193,9 +194,13 @@ class ExactlyOnceWorker:
                 await self._live()
             except AWAY as error:
                 if isinstance(error, Refused):
-                    self.book.fenced += 1
+                    self.refused(error)
             await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice(self.rests_s)))
         self.done = True
+
+    def refused(self, error: Refused) -> None:
+        """Others have taken its id, or its transaction took too long: it may begin anew."""
+        self.book.fenced += 1
 
     async def _live(self) -> None:
         """Begin, see how far all is, and go on from there for a while."""

@@ -50,6 +50,9 @@ class _NotNow(LookupError):
 class TransactionalProducer:
     """`bumping`: transaction.version 2. `group` is where it commits how far it read of `reads`."""
 
+    timeout_ms = TIMEOUT_MS
+    """How long its transactions may last."""
+
     def __init__(
         self, client: Client, transactional_id: str, *, group: str, reads: TopicIndex, bumping: bool
     ) -> None:
@@ -73,7 +76,7 @@ class TransactionalProducer:
                 TRANSACTION,
                 INIT,
                 "InitProducerIdRequest",
-                transaction_timeout=TIMEOUT_MS,
+                transaction_timeout=self.timeout_ms,
                 producer_id=known[0],
                 producer_epoch=known[1],
             )
