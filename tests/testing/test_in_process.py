@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -154,7 +156,7 @@ class Left:
             [
                 *(f"thread {each.name}" for each in threading.enumerate()),
                 *(f"child {each}" for each in _children()),
-                *("file" for _ in Path("/proc/self/fd").iterdir()),
+                *(f"file {each}" for each in _open_files()),
                 *(f"folder {each.name}" for each in self._folder.iterdir()),
             ]
         )
@@ -163,6 +165,13 @@ class Left:
         """Whether nothing is there that was not before; what clients of earlier tests had may go meanwhile."""
         self.now = self._look()
         return self.now <= self.before
+
+
+def _open_files() -> Iterator[str]:
+    """Yield what each descriptor leads to: a path, or the kind of what has none."""
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own
+            yield re.sub(r"\d+", "N", str(each.readlink()))
 
 
 def _children() -> list[str]:
