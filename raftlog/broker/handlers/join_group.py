@@ -35,7 +35,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """
     try:
         join = _request(broker, request, message)
-        waiting = broker.groups.ask(GroupCoordinator.join, join, bounded=False)
+        waiting: Awaitable[Any] = broker.groups.ask(GroupCoordinator.join, join, bounded=False)
     except CoordinatorLoadInProgress as error:
         if _size(join) > MAX_WAITING_BYTES:
             return _failed(request, error.code, message.member_id)

@@ -130,7 +130,7 @@ def test_join_group(version: int) -> None:
 
 
 def test_a_join_waits_a_moment_for_a_coordinator_that_is_loading() -> None:
-    """As the first one of a new cluster, whose client would come back three seconds later. It keeps no large request."""
+    """As the first one of a new cluster, whose client would come back 3 s later. It keeps no large request."""
 
     async def scenario(node: GroupBroker) -> None:
         node.publish(leader=1)
