@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from queue import SimpleQueue
 from random import Random, SystemRandom
@@ -64,7 +65,7 @@ class ThreadOffload:
     """`Offload` on a few daemon threads, started when needed.
 
     It uses no executor, because each sync of a busy disk is one job. An executor's futures and locks would cost as much
-    as the rest of a follower's round.
+    as the rest of a follower's round. The threads have the context in which this is made, so they log where it does.
     """
 
     def __init__(self, threads: int = 4) -> None:
@@ -72,6 +73,7 @@ class ThreadOffload:
         self._threads: list[Thread] = []
         self._open = 0
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._context = copy_context()
 
     def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
@@ -79,7 +81,8 @@ class ThreadOffload:
         self._open += 1
         if self._open > len(self._threads) < self._most:
             number = len(self._threads) + 1
-            self._threads.append(Thread(target=self._work, name=f"raftlog-io_{number}", daemon=True))
+            work = partial(self._context.copy().run, self._work)
+            self._threads.append(Thread(target=work, name=f"raftlog-io_{number}", daemon=True))
             self._threads[-1].start()
         self._jobs.put((call, future, loop))
         return future

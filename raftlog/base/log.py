@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
@@ -99,12 +101,11 @@ def configure_log(
     node_id: int | None = None,
     stream: Any = None,
     audit_file: str = "",
-    for_good: bool = True,
 ) -> None:
     """Send events of `level` and above to `stream` (stderr), each with `node_id`; call once, before the first event.
 
     `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level. The events
-    of the audit log go to `audit_file`, if there is one, as JSON. Not `for_good`: `reset_log` can undo it.
+    of the audit log go to `audit_file`, if there is one, as JSON.
     """
     structlog = _structlog()
     LOGGERS.start(next(name for name, number in KAFKA_LEVELS.items() if number == LEVELS[level]))
@@ -116,20 +117,45 @@ def configure_log(
             *([_to_file(audit_file, output)] if audit_file else []),
             *(_console(output) if console else _json()),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=structlog.WriteLoggerFactory(output),
-        cache_logger_on_first_use=for_good,
+        cache_logger_on_first_use=True,
     )
 
 
-def is_log_configured() -> bool:
-    """Say whether somebody has said where events go: a node's process, or a program that uses structlog itself."""
-    return bool(_structlog().is_configured())
+class _Separate(NamedTuple):
+    """The log of a part of this process."""
+
+    logger: Any
+    processors: list[Processor]
 
 
-def reset_log() -> None:
-    """Forget where events go."""
-    _structlog().reset_defaults()
+_separate: Final[ContextVar[_Separate | None]] = ContextVar("raftlog_separate_log", default=None)
+
+
+@contextmanager
+def separate_log(stream: TextIO) -> Iterator[None]:
+    """Send the events of this context, and of the tasks that it starts, to `stream` as JSON.
+
+    structlog's own configuration, which belongs to the program around, is neither asked nor changed.
+    """
+    token = _separate.set(_Separate(_structlog().WriteLogger(stream), [*_shared_processors(None), *_json()]))
+    try:
+        yield
+    finally:
+        _separate.reset(token)
+
+
+@functools.cache
+def _logger_class() -> Any:
+    """Return the class of all loggers, which is made once structlog is imported."""
+    base: Any = _structlog().make_filtering_bound_logger(LEVELS["debug"])
+
+    def to_its_log(self: Any, method: str, event: str | None = None, **facts: Any) -> Any:
+        separate = _separate.get()
+        logger = self if separate is None else base(*separate, self._context)
+        return base._proxy_to_logger(logger, method, event, **facts)
+
+    return type("Logger", (base,), {"_proxy_to_logger": to_its_log})
 
 
 def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
@@ -140,7 +166,9 @@ def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
     structlog, room = _structlog(), name.removeprefix("raftlog.")
     if room != AUDIT:
         LOGGERS.add(room)
-    return cast("FilteringBoundLogger", structlog.get_logger(**({"room": room} if room else {}), **bound))
+    if room:
+        bound = {"room": room, **bound}
+    return cast("FilteringBoundLogger", structlog.wrap_logger(None, wrapper_class=_logger_class(), **bound))
 
 
 class LimitedLog:

@@ -1,31 +1,32 @@
 """Tools for tests, the demo and measurements: a real cluster in processes on loopback, and how to ask and hurt it.
 
-`Cluster`, `InProcessCluster` and `KafkaContainer` can be imported from here; nothing is loaded before that.
+The clusters can be imported from here; nothing is loaded before that.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from raftlog.testing.cluster import Cluster
+    from raftlog.testing.cluster import AdminCluster, Cluster, NetworkCluster
     from raftlog.testing.in_process import InProcessCluster
     from raftlog.testing.kafka_container import KafkaContainer
+    from raftlog.testing.secure_cluster import SecureCluster
 
-__all__ = ["Cluster", "InProcessCluster", "KafkaContainer"]
+__all__ = ["AdminCluster", "Cluster", "InProcessCluster", "KafkaContainer", "NetworkCluster", "SecureCluster"]
+
+_MODULES: Final = {
+    "AdminCluster": "cluster",
+    "Cluster": "cluster",
+    "InProcessCluster": "in_process",
+    "KafkaContainer": "kafka_container",
+    "NetworkCluster": "cluster",
+    "SecureCluster": "secure_cluster",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Cluster":
-        from raftlog.testing.cluster import Cluster
-
-        return Cluster
-    if name == "InProcessCluster":
-        from raftlog.testing.in_process import InProcessCluster
-
-        return InProcessCluster
-    if name == "KafkaContainer":
-        from raftlog.testing.kafka_container import KafkaContainer
-
-        return KafkaContainer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -30,7 +30,7 @@ from raftlog.testing.evidence import NodeAddress
 from raftlog.testing.forked_process import fork_server
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
 from raftlog.testing.network import CLIENTS, Network
-from raftlog.testing.node_process import NodeProcess, environment_of_nodes
+from raftlog.testing.node_process import NOT_MADE_FOR_FAULTS, NodeProcess, environment_of_nodes
 from raftlog.testing.ports import HeldPorts
 from raftlog.testing.probe import (
     ClusterView,
@@ -81,17 +81,19 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         node_settings: Mapping[int, Mapping[str, str]] | None = None,
         voters: int | None = None,
-        directory: Path | None = None,
+        directory: Path | str | None = None,
         faults: bool = False,
     ) -> None:
+        if not isinstance(nodes, int) or nodes < 1:
+            raise ValueError(f"nodes: a whole number from 1 on, not {nodes!r}")
         if self.forked:
             fork_server(environment_of_nodes())  # it imports while the rest is made ready
         self._temporary = directory is None
-        self.directory = Path(tempfile.mkdtemp(prefix="raftlog-")) if directory is None else directory
+        self.directory = Path(tempfile.mkdtemp(prefix="raftlog-") if directory is None else directory)
         self._chance = random.Random()
         self._hosts = self.open_hosts(nodes)
         self._more_ports: list[HeldPorts] = []
-        self.nodes: dict[int, NodeProcess] = {}
+        self.nodes: dict[int, NodeProcess] = _Nodes()
         voters = min(nodes, 5) if voters is None else voters
         layout = _layout(self._hosts.addresses, voters, admin=self.admin, listener=self.listener)
         for node_id, own in layout.items():
@@ -207,7 +209,9 @@ class Cluster:
     # --- single nodes
 
     def admin_url(self, node_id: int = 1) -> str:
-        """Return where a node's admin API is, without a slash at the end; only of an AdminCluster."""
+        """Return where a node's HTTP API is, without a slash at the end. Raises ValueError where there is none."""
+        if not self.admin:
+            raise ValueError("nodes of this cluster have no HTTP API: take an AdminCluster")
         each = self._hosts.addresses[node_id]
         return f"http://{each.host}:{each.admin_port}"
 
@@ -271,8 +275,12 @@ class Cluster:
             found = -1 if view is None else view.leader
             return found in self.running_ids()
 
-        self.wait_until(is_led, f"{topic}-{partition} has a leader")
+        self.wait_until(is_led, f"{topic}-{partition} has a leader", seen=lambda: self._leaders(topic))
         return found
+
+    def _leaders(self, topic: str) -> str:
+        led = ", ".join(f"{index} {each.leader}" for index, each in sorted(self.partitions(topic).items()))
+        return f"the leaders of its partitions ({led}); nodes {sorted(self.running_ids())} run"
 
     def kill_leader(self, topic: str, partition: int = 0) -> int:
         """Kill -9 the leader of a partition and return its node id. Raises ClusterError."""
@@ -313,7 +321,8 @@ class Cluster:
     def power_cut(self, node_id: int, chance: random.Random | None = None) -> Loss:
         """Kill -9 a node and take from its files what was not synced, or a part of it; returns what that was."""
         node = self.nodes[node_id]
-        assert node.can_be_hurt, "only nodes of a cluster with faults write down what they have not synced"
+        if not node.can_be_hurt:
+            raise ValueError(NOT_MADE_FOR_FAULTS)  # what it has not synced is written down nowhere
         node.kill()
         return cut_power(node.folders, chance or self._chance)
 
@@ -472,6 +481,13 @@ class Cluster:
     def _error(self, message: str, node_ids: Iterable[int]) -> ClusterError:
         tails = (f"--- node {node_id}: {self.nodes[node_id].log_tail()}" for node_id in node_ids)
         return ClusterError("\n".join([message, *tails]))
+
+
+class _Nodes(dict[int, NodeProcess]):
+    """The nodes by their ids."""
+
+    def __missing__(self, node_id: object) -> NodeProcess:
+        raise ValueError(f"there is no node {node_id!r}: the nodes are {', '.join(map(str, self))}")
 
 
 class AdminCluster(Cluster):

@@ -10,16 +10,14 @@ import asyncio
 import os
 import resource
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread
-from typing import Any, Final, TextIO
+from threading import Thread
+from typing import Any, Final
 
 from raftlog.base.config import ConfigFaults, load_config
 from raftlog.base.env import Env, ThreadOffload
-from raftlog.base.log import configure_log, is_log_configured, reset_log
+from raftlog.base.log import separate_log
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.node_process import NodeProcess
 from raftlog.testing.ports import LOOPBACK
@@ -91,8 +89,8 @@ class NodeThread(NodeProcess):
             self.wait()
 
     def _run(self) -> None:
-        offload = ThreadOffload()
-        with self.log_path.open("a") as log, _logs.open(log):
+        with self.log_path.open("a") as log, separate_log(log):
+            offload = ThreadOffload()
             try:
                 self._serve(offload)
             except Exception as error:
@@ -114,52 +112,3 @@ class NodeThread(NodeProcess):
             env = Env(offload=offload)
             share_files(env, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             runner.run(run_until(self._signals, config, env))
-
-
-class _Stream:
-    """Takes the events of all nodes of this process, and writes each to the log of its node."""
-
-    def write(self, text: str) -> None:
-        log = _log.get(None)
-        if log is not None and not log.closed:
-            log.write(text)
-
-    def flush(self) -> None:
-        log = _log.get(None)
-        if log is not None and not log.closed:
-            log.flush()
-
-    def isatty(self) -> bool:
-        return False
-
-
-class _Logs:
-    """The logs of the nodes that run; but where a program has set up structlog, their events go to its own."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._open = 0
-        self._ours = False
-
-    @contextmanager
-    def open(self, log: TextIO) -> Iterator[None]:
-        """Let the events of this thread, and of the tasks that it starts, go to a log."""
-        _log.set(log)
-        with self._lock:
-            if self._open == 0:
-                self._ours = not is_log_configured()
-                if self._ours:
-                    configure_log(stream=_Stream(), format="json", for_good=False)
-            self._open += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open -= 1
-                if self._open == 0 and self._ours:
-                    reset_log()
-
-
-_logs: Final = _Logs()
-_log: Final[ContextVar[TextIO | None]] = ContextVar("raftlog_node_log", default=None)
-"""The log of the node whose thread or task asks."""

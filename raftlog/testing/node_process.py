@@ -27,6 +27,7 @@ from raftlog.testing.progress import patient, signs_of_process, wait_until
 
 ANSWER_TIMEOUT_S: Final = 30.0
 LOG_TAIL_LINES: Final = 30
+NOT_MADE_FOR_FAULTS: Final = "nodes of this cluster take no faults: make it with faults=True"
 LIMITED: Final = 'ulimit -n "$0" && exec "$@"'
 """A shell's script: the same process runs the command with a limit of open files."""
 
@@ -139,9 +140,10 @@ class NodeProcess:
     def hurt(self, name: str, fault: NodeFault | None) -> None:
         """Let the node inject a fault, or heal it (None), and wait until it has.
 
-        One that does not run, or is paused, does it once it goes on. Raises TimeoutError.
+        One that does not run, or is paused, does it once it goes on. Raises TimeoutError, ValueError.
         """
-        assert self._faults is not None, f"node {self.node_id} was not started to be hurt"
+        if self._faults is None:
+            raise ValueError(NOT_MADE_FOR_FAULTS)
         if self._faults.get(name) == fault:
             return
         if fault is None:

@@ -49,8 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker. Raises UsageError for an option that cannot be."""
     config.addinivalue_line("markers", MARKER)
+    nodes = _option(config, "nodes")
+    if nodes != IN_PROCESS:
+        _number_of_nodes(nodes)
+    _addresses(config)
 
 
 def _option(config: pytest.Config, name: str) -> str:
@@ -77,12 +81,15 @@ def _make_session_cluster(config: pytest.Config) -> AdminCluster:
     return AdminCluster(_number_of_nodes(nodes), directory=directory)
 
 
-def _address(given: str) -> str:
-    address = given.strip()
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise pytest.UsageError(f"raftlog: an address is host:port, not {address!r}")
-    return address
+def _addresses(config: pytest.Config) -> list[str]:
+    """Return the addresses of the cluster that is to be used; none: one is started. Raises UsageError."""
+    given = _option(config, "bootstrap")
+    addresses = [each.strip() for each in given.split(",")] if given else []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise pytest.UsageError(f"raftlog: an address is host:port, not {address!r}")
+    return addresses
 
 
 def _folder_to_keep(config: pytest.Config, name: str) -> Path | None:
@@ -144,8 +151,8 @@ def raftlog_nodes(
     from raftlog.testing.shared_cluster import shared_cluster
 
     config = request.config
-    if elsewhere := _option(config, "bootstrap"):
-        yield [NodeAddress(number, _address(each)) for number, each in enumerate(elsewhere.split(","), 1)]
+    if elsewhere := _addresses(config):
+        yield [NodeAddress(number, address) for number, address in enumerate(elsewhere, 1)]
         return
     base = tmp_path_factory.getbasetemp()
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose workers have folders side by side

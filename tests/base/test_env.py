@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import threading
+from contextvars import ContextVar
 
 import pytest
 import uvloop
@@ -24,6 +25,15 @@ async def test_a_call_runs_elsewhere_and_its_result_or_error_comes_back() -> Non
     with pytest.raises(ZeroDivisionError):
         await offload(lambda: 1 / 0)
     assert await offload(lambda: 7) == 7
+
+
+async def test_threads_have_the_context_in_which_the_offload_was_made() -> None:
+    """Their events go to the log of the node that made the offload."""
+    variable = ContextVar("variable", default="none")
+    variable.set("made")
+    offload = ThreadOffload(2)
+    variable.set("asked")
+    assert await asyncio.gather(offload(variable.get), offload(variable.get)) == ["made", "made"]
 
 
 async def test_threads_are_started_when_needed_and_no_more_than_allowed() -> None:

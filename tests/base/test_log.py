@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from contextvars import copy_context
 
 import pytest
 import structlog
@@ -17,6 +18,7 @@ from raftlog.base.log import (
     LimitedLog,
     configure_log,
     get_logger,
+    separate_log,
 )
 
 
@@ -38,6 +40,27 @@ def test_a_pipe_gets_one_json_object_per_event_with_the_node_bound():
         "event": "isr_shrunk", "level": "info", "node_id": 7, "room": "replication",
         "topic": "t", "partition": 3, "isr": [1, 2],
     }  # fmt: skip
+
+
+def test_a_separate_log_has_the_events_of_its_context_alone():
+    """Loggers that were bound or used before belong to it as well; whoever logs outside does so as before."""
+    stream, separate = io.StringIO(), io.StringIO()
+    configure_log(stream=stream)
+    log = get_logger("replication")
+    bound = log.bind(topic="t")
+    log.info("outside")
+    with separate_log(separate):
+        log.info("used_before")
+        bound.warning("bound_before", partition=3)
+        copy_context().run(log.info, "in_a_task")
+    log.info("outside_again")
+    events = [json.loads(line) for line in separate.getvalue().splitlines()]
+    assert [each["event"] for each in events] == ["used_before", "bound_before", "in_a_task"]
+    assert (events[1]["room"], events[1]["topic"], events[1]["partition"]) == ("replication", "t", 3)
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
+        "outside",
+        "outside_again",
+    ]
 
 
 def test_a_module_is_a_room_without_the_packages_name():

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import raftlog.testing
 from raftlog.testing.cluster import Cluster, ClusterError
 from tests.kit.waits import until
 
@@ -134,3 +136,29 @@ def test_a_node_that_cannot_start_is_reported_with_its_log():
     cluster.close()
     assert "node 1 ended while starting" in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", raftlog.testing.__all__)
+def test_each_cluster_is_imported_from_the_package(name):
+    """As the guide for testers does."""
+    assert getattr(raftlog.testing, name).__name__ == name
+
+
+@pytest.mark.parametrize("nodes", [0, -1, "3", 1.5])
+def test_a_number_of_nodes_that_cannot_be_is_refused(nodes):
+    """Before ports are looked for."""
+    with pytest.raises(ValueError, match=f"nodes: a whole number from 1 on, not {nodes!r}"):
+        Cluster(nodes)
+
+
+def test_what_a_cluster_cannot_do_is_refused_with_what_can(tmp_path):
+    """Its folder may be text; none of its nodes has to run for this."""
+    with closing(Cluster(2, directory=str(tmp_path / "kept"))) as cluster:
+        with pytest.raises(ValueError, match="there is no node 3: the nodes are 1, 2"):
+            cluster.kill(3)
+        for hurt in (lambda: cluster.slow_disk(1, 0.05), lambda: cluster.power_cut(1)):
+            with pytest.raises(ValueError, match="make it with faults=True"):
+                hurt()
+        with pytest.raises(ValueError, match="take an AdminCluster"):
+            cluster.admin_url(1)
+    assert (tmp_path / "kept" / "node-2").is_dir()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,12 +25,6 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 CYCLES = int(os.environ.get("RAFTLOG_CYCLES", "20"))
 """Clusters of each kind that are started and closed one after the other, by `make nightly`."""
-
-
-@pytest.fixture(autouse=True)
-def _fresh_structlog() -> None:
-    """Other tests in this process leave structlog set up, if only by `capture_logs`: nodes then log by that."""
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -121,8 +117,9 @@ def test_a_node_that_has_ended_before_anybody_looks_did_not_start(monkeypatch: p
     cluster.close()
 
 
-def test_a_program_that_logs_with_structlog_keeps_its_log() -> None:
-    """Its configuration is neither replaced nor forgotten; the node's events go where the program's do."""
+@pytest.fixture
+def programs_events() -> Iterator[list[str]]:
+    """The events that a program's own structlog sees."""
     seen: list[str] = []
 
     def take(_logger: object, _method: str, event: structlog.typing.EventDict) -> str:
@@ -130,16 +127,36 @@ def test_a_program_that_logs_with_structlog_keeps_its_log() -> None:
         raise structlog.DropEvent
 
     was_configured, before = structlog.is_configured(), structlog.get_config()
-    structlog.configure(processors=[take])
+    structlog.configure(processors=[take], cache_logger_on_first_use=True)
     try:
-        with InProcessCluster():
-            assert structlog.get_config()["processors"] == [take]
-        assert structlog.get_config()["processors"] == [take]
-        assert "node_ready" in seen
+        yield seen
     finally:
         structlog.configure(**before)
         if not was_configured:
             structlog.reset_defaults()
+
+
+def test_a_node_logs_to_its_file_whatever_the_program_does_with_structlog(
+    programs_events: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before, meanwhile and afterwards; the program's own events still go to its own log, and to no other."""
+    with structlog.testing.capture_logs() as captured, InProcessCluster() as cluster:
+        structlog.get_logger().info("captured_by_the_program")
+        cluster.create_topic("orders")
+    assert [each["event"] for each in captured] == ["captured_by_the_program"]
+    with InProcessCluster() as cluster:
+        structlog.get_logger().info("logged_by_the_program")
+        assert structlog.get_config()["cache_logger_on_first_use"]
+        structlog.reset_defaults()
+        cluster.create_topic("orders", partitions=20)  # their files are made by other threads
+        send(cluster, "orders", "tea")
+        assert cluster.stop(1) == 0
+        lines = cluster.nodes[1].log_path.read_text()
+    assert programs_events == ["logged_by_the_program"]
+    assert all(each in lines for each in ("node_ready", "topic_created", "node_stopped"))
+    assert "by_the_program" not in lines
+    printed = capfd.readouterr()
+    assert "node_id" not in printed.out + printed.err
 
 
 class Left:
@@ -154,7 +171,7 @@ class Left:
             [
                 *(f"thread {each.name}" for each in threading.enumerate()),
                 *(f"child {each}" for each in _children()),
-                *("file" for _ in Path("/proc/self/fd").iterdir()),
+                *(f"file {each}" for each in _open_files()),
                 *(f"folder {each.name}" for each in self._folder.iterdir()),
             ]
         )
@@ -163,6 +180,13 @@ class Left:
         """Whether nothing is there that was not before; what clients of earlier tests had may go meanwhile."""
         self.now = self._look()
         return self.now <= self.before
+
+
+def _open_files() -> Iterator[str]:
+    """Yield what each descriptor leads to: a path, or the kind of what has none."""
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own
+            yield re.sub(r"\d+", "N", str(each.readlink()))
 
 
 def _children() -> list[str]:

@@ -268,18 +268,23 @@ def test_a_node_in_the_tests_own_process_is_the_sessions_cluster(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--raftlog-nodes=none", "raftlog: the number of nodes is 1 to 9, or in-process, not 'none'"),
+        ("--raftlog-nodes=10", "raftlog: the number of nodes is 1 to 9, or in-process, not '10'"),
+        ("--raftlog-bootstrap=nowhere", "raftlog: an address is host:port, not 'nowhere'"),
+    ],
+)
+def test_a_wrong_option_ends_the_session_before_any_test(tmp_path, argument, message):
+    """In one line, instead of once for each test."""
+    ended = run_pytest(tmp_path, "\ndef test_it(): pass\n", argument)
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert ended.stderr.splitlines()[0] == f"ERROR: {message}"
+
+
+@pytest.mark.parametrize(
     ("test", "arguments", "message"),
     [
-        (
-            "def test_it(raftlog): pass",
-            ["--raftlog-nodes=none"],
-            "the number of nodes is 1 to 9, or in-process, not 'none'",
-        ),
-        (
-            "def test_it(raftlog): pass",
-            ["--raftlog-bootstrap=nowhere"],
-            "an address is host:port, not 'nowhere'",
-        ),
         (
             "import pytest\n@pytest.mark.raftlog(brokers=3)\ndef test_it(raftlog_cluster): pass",
             [],

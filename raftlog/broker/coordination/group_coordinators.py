@@ -54,6 +54,9 @@ from raftlog.metadata.persistent_map import changed_keys
 TICK_S: Final = 0.5
 """How often sessions are looked at."""
 
+LOAD_AWAITED_S: Final = 1.0
+"""How long a request may wait for its partition to be read back. A partition that is new takes milliseconds."""
+
 STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
 
@@ -278,6 +281,10 @@ class GroupCoordinators:
         waiting = self._shards.ask(lambda answer: verb(coordinator, request, answer, at=at), bounded=bounded)
         self._hasten(coordinator)
         return waiting
+
+    async def wait_until_loaded(self, group_id: str) -> None:
+        """Wait until a group's partition is read back, LOAD_AWAITED_S at most. Raises NotCoordinator."""
+        await self._shards.wait_until_loaded(group_id, LOAD_AWAITED_S)
 
     def size_of(self, group_id: str) -> int:
         """Return how many offsets a group has here; 0 where this broker does not coordinate it."""

@@ -107,6 +107,11 @@ class CoordinatorShard(Generic[C, R]):
         """Read the partition back in the background."""
         self._task = asyncio.get_running_loop().create_task(self._begin())
 
+    async def wait_until_loaded(self, within_s: float) -> None:
+        """Wait until the partition is read back, this shard is over, or the time has passed."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=within_s)
+
     def end(self, error: KafkaError) -> None:
         """Answer all who wait with `error`; the shard is over."""
         if self.is_over:

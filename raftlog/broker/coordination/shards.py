@@ -136,6 +136,17 @@ class CoordinatorShards(Generic[T]):
 
     def of(self, key: str) -> T:
         """Return the shard that answers for a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
+        shard = self._here(key)
+        if shard.coordinator is None:
+            raise CoordinatorLoadInProgress
+        return shard
+
+    async def wait_until_loaded(self, key: str, within_s: float) -> None:
+        """Wait until the partition of a key is read back, or the time has passed. Raises NotCoordinator."""
+        await self._here(key).wait_until_loaded(within_s)
+
+    def _here(self, key: str) -> T:
+        """Return the shard of a key, loaded or not. Raises NotCoordinator."""
         topic = self._broker.image().topics.get(self._topic)
         shard = self._shards.get(partition_for(key, len(topic.partitions))) if topic else None
         if shard is None or shard.is_over or shard.has_failed:
@@ -146,8 +157,6 @@ class CoordinatorShards(Generic[T]):
             and is_doubtful(self._broker, _partition(topic, key))
         ):
             raise NotCoordinator("this broker is cut off, and may have a successor")
-        if shard.coordinator is None:
-            raise CoordinatorLoadInProgress
         return shard
 
     def at(self, index: int) -> T | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError
+from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import viewer
@@ -20,17 +20,41 @@ FIRST_TWO_STEP_VERSION: Final = 4
 FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
 FIRST_SKIPPING_VERSION: Final = 9
 
+MAX_WAITING_BYTES: Final = 8 * 1024
+"""A larger request does not wait for a coordinator that is loading: memory that waits is not counted."""
+
+PROTOCOL_BYTES: Final = 256
+"""The objects of one protocol, beside its name and metadata."""
+
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id.
 
-    Nothing of the request is kept until then but what its group keeps.
+    Nothing of the request is kept until then but what its group keeps. A small request waits a moment for a coordinator
+    that is loading: librdkafka comes back three seconds after that error, the first time that a cluster has a group.
     """
     try:
-        waiting = broker.groups.ask(GroupCoordinator.join, _request(broker, request, message), bounded=False)
+        join = _request(broker, request, message)
+        waiting: Awaitable[Any] = broker.groups.ask(GroupCoordinator.join, join, bounded=False)
+    except CoordinatorLoadInProgress as error:
+        if _size(join) > MAX_WAITING_BYTES:
+            return _failed(request, error.code, message.member_id)
+        waiting = _join_once_loaded(broker, join)
     except KafkaError as error:
         return _failed(request, error.code, message.member_id)
     return _answer(request, message.member_id, waiting)
+
+
+def _size(join: JoinGroup) -> int:
+    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in join.protocols)
+
+
+async def _join_once_loaded(broker: BrokerContext, join: JoinGroup) -> JoinGroupResult | MemberIdRequired:
+    await broker.groups.wait_until_loaded(join.group_id)
+    reply: JoinGroupResult | MemberIdRequired = await broker.groups.ask(
+        GroupCoordinator.join, join, bounded=False
+    )
+    return reply
 
 
 async def _answer(

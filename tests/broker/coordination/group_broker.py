@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -191,7 +192,9 @@ class GroupBroker:
         message = decode_request(key, version, memoryview(frame)[4:], position)
         request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker)
         try:
-            response = await handler.handle(self.broker, request, message)
+            response = handler.handle(self.broker, request, message)
+            if inspect.isawaitable(response):
+                response = await response
         except KafkaError as error:
             express: Callable[..., Any] | None = getattr(handler, "error_response", None)
             response = (

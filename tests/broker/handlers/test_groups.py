@@ -9,7 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.broker.coordination.group_coordinators import DELETED_KNOWN_S, MAX_DELETED_TOPICS
+from raftlog.base.errors import CoordinatorLoadInProgress, MemberIdRequired, NotCoordinator
+from raftlog.broker.coordination.group_coordinators import (
+    DELETED_KNOWN_S,
+    LOAD_AWAITED_S,
+    MAX_DELETED_TOPICS,
+)
 from raftlog.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -23,6 +28,7 @@ from raftlog.broker.handlers import (
     offset_fetch,
     sync_group,
 )
+from raftlog.broker.handlers.join_group import MAX_WAITING_BYTES
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.protocol.apis import APIS
 from raftlog_chaos.simulator import SimLoop, simulate
@@ -119,6 +125,38 @@ def test_join_group(version: int) -> None:
         member = described.membership.members[joined.member_id]
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
         assert member.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
+
+    run_scenario(scenario)
+
+
+def test_a_join_waits_a_moment_for_a_coordinator_that_is_loading() -> None:
+    """As the first one of a new cluster, whose client would come back 3 s later. It keeps no large request."""
+
+    async def scenario(node: GroupBroker) -> None:
+        node.publish(leader=1)
+        large = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": b"s" * MAX_WAITING_BYTES}]
+        assert (await join(node, protocols=large)).error_code == CoordinatorLoadInProgress.code
+        assert (await join(node)).error_code == MemberIdRequired.code
+
+    run_scenario(scenario)
+
+
+def test_a_join_does_not_wait_for_ever_for_a_coordinator_that_is_loading() -> None:
+    """It is told so after LOAD_AWAITED_S, and to look elsewhere as soon as the partition has moved."""
+
+    async def scenario(node: GroupBroker) -> None:
+        node.partition_host.flushes = False
+        appended = asyncio.ensure_future(commit(node, 2, (0, 5, None)))
+        await asyncio.sleep(0.1)
+        node.publish(leader=1)
+        began = node.loop.time()
+        assert (await join(node)).error_code == CoordinatorLoadInProgress.code
+        assert node.loop.time() - began == pytest.approx(LOAD_AWAITED_S, abs=0.01)
+        joining = asyncio.ensure_future(join(node))
+        await asyncio.sleep(0.1)
+        node.publish(leader=2)
+        assert (await joining).error_code == NotCoordinator.code
+        await appended
 
     run_scenario(scenario)
 
