@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from raftlog.base import config_kafka, config_resolve
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
@@ -37,6 +37,7 @@ __all__ = [
     "broker_config",
     "environment_name",
     "group_config",
+    "is_secret",
     "load_config",
     "parse_file",
     "parse_override",
@@ -61,7 +62,22 @@ _OF_LISTENERS = frozenset(
 )
 """These settings, without the listener's name."""
 
+_SECRETS: Final = frozenset(
+    environment_name(name) for name, (_, setting) in settings_of(NodeConfig).items() if setting.sensitive
+)
+_SECRETS_OF_LISTENERS: Final = frozenset(
+    name
+    for name in _OF_LISTENERS
+    if name.endswith("sasl.jaas.config")
+    or (name in settings_of(TlsSettings) and settings_of(TlsSettings)[name][1].sensitive)
+)
+
 ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
+
+
+def is_secret(variable: str) -> bool:
+    """Whether an environment variable is that of a secret setting, of the node or of one of its listeners."""
+    return variable in _SECRETS or bool(parse_environment({variable: ""}, (), _SECRETS_OF_LISTENERS)[0])
 
 
 class Fault(NamedTuple):

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from raftlog.base.disk import RealDisk
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
-from raftlog.cli.exits import EXISTS, NOT_FOUND, USAGE, VERIFICATION_FAILED, Failure
+from raftlog.cli.exits import EXISTS, NOT_FOUND, USAGE, Failure
 from raftlog.cli.rows import in_bytes
 from raftlog.cli.server import read_config
 from raftlog.metadata.features import UnsupportedMetadata
@@ -58,9 +58,10 @@ def backup(
         with _locked(node):
             cluster_id, broker_epoch = _whose(node)
             metadata = _metadata_of(node)
-            target.mkdir(parents=True)
+            found = {folder: files.files_below(folder) for folder in _folders(node)}
+            target.mkdir(0o700, parents=True)  # records and users' credentials are in it
             with _complaints(f"; {target} is unfinished: remove it"):
-                stored, linked = _copy_folders(node, target)
+                stored, linked = _copy_folders(found, target)
         if linked:
             print(
                 f"node {node.node_id} is copied; {len(linked)} linked segments are being read",
@@ -122,18 +123,15 @@ def restore(
         _judge_new_id(new_cluster_id, found, check=check)
         if check:
             _check(found)
+            if len(found) > 1:
+                _tell_missing(found)
             return 0
         if config is None:
             raise Failure("--config is missing: whose folders shall it be?", USAGE)
         node = read_config(config, [])
         folder = _of_node(found, source, node.node_id)
         _restore(node, folder, found[folder], new_cluster_id or found[folder].cluster_id)
-        if len(found) == 1:
-            print(
-                "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
-                " folder and use raftlog restore --check",
-                file=sys.stderr,
-            )
+        _tell_missing(found)
     return 0
 
 
@@ -213,12 +211,12 @@ def _broker_epoch(node: NodeConfig) -> int | None:
     return max(epochs)
 
 
-def _copy_folders(node: NodeConfig, target: Path) -> tuple[list[StoredFile], list[str]]:
+def _copy_folders(found: Mapping[Path, Iterable[Path]], target: Path) -> tuple[list[StoredFile], list[str]]:
     """Copy all that may change; returns it, and the paths of segments that were linked."""
     stored, linked = [], []
-    for number, folder in enumerate(_folders(node)):
+    for number, (folder, paths) in enumerate(found.items()):
         unchanging = files.unchanging_segments(folder)
-        for path in files.files_below(folder):
+        for path in paths:
             name = f"{number}/{path.relative_to(folder).as_posix()}"
             if path in unchanging and files.link(path, target / name):
                 linked.append(name)
@@ -259,6 +257,12 @@ def _judge_set(found: dict[Path, Manifest]) -> None:
                 f"{folder} is of cluster {each.cluster_id}, {first[0]} of cluster {first[1].cluster_id}"
             )
     voters = [each for each in found.values() if each.metadata_offset is not None]
+    by_id: dict[int, Path] = {}
+    for folder, each in found.items():
+        if by_id.setdefault(each.node_id, folder) != folder:
+            raise Failure(
+                f"{folder} and {by_id[each.node_id]} are both of node {each.node_id}: keep one of them"
+            )
     newest = max(voters, key=lambda each: each.metadata_offset or 0, default=None)
     for folder, each in found.items():
         known = None if newest is None else (newest.broker_epochs or {}).get(each.node_id)
@@ -268,6 +272,30 @@ def _judge_set(found: dict[Path, Manifest]) -> None:
                 f"{folder}: node {each.node_id} ran again before node {newest.node_id} was backed up, so the two are"
                 f" not of one time (broker epoch {each.broker_epoch}, then {known}); back up all nodes while none runs"
             )
+
+
+def _newest_voter(found: dict[Path, Manifest]) -> Manifest | None:
+    voters = [each for each in found.values() if each.metadata_offset is not None]
+    return max(voters, key=lambda each: each.metadata_offset or 0, default=None)
+
+
+def _tell_missing(found: dict[Path, Manifest]) -> None:
+    """Say on standard error which brokers of the cluster have no backup here."""
+    if len(found) == 1:
+        print(
+            "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
+            " folder and use raftlog restore --check",
+            file=sys.stderr,
+        )
+        return
+    newest = _newest_voter(found)
+    known = set() if newest is None else set(newest.broker_epochs or {})
+    if missing := sorted(known - {each.node_id for each in found.values()}):
+        print(
+            f"raftlog: no backup of node {', '.join(map(str, missing))} is here, which the cluster knows: records that"
+            " no other node has are lost without it",
+            file=sys.stderr,
+        )
 
 
 def _judge_new_id(cluster_id: str | None, found: dict[Path, Manifest], *, check: bool) -> None:
@@ -288,7 +316,8 @@ def _judge_new_id(cluster_id: str | None, found: dict[Path, Manifest], *, check:
 
 def _check(found: dict[Path, Manifest]) -> None:
     for folder, manifest in found.items():
-        for each in _present(folder, manifest):
+        files.judge_presence(folder, manifest)
+        for each in manifest.files:
             files.judge(folder, each, files.measure(folder / each.path))
         files.judge_identities(folder, manifest)
         print(
@@ -310,7 +339,7 @@ def _restore(node: NodeConfig, source: Path, manifest: Manifest, cluster_id: str
     _judge_shape(node, source, manifest, cluster_id)
     journal = Path(str(manifest.metadata_folder), METADATA_FOLDER)
     renamed = cluster_id != manifest.cluster_id
-    _present(source, manifest)
+    files.judge_presence(source, manifest)
     files.judge_identities(source, manifest)
     if renamed and manifest.metadata_offset is not None:
         _judge_metadata(source / journal)
@@ -413,7 +442,7 @@ def _judge_room(manifest: Manifest, targets: list[Path]) -> None:
 def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[bytes]:
     """Copy all files and check them; returns what belongs into each folder's meta.properties. Raises Failure."""
     identities: dict[int, bytes] = {}
-    for each in _present(source, manifest):
+    for each in manifest.files:
         number, _, name = each.path.partition("/")
         if name == META_PROPERTIES:
             files.judge(source, each, files.measure(source / each.path))
@@ -424,14 +453,6 @@ def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[by
         for folder in sorted((each for each in target.rglob("*") if each.is_dir()), reverse=True):
             RealDisk().sync_dir(str(folder))
     return [identities[number] for number in range(len(targets))]
-
-
-def _present(source: Path, manifest: Manifest) -> Iterable[StoredFile]:
-    """Return the files of a backup once it is known that all are there."""
-    for each in manifest.files:
-        if not (source / each.path).is_file():
-            raise Failure(f"{source / each.path}: the backup is damaged: it is gone", VERIFICATION_FAILED)
-    return manifest.files
 
 
 def _write_properties(target: Path, identity: bytes) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -33,7 +33,7 @@ class StoredFile(msgspec.Struct, frozen=True):
     """One file. `path` is below the backup's folder, and begins with the number of the data folder."""
 
     path: str
-    size: int
+    size: Annotated[int, msgspec.Meta(ge=0)]
     sha256: str
 
 
@@ -85,16 +85,37 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _judge_paths(path: Path, manifest: Manifest) -> None:
-    """Raise Failure unless every file lies in one of the data folders, and each folder says whose it is."""
-    numbers = {str(number) for number in range(manifest.folders)}
-    for each in manifest.files:
-        parts = PurePosixPath(each.path).parts
-        if len(parts) < 2 or parts[0] not in numbers or ".." in parts:
-            raise Failure(f"{path}: damaged: {each.path!r} is no place in a backup", VERIFICATION_FAILED)
+    """Raise Failure unless every file lies in one of the data folders, and each folder says whose it is.
+
+    A path must be written in the one shortest way: joined to a folder, `0//etc/x` would lead to `/etc/x`.
+    """
     names = {each.path for each in manifest.files}
+    if len(names) < len(manifest.files):
+        raise Failure(f"{path}: damaged: it names a file twice", VERIFICATION_FAILED)
+    if not 1 <= manifest.folders <= len(names):
+        raise Failure(
+            f"{path}: damaged: {manifest.folders} folders, and {len(names)} files", VERIFICATION_FAILED
+        )
+    numbers = {str(number) for number in range(manifest.folders)}
+    for name in names:
+        place = PurePosixPath(name)
+        is_below = len(place.parts) > 1 and place.parts[0] in numbers and str(place) == name
+        if not is_below or not {"..", *LEFT_OUT}.isdisjoint(place.parts):
+            raise Failure(f"{path}: damaged: {name!r} is no place in a backup", VERIFICATION_FAILED)
     for number in sorted(numbers):
         if f"{number}/{META_PROPERTIES}" not in names:
             raise Failure(f"{path}: damaged: {number}/{META_PROPERTIES} is missing", VERIFICATION_FAILED)
+
+
+def judge_presence(folder: Path, manifest: Manifest) -> None:
+    """Raise Failure unless all files are there, none of them reached by a link that leads out of the backup."""
+    inside = os.path.realpath(folder)
+    for each in manifest.files:
+        path = folder / each.path
+        if not path.is_file():
+            raise Failure(f"{path}: the backup is damaged: it is gone", VERIFICATION_FAILED)
+        if not Path(os.path.realpath(path)).is_relative_to(inside):
+            raise Failure(f"{path}: the backup is damaged: it leads out of {folder}", VERIFICATION_FAILED)
 
 
 def judge_identities(folder: Path, manifest: Manifest) -> None:
@@ -127,8 +148,23 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return a data folder's files, without locks."""
-    return sorted(each for each in folder.rglob("*") if each.name not in LEFT_OUT and each.is_file())
+    """Return a data folder's files, without locks. Raises OSError for a folder that cannot be read.
+
+    Raises Failure for what would be missing in the backup: links, which a node follows, and names that are no text.
+    """
+    found = []
+    for name in sorted(os.listdir(folder)):
+        path = folder / name
+        if name in LEFT_OUT:
+            continue
+        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+            raise Failure(
+                f"{path}: neither a file nor a folder; a backup has no links or other special files"
+            )
+        if any("\ud800" <= each <= "\udfff" for each in name):  # how Python has bytes that are not UTF-8
+            raise Failure(f"{path}: the name is not UTF-8, so a backup cannot list it")
+        found += files_below(path) if path.is_dir() else [path]
+    return found
 
 
 def unchanging_segments(folder: Path) -> frozenset[Path]:
@@ -166,8 +202,8 @@ def copy(source: Path, target: Path) -> tuple[int, str]:
     target.parent.mkdir(parents=True, exist_ok=True)
     checksum, size = hashlib.sha256(), 0
     try:
-        with source.open("rb") as reader, target.open("xb") as writer:
-            while chunk := reader.read(CHUNK_BYTES):
+        with target.open("xb") as writer:
+            for chunk in _chunks(source):
                 writer.write(chunk)
                 checksum.update(chunk)
                 size += len(chunk)
@@ -181,9 +217,22 @@ def copy(source: Path, target: Path) -> tuple[int, str]:
 
 def measure(path: Path) -> tuple[int, str]:
     """Return a file's size and its checksum."""
-    with path.open("rb") as file:
-        checksum = hashlib.file_digest(file, "sha256").hexdigest()
-        return file.tell(), checksum
+    checksum, size = hashlib.sha256(), 0
+    for chunk in _chunks(path):
+        checksum.update(chunk)
+        size += len(chunk)
+    return size, checksum.hexdigest()
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield a file's bytes. A disk that cannot read them is told without the file's name, which is added."""
+    try:
+        with path.open("rb") as reader:
+            while chunk := reader.read(CHUNK_BYTES):
+                yield chunk
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def judge(folder: Path, expected: StoredFile, found: tuple[int, str]) -> None:

@@ -5,7 +5,7 @@ Files are only read. The last batch of a node that runs may be half written, whi
 
 from __future__ import annotations
 
-import mmap
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,16 +16,24 @@ import typer
 
 from raftlog.base.errors import KafkaError
 from raftlog.cli.cluster_command import add_command, noun
-from raftlog.cli.exits import NOT_FOUND, VERIFICATION_FAILED, Failure
+from raftlog.cli.exits import FAILED, NOT_FOUND, VERIFICATION_FAILED, Failure
+from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
 from raftlog.records.batch import iter_records, read_end_marker
 from raftlog.records.compression import CODEC_NAMES
 from raftlog.records.header import BatchHeader
-from raftlog.storage.segment_check import SegmentFault, check_segment
+from raftlog.storage.segment_check import CheckedBatch, SegmentFault, check_segment
 
 LOG: Final = ".log"
 SHOWN_BYTES: Final = 200
 """Bytes of a key or a value that a table shows."""
+
+SOUND: Final = "sound"
+TORN: Final = "torn at the end"
+UNREADABLE: Final = "unreadable"
+DAMAGED: Final = "damaged"
+STATES: Final = (SOUND, TORN, UNREADABLE, DAMAGED)
+"""The states of a partition, each worse than the one before it."""
 
 _CODECS: Final = {number: name for name, number in CODEC_NAMES.items() if name != "uncompressed"}
 
@@ -52,46 +60,76 @@ class Segment:
     def base_offset(self) -> int:
         return int(self.path.stem)
 
-    def check(self) -> Iterator[tuple[int, BatchHeader, memoryview] | SegmentFault]:
-        """Yield each batch: its position, header and bytes; and the first fault. Raises Failure."""
-        try:
-            with self.path.open("rb") as file:
-                if not self.path.stat().st_size:
-                    return
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                    yield from _batches(mapped, self.base_offset)
-        except OSError as error:
-            raise Failure(f"{self.path}: {error.strerror}") from None
+    def check(self) -> Iterator[CheckedBatch | SegmentFault]:
+        """Yield each batch, and the first fault. Raises OSError.
+
+        The file is not mapped: where a disk cannot read it, or a node cuts it meanwhile, that would end this process.
+        """
+        with self.path.open("rb", buffering=0) as file:
+            yield from check_segment(OpenSegment(file.fileno()), self.base_offset)
 
 
-def _batches(
-    mapped: mmap.mmap, base_offset: int
-) -> Iterator[tuple[int, BatchHeader, memoryview] | SegmentFault]:
-    with memoryview(mapped) as whole:
-        for found in check_segment(whole, base_offset):
-            if isinstance(found, SegmentFault):
-                yield found
-                continue
-            position, header = found
-            with whole[position : position + header.length] as batch:
-                yield position, header, batch
+class OpenSegment:
+    """The bytes of a segment's file as they were when it was opened."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+        self.file = self
+
+    def pread(self, size: int, position: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
 
 
-def _segments(paths: list[Path]) -> list[Segment]:
-    """Return all segments below some paths, by partition and offset. Raises Failure."""
-    found: list[Segment] = []
-    for path in paths:
-        if not path.exists():
-            raise Failure(f"{path}: there is no such file or folder", NOT_FOUND)
-        files = [path] if path.is_file() else sorted(path.rglob("*" + LOG))
-        if bad := [each for each in files if each.suffix != LOG or not each.stem.isdecimal()]:
+class Reading:
+    """One run over some paths. Files and folders that cannot be read are told on standard error."""
+
+    def __init__(self) -> None:
+        self.is_complete = True
+
+    def segments(self, paths: list[Path]) -> list[Segment]:
+        """Return all segments below some paths, by partition and offset. Raises Failure."""
+        found: list[Segment] = []
+        for path in paths:
+            if not path.exists():
+                raise Failure(f"{path}: there is no such file or folder", NOT_FOUND)
             if path.is_file():
-                raise Failure(f"{path}: a segment is named by its first offset, such as {0:020}{LOG}")
-            files = [each for each in files if each not in bad]
-        found += map(Segment, files)
-    if not found:
-        raise Failure(f"no segments ({LOG}) below {', '.join(map(str, paths))}", NOT_FOUND)
-    return found
+                if not _is_segment(path):
+                    raise Failure(f"{path}: a segment is named by its first offset, such as {0:020}{LOG}")
+                found.append(Segment(path))
+            else:
+                found += map(Segment, self._below(path))
+        if not found and self.is_complete:
+            raise Failure(f"no segments ({LOG}) below {', '.join(map(str, paths))}", NOT_FOUND)
+        return found
+
+    def _below(self, path: Path) -> Iterator[Path]:
+        for place, folders, names in os.walk(path, onerror=self.tell):
+            folders.sort()
+            for folder in (Path(place, each) for each in folders):
+                if folder.is_symlink():
+                    self.tell(
+                        OSError(0, "a link, which is not followed: name the folder itself", str(folder))
+                    )
+            yield from filter(_is_segment, (Path(place, each) for each in sorted(names)))
+
+    def check(self, segment: Segment) -> Iterator[CheckedBatch | SegmentFault | OSError]:
+        """Yield each batch of a segment, and the first fault; an OSError that is told already."""
+        try:
+            yield from segment.check()
+        except OSError as error:
+            error.filename = str(segment.path)
+            self.tell(error)
+            yield error
+
+    def tell(self, error: OSError) -> None:
+        """Say that something could not be read."""
+        self.is_complete = False
+        _complain(f"{error.filename}: {error.strerror}")
+
+
+def _is_segment(path: Path) -> bool:
+    return path.suffix == LOG and path.stem.isdecimal()
 
 
 def _row(segment: Segment, position: int, header: BatchHeader) -> dict[str, Any]:
@@ -130,11 +168,13 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="backslashreplace")
 
 
-def _dump(paths: list[Path], *, records: bool, form: Form) -> Iterator[dict[str, Any]]:
-    for segment in _segments(paths):
-        for found in segment.check():
+def _dump(reading: Reading, paths: list[Path], *, records: bool, form: Form) -> Iterator[dict[str, Any]]:
+    for segment in reading.segments(paths):
+        for found in reading.check(segment):
+            if isinstance(found, OSError):
+                continue
             if isinstance(found, SegmentFault):
-                print(f"raftlog: {_describe(segment, found)}", file=sys.stderr)
+                _complain(_describe(segment, found))
                 continue
             position, header, batch = found
             if not records:
@@ -147,7 +187,11 @@ def _dump(paths: list[Path], *, records: bool, form: Form) -> Iterator[dict[str,
                     )
                     yield {"partition": segment.partition, **short}
             except KafkaError as error:
-                print(f"raftlog: {segment.path}, position {position}: {error.message}", file=sys.stderr)
+                _complain(f"{segment.path}, position {position}: {error.message}")
+
+
+def _complain(text: str) -> None:
+    print(f"raftlog: {printable(text)}", file=sys.stderr)
 
 
 def _shown(value: Any) -> Any:
@@ -167,43 +211,64 @@ def dump(
         bool, typer.Option("--print-data-log", "--records", help="single records, with keys and values")
     ] = False,
     form: Form,
-) -> None:
-    """Print the batches of segments, or their records. Standard error tells of batches that cannot be read."""
-    print_rows(_dump(paths, records=records, form=form), form)
+) -> int:
+    """Print the batches of segments, or their records. Standard error tells of batches that cannot be read.
+
+    Exit code 1: a file or folder could not be read.
+    """
+    reading = Reading()
+    print_rows(_dump(reading, paths, records=records, form=form), form)
+    return 0 if reading.is_complete else FAILED
 
 
 def verify(_reached: None, *, paths: Paths, form: Form) -> int:
-    """Read every batch of segments: its checksum, the order of offsets and of epochs.
+    """Read every batch of segments: its checksum, the order of offsets and of epochs, and that none is missing between
+    segments.
 
-    Exit code 8: something is damaged. An end of a partition that a crash tore off is no damage.
+    Exit code 8: something is damaged. An end of a partition that a crash tore off is no damage. Exit code 1: nothing
+    is damaged, but a file or folder could not be read.
     """
-    rows: dict[str, dict[str, Any]] = {}
-    damaged = False
-    segments = _segments(paths)
-    last = {each.path.parent: each.path for each in segments}
+    reading = Reading()
+    segments = reading.segments(paths)
+    rows: dict[Path, dict[str, Any]] = {}
+    last = {each.path.parent: each for each in segments}
     for segment in segments:
-        row = rows.setdefault(str(segment.path.parent), _empty_row(segment))
-        row["segments"] += 1
-        for found in segment.check():
-            if isinstance(found, SegmentFault):
-                is_torn = found.is_torn and last[segment.path.parent] == segment.path
-                damaged |= not is_torn
-                row["state"] = "torn at the end" if is_torn else "damaged"
-                print(f"raftlog: {_describe(segment, found)}", file=sys.stderr)
-                continue
-            _, header, _ = found
-            row["batches"] += 1
-            row["records"] += header.record_count
-            row["bytes"] += header.length
-            row["end_offset"] = header.end_offset
+        folder = segment.path.parent
+        row = rows.get(folder)
+        if row is None:
+            row = rows[folder] = _empty_row(segment)
+        elif row["state"] == SOUND and segment.base_offset != row["end_offset"]:
+            _complain(f"{segment.path}: damaged: the segment before it ends at offset {row['end_offset']}")
+            row["state"] = DAMAGED
+        state = _verify(reading, segment, row, is_last=last[folder] is segment)
+        row["state"] = max(state, row["state"], key=STATES.index)
     print_rows(rows.values(), form)
-    return VERIFICATION_FAILED if damaged else 0
+    if any(row["state"] == DAMAGED for row in rows.values()):
+        return VERIFICATION_FAILED
+    return 0 if reading.is_complete else FAILED
+
+
+def _verify(reading: Reading, segment: Segment, row: dict[str, Any], *, is_last: bool) -> str:
+    """Add a segment to its partition's row; returns its state."""
+    row["segments"] += 1
+    for found in reading.check(segment):
+        if isinstance(found, OSError):
+            return UNREADABLE
+        if isinstance(found, SegmentFault):
+            _complain(_describe(segment, found))
+            return TORN if found.is_torn and is_last else DAMAGED
+        header = found.header
+        row["batches"] += 1
+        row["records"] += header.record_count
+        row["bytes"] += header.length
+        row["end_offset"] = header.end_offset
+    return SOUND
 
 
 def _empty_row(segment: Segment) -> dict[str, Any]:
     offsets = {"start_offset": segment.base_offset, "end_offset": segment.base_offset}
     counts = dict.fromkeys(("segments", "batches", "records", "bytes"), 0)
-    return {"partition": segment.partition, **offsets, **counts, "state": "sound"}
+    return {"partition": segment.partition, **offsets, **counts, "state": SOUND}
 
 
 for _command in (dump, verify):

@@ -20,11 +20,10 @@ from raftlog import __version__
 from raftlog.base.config import (
     ConfigFaults,
     NodeConfig,
-    environment_name,
+    is_secret,
     load_config,
     parse_file,
     parse_override,
-    settings_of,
 )
 from raftlog.base.env import Env
 from raftlog.base.log import configure_log, get_logger
@@ -179,11 +178,11 @@ def read_secret_files(environment: dict[str, str]) -> list[str]:
     Returns a fault for each file that cannot be read; an empty one, and X set twice, are faults too.
     """
     faults = []
-    for dotted, (_, setting) in settings_of(NodeConfig).items():
-        name = environment_name(dotted)
-        path = environment.pop(f"{name}_FILE", None) if setting.sensitive else None
-        if path is None:
+    for variable in sorted(environment):
+        name = variable.removesuffix("_FILE")
+        if name == variable or not is_secret(name):
             continue
+        path = environment.pop(variable)
         try:
             secret = Path(path).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:

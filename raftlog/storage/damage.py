@@ -6,7 +6,7 @@ A sector that was never written reads as zeros; bytes that were written and read
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
@@ -33,12 +33,29 @@ def merge_damage(old: Damage | None, new: Damage) -> Damage:
     return Damage(min(old.offset, new.offset), max(old.until_offset, new.until_offset))
 
 
+class ReadableFile(Protocol):
+    """A file that is only read."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`; fewer only at the end of the file."""
+
+
+class SegmentBytes(Protocol):
+    """The bytes of a segment, of a log that may be open or not."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def file(self) -> ReadableFile: ...
+
+
 class SegmentScanner:
     """A forward-moving view of a segment's bytes, a megabyte or a batch at a time."""
 
     __slots__ = ("_chunk", "_segment", "_start")
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: SegmentBytes) -> None:
         self._segment = segment
         self._chunk = b""
         self._start = 0
@@ -46,13 +63,24 @@ class SegmentScanner:
     def valid_header_at(self, position: int) -> BatchHeader | None:
         """Return the header of the batch at `position` if all of it is there and its CRC holds."""
         try:
-            header = read_header(self._view(position, HEADER_BYTES), position - self._start)
-            if header.length > self._segment.size - position or header.last_offset_delta < 0:
-                return None
-            check_crc(self._view(position, header.length), position - self._start, header)
+            return self.header_at(position)
         except CorruptMessage:
             return None
+
+    def header_at(self, position: int) -> BatchHeader:
+        """Return the header of the batch at `position`. CorruptMessage unless all of it is there and its CRC holds."""
+        header = read_header(self._view(position, HEADER_BYTES), position - self._start)
+        if header.length > self._segment.size - position:
+            raise CorruptMessage("batch is cut off")
+        if header.last_offset_delta < 0:
+            raise CorruptMessage(f"its last offset is {-header.last_offset_delta} before its first")
+        check_crc(self._view(position, header.length), position - self._start, header)
         return header
+
+    def batch(self, position: int, header: BatchHeader) -> memoryview:
+        """Return all bytes of the batch whose header was found at `position`."""
+        view = self._view(position, header.length)
+        return memoryview(view)[position - self._start :][: header.length]
 
     def _view(self, position: int, length: int) -> bytes:
         if position < self._start or position + length > self._start + len(self._chunk):
@@ -61,7 +89,7 @@ class SegmentScanner:
         return self._chunk
 
 
-def find_next_valid_batch(segment: Segment, position: int, offset: int) -> int | None:
+def find_next_valid_batch(segment: SegmentBytes, position: int, offset: int) -> int | None:
     """Return the position of the first sound batch after a bad one, found by the looks of its header."""
     window = SegmentScanner(segment)
     high_bytes = re.escape((offset >> 32).to_bytes(4, "big"))

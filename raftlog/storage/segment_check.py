@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.records.header import HEADER_BYTES, BatchHeader, Buffer, check_crc, read_header
+from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
+from raftlog.storage.damage import SegmentBytes, SegmentScanner, find_next_valid_batch
 
 ZEROS_LOOKED_AT: Final = 1 << 20
 """Bytes after the last batch that are looked at, to tell blocks that were never written from damage."""
 
 
+class CheckedBatch(NamedTuple):
+    """A sound batch, where it begins in the segment, and all its bytes."""
+
+    position: int
+    header: BatchHeader
+    whole: memoryview
+
+
 class SegmentFault(NamedTuple):
-    """The first thing that is wrong in a segment; nothing after it can be read."""
+    """The first thing that is wrong in a segment; nothing after it is looked at one by one."""
 
     position: int
     reason: str
@@ -21,15 +30,15 @@ class SegmentFault(NamedTuple):
     """Whether it looks like a write that a crash cut off: a node cuts it when it starts, and nobody was told of it."""
 
 
-def check_segment(segment: Buffer, base_offset: int) -> Iterator[tuple[int, BatchHeader] | SegmentFault]:
-    """Yield the position and header of each batch of a segment whose name says `base_offset`, and the first fault."""
+def check_segment(segment: SegmentBytes, base_offset: int) -> Iterator[CheckedBatch | SegmentFault]:
+    """Yield each batch of a segment whose name says `base_offset`, and the first fault. Raises OSError."""
+    window = SegmentScanner(segment)
     position, next_offset, epoch = 0, base_offset, -1
-    while position < len(segment):
+    while position < segment.size:
         try:
-            header = read_header(segment, position)
-            check_crc(segment, position, header)
+            header = window.header_at(position)
         except CorruptMessage as error:
-            yield SegmentFault(position, str(error), _is_torn(segment, position))
+            yield _fault(segment, position, next_offset, str(error))
             return
         if header.base_offset < next_offset:
             reason = f"offset {header.base_offset} comes after offset {next_offset - 1}"
@@ -39,17 +48,27 @@ def check_segment(segment: Buffer, base_offset: int) -> Iterator[tuple[int, Batc
             reason = f"leader epoch {header.leader_epoch} comes after epoch {epoch}"
             yield SegmentFault(position, reason, is_torn=False)
             return
-        yield position, header
+        yield CheckedBatch(position, header, window.batch(position, header))
         position += header.length
         next_offset, epoch = header.end_offset, header.leader_epoch
 
 
-def _is_torn(segment: Buffer, position: int) -> bool:
+def _fault(segment: SegmentBytes, position: int, next_offset: int, reason: str) -> SegmentFault:
+    """Return the fault of a bad batch. With sound batches behind it, it was written whole once."""
+    following = find_next_valid_batch(segment, position, next_offset)
+    if following is not None:
+        return SegmentFault(
+            position, f"{reason}; sound batches follow at position {following}", is_torn=False
+        )
+    return SegmentFault(position, reason, _is_torn(segment, position))
+
+
+def _is_torn(segment: SegmentBytes, position: int) -> bool:
     """Whether a batch is cut off at the end of the file, or was never written though the file had grown."""
-    rest = bytes(segment[position : position + ZEROS_LOOKED_AT])
+    rest = segment.file.pread(ZEROS_LOOKED_AT, position)
     if not any(rest) or len(rest) < HEADER_BYTES:
         return True
     try:
-        return position + read_header(segment, position).length > len(segment)
+        return position + read_header(rest).length > segment.size
     except CorruptMessage:
         return False

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
+import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -215,16 +219,148 @@ def test_a_damaged_backup_is_refused_by_the_files_name(copy, other, harm, how):
         assert code == 4
 
 
-@pytest.mark.parametrize("path", ["../evil", "0/../../evil", "/etc/evil", "7/evil", "evil"])
-def test_a_manifest_writes_nowhere_but_into_the_data_folders(copy, other, path):
-    """Paths are looked at before anything is written."""
+def change_manifest(copy: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Do something to what the manifest of node 1's backup says."""
     manifest = copy / "node-1" / "raftlog-backup.json"
     found = json.loads(manifest.read_text())
-    found["files"][0]["path"] = path
+    change(found)
     manifest.write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../evil",
+        "0/../../evil",
+        "/etc/evil",
+        "7/evil",
+        "evil",
+        "0//etc/evil",
+        "./0/evil",
+        "0/./evil",
+        "0/.lock",
+    ],
+)
+def test_a_manifest_writes_nowhere_but_into_the_data_folders(copy, other, path):
+    """Paths are looked at before anything is written."""
+    change_manifest(copy, lambda found: found["files"][0].update(path=path))
     code, complaint = run("restore", "-c", other.config, copy)
     assert (code, "is no place in a backup" in complaint) == (8, True)
     assert not other.folders[0].exists()
+
+
+def test_no_path_from_a_backup_leads_out_of_the_restored_folders(copy, other, tmp_path):
+    """An absolute path after `0/` is one once it is joined to a folder, and the backup has a file at that place."""
+    evil = tmp_path / "evil"
+    inside = copy / "node-1" / "0" / evil.relative_to("/")
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(b"evil")
+    stored = {"path": f"0/{evil}", "size": 4, "sha256": hashlib.sha256(b"evil").hexdigest()}
+    change_manifest(copy, lambda found: found["files"].append(stored))
+    assert run("restore", "-c", other.config, copy)[0] == 8
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize("where", ["orders-0", f"orders-0/{0:020}.log"])
+def test_a_link_that_leads_out_of_a_backup_is_refused(copy, other, tmp_path, where):
+    """A file or a folder of it, even if what it leads to is as the manifest says."""
+    place = copy / "node-1" / "0" / where
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    for arguments in (("--check", copy), ("-c", other.config, copy)):
+        code, complaint = run("restore", *arguments)
+        assert (code, "it leads out of" in complaint) == (8, True)
+    assert not other.folders[0].exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"log_folders": 10**15}, f"{10**15} folders, and 11 files"),
+        ({"metadata_folder": 10**15}, f"{10**15 + 1} folders, and 11 files"),
+        ({"log_folders": 0, "metadata_folder": -1}, "0 folders, and 11 files"),
+        ({"files": []}, "2 folders, and 0 files"),
+    ],
+)
+def test_a_manifest_has_no_more_folders_than_files(copy, change, complaint):
+    """Each has its meta.properties, so a number alone takes no memory."""
+    change_manifest(copy, lambda found: found.update(change))
+    code, told = run("restore", "--check", copy)
+    assert (code, complaint in told) == (8, True)
+
+
+def test_a_manifest_names_each_file_once_and_no_negative_size(copy):
+    """The first would end a restore in the middle, the second makes room that there is not."""
+    change_manifest(copy, lambda found: found["files"].append(found["files"][0]))
+    assert run("restore", "--check", copy)[1].endswith("damaged: it names a file twice\n")
+    change_manifest(copy, lambda found: found["files"].pop())
+    change_manifest(copy, lambda found: found["files"][0].update(size=-1))
+    code, complaint = run("restore", "--check", copy)
+    assert (code, "raftlog-backup.json: damaged: Expected `int` >= 0" in complaint) == (8, True)
+
+
+@pytest.mark.parametrize("what", ["folder", "file", "gone", "fifo"])
+def test_what_a_backup_cannot_have_is_told_before_anything_is_copied(node, tmp_path, what):
+    """A node follows links, so a partition behind one would be missing in the copy."""
+    place = node.folders[1] / "payments-0"
+    if what == "fifo":
+        os.mkfifo(place)
+    else:
+        target = {"folder": tmp_path, "file": node.config, "gone": tmp_path / "gone"}[what]
+        place.symlink_to(target)
+    code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
+    assert (code, f"{place}: neither a file nor a folder" in complaint) == (1, True)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_names_that_are_no_text_are_told_before_anything_is_copied(node, tmp_path):
+    """The manifest is text; names with line ends are."""
+    (node.folders[1] / "a\nb").write_bytes(b"x")
+    assert run("backup", "-c", node.config, tmp_path / "first")[0] == 0
+    assert run("restore", "--check", tmp_path / "first")[0] == 0
+    (node.folders[1] / os.fsdecode(b"\xff")).write_bytes(b"x")
+    code, complaint = run("backup", "-c", node.config, tmp_path / "second")
+    assert (code, "the name is not UTF-8" in complaint) == (1, True)
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_no_empty_one(tmp_path):
+    """Otherwise its partitions would be missing in a backup that calls itself finished."""
+    with pytest.raises(OSError, match="gone"):
+        backup_files.files_below(tmp_path / "gone")
+
+
+def test_a_disk_that_cannot_read_a_file_is_told_with_the_files_name(tmp_path):
+    """The system names none. /proc/self/mem fails so at its beginning, which is no memory."""
+    broken = Path("/proc/self/mem")
+    with pytest.raises(OSError, match=str(broken)):
+        backup_files.measure(broken)
+    with pytest.raises(OSError, match=str(broken)):
+        backup_files.copy(broken, tmp_path / "copy")
+
+
+def test_only_its_owner_may_read_a_backup(copy):
+    """It has all records, and what passwords are checked by."""
+    assert stat.S_IMODE((copy / "node-1").stat().st_mode) == 0o700
+
+
+def test_two_backups_of_a_node_do_not_belong_together(copy, tmp_path):
+    """Such as one that was moved aside."""
+    shutil.copytree(copy / "node-1", copy / "node-1.old")
+    code, complaint = run("restore", "--check", copy)
+    assert (code, "are both of node 1: keep one of them" in complaint) == (1, True)
+
+
+def test_a_broker_that_is_missing_in_a_backup_is_told(tmp_path):
+    """The metadata knows it; it may have been the last one in sync."""
+    epochs = {1: 3, 2: 4, 3: 5}
+    for node_id in (1, 2):
+        node = FakeNode(tmp_path / str(node_id), node_id, epochs=epochs).fill()
+        assert run("backup", "-c", node.config, tmp_path / "backup")[0] == 0
+    other = FakeNode(tmp_path / "other")
+    for arguments in (("--check", tmp_path / "backup"), ("-c", other.config, tmp_path / "backup")):
+        code, complaint = run("restore", *arguments)
+        assert (code, "no backup of node 3 is here" in complaint) == (0, True)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": "x"}'])

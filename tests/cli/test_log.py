@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.cli.app import app
+from raftlog.cli.log import Segment
 from raftlog.records.batch import EndTransactionMarker, build_batch, build_end_marker, new_record
 from raftlog.records.compression import ZSTD
+from raftlog.storage.segment_check import CheckedBatch
 
 
 @pytest.fixture
@@ -107,3 +109,79 @@ def test_what_is_no_segment_is_said(folder, name, message):
     assert code != 0
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_verify_goes_on_after_a_file_that_it_cannot_open(folder):
+    """It names that one, and the damage elsewhere decides on the exit code."""
+    gone = folder / "orders-0" / f"{0:020}.log"
+    gone.unlink()
+    gone.symlink_to(folder / "nowhere")
+    code, out, err = run("verify", folder, "-J")
+    assert (code, err) == (1, f"raftlog: {gone}: No such file or directory\n")
+    rows = {row["partition"]: row for row in json.loads(out)}
+    assert (rows["orders-0"]["state"], rows["orders-0"]["records"]) == ("unreadable", 2)
+    assert rows["orders-1"]["state"] == "sound"
+    assert run("dump", folder)[0] == 1
+    write(folder / "orders-1", 0, b"x" * 100)
+    code, out, err = run("verify", folder)
+    assert (code, str(gone) in err) == (8, True)
+
+
+def test_folders_that_are_not_looked_into_are_told(folder, tmp_path_factory):
+    """A node follows links, so a partition that is silently left out would be called sound."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write(elsewhere, 0, b"x" * 100)
+    link = folder / "payments-0"
+    link.symlink_to(elsewhere)
+    code, _, err = run("verify", folder)
+    assert (code, err) == (1, f"raftlog: {link}: a link, which is not followed: name the folder itself\n")
+    assert run("verify", link)[0] == 8
+
+
+def test_a_segment_that_is_missing_between_others_is_damage(folder):
+    """The last batch of a segment always stays, so each ends where the next begins, compacted or not."""
+    last = folder / "orders-0" / f"{2:020}.log"
+    moved = last.rename(last.with_name(f"{9:020}.log"))
+    code, out, err = run("verify", folder, "-J")
+    assert code == 8
+    assert f"{moved}: damaged: the segment before it ends at offset 2" in err
+    assert [row["state"] for row in json.loads(out) if row["partition"] == "orders-0"] == ["damaged"]
+
+
+def test_a_torn_end_hides_no_damage_before_it(folder):
+    """The state of a partition is the worst of its segments."""
+    for number in (0, 2):
+        path = folder / "orders-0" / f"{number:020}.log"
+        path.write_bytes(path.read_bytes()[:-1])
+    _, out, _ = run("verify", folder, "-J")
+    assert [row["state"] for row in json.loads(out) if row["partition"] == "orders-0"] == ["damaged"]
+
+
+def test_a_length_that_has_rotted_is_no_torn_end(folder):
+    """The checksum does not cover it; the batches behind it were acknowledged."""
+    path = folder / "orders-0" / f"{2:020}.log"
+    bad = path.read_bytes()
+    records = [new_record(b"k", b"v", timestamp=7)]
+    path.write_bytes(bad[:8] + b"\x10" + bad[9:] + build_batch(records, base_offset=4, leader_epoch=1))
+    code, _, err = run("verify", folder)
+    assert (code, f"sound batches follow at position {len(bad)}" in err) == (8, True)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_told(tmp_path):
+    """As a follower does. Of a mapped file, a read behind its end would kill the process."""
+    big = [new_record(b"k", bytes(2 << 20), timestamp=7)]
+    batches = [build_batch(big, base_offset=offset, leader_epoch=1) for offset in range(3)]
+    path = write(tmp_path / "orders-0", 0, b"".join(batches))
+    checked = Segment(path).check()
+    assert isinstance(next(checked), CheckedBatch)
+    path.write_bytes(b"")
+    (fault,) = checked
+    assert (fault.position, fault.is_torn) == (len(batches[0]), True)
+
+
+def test_names_of_files_command_no_terminal(folder):
+    """A folder may be called anything."""
+    write(folder / "orders\n\x1b[2J-0", 0, b"x" * 100)
+    _, _, err = run("verify", folder)
+    assert "\x1b" not in err
+    assert "orders\\n\\x1b[2J-0" in err

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.base.config import is_secret
 from raftlog.cli import exits
 from raftlog.cli.server import parser, read_config
 
@@ -94,6 +95,31 @@ def test_secret_comes_from_the_file_that_the_environment_names(
     config = read_config(None, [])
     assert config.cluster_secret == b"long and quite random"
     assert not any(warning.event == "environment_variables_unknown" for warning in config.warnings)
+
+
+def test_secrets_of_one_listener_come_from_files_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its users, for one, which are no business of those who list a container's variables; other settings do not."""
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="long password";'
+    (tmp_path / "users").write_text(users + "\n")
+    (tmp_path / "node.properties").write_text(
+        "controller.quorum.voters=1@localhost:9093\nnode.id=1\nlistener.security.protocol.map="
+        "CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\nlisteners=CLIENTS://localhost:9092,CONTROLLER://localhost:9093\n"
+        "controller.listener.names=CONTROLLER\ninter.broker.listener.name=CLIENTS\nsasl.enabled.mechanisms=PLAIN\n"
+        "raftlog.cluster.secret=long and quite random\n"
+    )
+    variable = "RAFTLOG_LISTENER_NAME_CLIENTS_PLAIN_SASL_JAAS_CONFIG_FILE"
+    monkeypatch.setenv(variable, str(tmp_path / "users"))
+    config = read_config(tmp_path / "node.properties", [])
+    assert "1 users of PLAIN" in str(config.logins)
+    assert not config.warnings
+    monkeypatch.setenv(variable, str(tmp_path / "gone"))
+    with pytest.raises(SystemExit):
+        read_config(tmp_path / "node.properties", [])
+    assert f"{variable}: [Errno 2] No such file or directory" in capsys.readouterr().err
+    other = "RAFTLOG_LISTENER_NAME_CLIENTS_SASL_ENABLED_MECHANISMS_FILE"
+    assert not is_secret(other.removesuffix("_FILE"))
 
 
 @pytest.mark.parametrize("content", [None, "  \n"], ids=["absent", "empty"])
