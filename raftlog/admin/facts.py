@@ -32,6 +32,7 @@ class TopicTraffic(Protocol):
 
     messages_in: int
     bytes_in: int
+    messages_out: int
     bytes_out: int
     replica_bytes_out: int
     produces: int

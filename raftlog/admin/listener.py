@@ -20,6 +20,8 @@ from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 
 BACKLOG: Final = 64
+SETTLED_S: Final = 1.0
+"""Seconds after the start in which samples begin: a start waits for no import that others do not wait for."""
 
 log = get_logger("admin")
 limited = LimitedLog(log, time.monotonic)
@@ -101,6 +103,7 @@ class AdminListener(Guard):
         self._listening: asyncio.Server | None = None
         self._importing: asyncio.Task[None] | None = None
         self._looking: asyncio.TimerHandle | None = None
+        self._settling: asyncio.TimerHandle | None = None
         self.server: Api | None = None
         self.early: set[Early] = set()
         """Connections that the API does not have yet."""
@@ -117,6 +120,8 @@ class AdminListener(Guard):
         else:
             self._listening = await listen(self._accept, config.admin_listener)
             self.address = self._listening.sockets[0].getsockname()[:2]
+        loop = asyncio.get_running_loop()
+        self._settling = loop.call_later(SETTLED_S, self.guarded(self.keep_samples))
         log.info(
             "admin_listener_started",
             host=self.address[0],
@@ -126,7 +131,7 @@ class AdminListener(Guard):
         )
 
     async def stop(self) -> None:
-        for work in (self._importing, self._looking):
+        for work in (self._importing, self._looking, self._settling, self._node.samples):
             if work is not None:
                 work.cancel()
         if self._listening is not None:
@@ -145,6 +150,14 @@ class AdminListener(Guard):
         for each in list(self.early):
             Cut(each.transport).abort()
 
+    def keep_samples(self) -> None:
+        """Have the node keep samples from now on, asked or not."""
+        from raftlog.admin.samples import Samples
+
+        if self._node.samples is None:
+            self._node.samples = Samples(self._node)
+            self._node.samples.start()
+
     def open_api(self) -> None:
         """Have the API imported, unless that is under way or done."""
         if self._importing is None:
@@ -155,6 +168,7 @@ class AdminListener(Guard):
         module = await asyncio.to_thread(import_module, "raftlog.admin.server")
         server: Api = module.AdminServer(self._node, self._limits)
         await server.start(listening)
+        self.keep_samples()
         self.server = server
         for each in list(self.early):
             Cut(each.transport).run_guarded(each.hand_over, server.accept())

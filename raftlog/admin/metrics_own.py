@@ -137,6 +137,11 @@ def _traffic(scrape: Scrape) -> Iterator[Family]:
 
     yield counter("messages_in", "Records appended for producers.", "messages_in")
     yield counter("bytes_in", "Bytes of records appended for producers.", "bytes_in")
+    yield counter(
+        "messages_out",
+        "Records sent to consumers, counted by offsets: those that compaction removed in between count too.",
+        "messages_out",
+    )
     yield counter("bytes_out", "Bytes of records sent to consumers.", "bytes_out")
     yield counter("replication_bytes_out", "Bytes of records sent to followers.", "replica_bytes_out")
     yield counter("produces", "Partitions that produce requests named.", "produces")

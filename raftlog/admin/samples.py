@@ -1,7 +1,10 @@
 """The last quarter of an hour of a node in numbers, one sample every few seconds: what the console draws as lines.
 
-Kept in memory by the node itself, at most `KEPT` samples, and only while somebody asks: the first who does gets the
-first sample a few seconds later. Rates are between two samples; what happened before is not told.
+The node keeps them in memory from its start, asked or not, at most `KEPT`. So a sample has to be cheap: it reads a few
+counters, those of each topic with traffic here, and the partitions whose metadata changed since the sample before.
+The lag alone is a walk over all committed offsets: it is null until somebody asks for samples.
+
+Must not know aiohttp, which most nodes never load.
 """
 
 from __future__ import annotations
@@ -14,20 +17,19 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from raftlog.admin.cluster_summary import Survey
 from raftlog.admin.facts import Facts
-from raftlog.base.config import NodeConfig
 from raftlog.base.env import TurnQueue
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import TopicPartition
-from raftlog.metadata.image import MetadataImage
+from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, changed_partitions
+from raftlog.metadata.partition_health import is_under_replicated
 from raftlog.protocol.apis import ApiKey
 
 EVERY_S: Final = 3.0
 KEPT: Final = 300
 """Samples: a quarter of an hour."""
 UNASKED_S: Final = 900.0
-"""Samples are taken until nobody has asked for so long."""
+"""The lag is added up until nobody has asked for so long."""
 SLICE: Final = 200
 """Partitions, offsets or topics that are looked at before others may run."""
 MOST_OFFSETS: Final = 20_000
@@ -39,13 +41,16 @@ GROUPS_S: Final = 1.0
 class Sample(msgspec.Struct):
     """One moment of a node. Rates are per second since the sample before; null is not known, or nothing happened.
 
-    `offline` and `under_replicated` count the cluster's partitions; everything else is of this node alone:
-    `lag` is that of the groups that it coordinates, in partitions with a replica here.
+    `offline` and `under_replicated` count the cluster's partitions; everything else is of this node alone. Consumers'
+    reads go out, followers' do not. `records_out` is counted by offsets: in a compacted topic, removed records count
+    too. `lag` is that of the groups that the node coordinates, in partitions with a replica here; it is null until
+    somebody asks for samples, and again once nobody has asked for a quarter of an hour.
     """
 
     at_ms: int
     records_in: float
     bytes_in: float
+    records_out: float
     bytes_out: float
     produce_p50_ms: float | None
     produce_p99_ms: float | None
@@ -60,8 +65,6 @@ class SampledNode(Protocol):
     """The part of a `NodeView` that is sampled."""
 
     @property
-    def config(self) -> NodeConfig: ...
-    @property
     def image(self) -> Callable[[], MetadataImage]: ...
     @property
     def wall_clock_ms(self) -> Callable[[], float]: ...
@@ -70,8 +73,6 @@ class SampledNode(Protocol):
     @property
     def turns(self) -> TurnQueue: ...
 
-    async def survey_of(self, image: MetadataImage, /) -> Survey: ...
-
 
 class _Totals(NamedTuple):
     """Counts that only grow, at one moment."""
@@ -79,14 +80,35 @@ class _Totals(NamedTuple):
     at: float
     records_in: int
     bytes_in: int
+    records_out: int
     bytes_out: int
     produces: tuple[int, ...]
     """Of the histogram of Produce: how many took how long."""
     fetches: tuple[int, ...]
 
 
+class _Partitions:
+    """The cluster's partitions in two conditions, counted by what differs between one image and the next."""
+
+    def __init__(self) -> None:
+        self._image = EMPTY_IMAGE
+        self.under_replicated = 0
+        self.offline = 0
+
+    async def follow(self, image: MetadataImage, turns: TurnQueue) -> None:
+        """Bring the counts to this image."""
+        before, self._image = self._image, image
+        for number, (_, _, old, new) in enumerate(changed_partitions(before, image), 1):
+            for state, by in ((old, -1), (new, 1)):
+                if state is not None:
+                    self.under_replicated += by * is_under_replicated(state)
+                    self.offline += by * (state.leader == NO_BROKER)
+            if number % SLICE == 0:
+                await turns.next()
+
+
 class Samples:
-    """`asked` for each question, `take` at each `EVERY_S`."""
+    """`start` once, `cancel` once; `asked` for each question. `take` happens at each `EVERY_S`."""
 
     def __init__(self, node: SampledNode, clock: Callable[[], float] = time.monotonic) -> None:
         self._node = node
@@ -94,32 +116,51 @@ class Samples:
         self._kept: deque[Sample] = deque(maxlen=KEPT)
         self._asked_at: float | None = None
         self._before: _Totals | None = None
+        self._partitions = _Partitions()
+        self._keeping: asyncio.Task[None] | None = None
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called after each sample."""
+
+    def start(self) -> None:
+        """Take samples from now on."""
+        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+
+    def cancel(self) -> None:
+        """Take no more."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    async def _keep(self) -> None:
+        while True:
+            await self.take()
+            await asyncio.sleep(EVERY_S)
 
     def asked(self, after_ms: int) -> list[Sample]:
-        """Return the samples after a time, oldest first, and have more taken."""
+        """Return the samples after a time, oldest first, and have the lag added up for the next ones."""
         self._asked_at = self._clock()
         return [each for each in self._kept if each.at_ms > after_ms]
 
     @property
-    def is_wanted(self) -> bool:
+    def _is_wanted(self) -> bool:
         return self._asked_at is not None and self._clock() - self._asked_at < UNASKED_S
 
     async def take(self) -> None:
-        """Take one sample, if anybody wants it."""
+        """Take one sample; the first time, only what the next one is measured by."""
         facts = self._node.facts
-        if facts is None or not self.is_wanted:
-            self._kept.clear()  # a line over the time without samples would be made up
-            self._before = None
+        if facts is None:
             return
         before, self._before = self._before, await self._totals(facts)
+        await self._partitions.follow(self._node.image(), self._node.turns)
         if before is not None:
             self._kept.append(await self._sample(facts, before, self._before))
+            self.on_taken()
 
     async def _totals(self, facts: Facts) -> _Totals:
-        records_in = bytes_in = bytes_out = 0
+        records_in = bytes_in = records_out = bytes_out = 0
         for number, each in enumerate(list(facts.traffic().values()), 1):
             records_in += each.messages_in
             bytes_in += each.bytes_in
+            records_out += each.messages_out
             bytes_out += each.bytes_out
             if number % SLICE == 0:
                 await self._node.turns.next()
@@ -128,11 +169,10 @@ class Samples:
         produces, fetches = (
             tuple(latencies[key].counts) if key in latencies else () for key in (ApiKey.PRODUCE, ApiKey.FETCH)
         )
-        return _Totals(self._clock(), records_in, bytes_in, bytes_out, produces, fetches)
+        return _Totals(self._clock(), records_in, bytes_in, records_out, bytes_out, produces, fetches)
 
     async def _sample(self, facts: Facts, before: _Totals, now: _Totals) -> Sample:
         passed_s = max(1e-3, now.at - before.at)
-        partitions = await self._node.survey_of(self._node.image())
         counted = facts.connections()
         latencies = {} if counted is None else counted.latencies
 
@@ -144,14 +184,15 @@ class Samples:
             at_ms=int(self._node.wall_clock_ms()),
             records_in=max(0, now.records_in - before.records_in) / passed_s,
             bytes_in=max(0, now.bytes_in - before.bytes_in) / passed_s,
+            records_out=max(0, now.records_out - before.records_out) / passed_s,
             bytes_out=max(0, now.bytes_out - before.bytes_out) / passed_s,
             produce_p50_ms=quantile(ApiKey.PRODUCE, 0.5, produces),
             produce_p99_ms=quantile(ApiKey.PRODUCE, 0.99, produces),
             fetch_p50_ms=quantile(ApiKey.FETCH, 0.5, fetches),
             fetch_p99_ms=quantile(ApiKey.FETCH, 0.99, fetches),
-            under_replicated=partitions.under_replicated.count,
-            offline=partitions.leaderless.count,
-            lag=await self._lag(facts),
+            under_replicated=self._partitions.under_replicated,
+            offline=self._partitions.offline,
+            lag=await self._lag(facts) if self._is_wanted else None,
         )
 
     async def _lag(self, facts: Facts) -> int | None:

@@ -34,7 +34,6 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, Denied, NoQuery, Route
-from raftlog.admin.samples import EVERY_S, Samples
 from raftlog.admin.tokens import parse_tokens
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
@@ -80,7 +79,6 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
-        self._samples = node.samples = Samples(node, clock)
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
         self._auth = Authenticator(node, None, clock)
         self._clock = clock
@@ -89,7 +87,6 @@ class AdminServer:
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._sampling: asyncio.Task[None] | None = None
         self.address = ("", 0)
 
     async def start(self, listening: asyncio.Server | None = None) -> None:
@@ -127,14 +124,12 @@ class AdminServer:
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
-        self._sampling = asyncio.get_running_loop().create_task(self._sample())
 
     async def stop(self) -> None:
         self._asker.close()
         self._lag.stop()
-        for task in (self._sweeping, self._sampling):
-            if task is not None:
-                task.cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         if self._listening is not None:
             self._listening.close()
         if self._runner is not None:
@@ -149,11 +144,6 @@ class AdminServer:
                 await self._node.tls.look(self._node.offload)
             limited.flush()
             audit.limited.flush()
-
-    async def _sample(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY_S)
-            await self._samples.take()
 
     async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
         config, secured = self._node.config, await self._secured()

@@ -133,7 +133,7 @@ class NodeView:
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
     samples: Samples | None = None
-    """The last quarter of an hour in numbers; set by the server too."""
+    """The last quarter of an hour in numbers; set by the listener."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)
@@ -150,7 +150,7 @@ class NodeView:
     """The newest survey; ask `survey_of`."""
 
     async def survey_of(self, image: MetadataImage) -> Survey:
-        """Return all partitions in numbers. Pages, metrics and samples ask; only another image is surveyed anew."""
+        """Return all partitions in numbers. Pages and metrics ask; only another image is surveyed anew."""
         from raftlog.admin.cluster_summary import survey
 
         if self.surveyed is None or self.surveyed.image is not image:

@@ -21,8 +21,15 @@ class PartitionHealth(NamedTuple):
 
 def partition_health(state: PartitionState, min_insync: int) -> PartitionHealth:
     """Judge one partition; `min_insync` is the topic's min.insync.replicas."""
-    serves = state.leader != NO_BROKER and not state.isr_lost
-    missing = any(each not in state.isr for each in state.target_replicas)
-    under = not serves or state.is_under_min_isr(min_insync)
+    under = not _serves(state) or state.is_under_min_isr(min_insync)
     at = not under and len(state.isr) == state.effective_min_isr(min_insync)
-    return PartitionHealth(missing or not serves, under, at)
+    return PartitionHealth(is_under_replicated(state), under, at)
+
+
+def is_under_replicated(state: PartitionState) -> bool:
+    """Say whether some replica that shall stay is not in the ISR, or the partition does not serve."""
+    return not _serves(state) or any(each not in state.isr for each in state.target_replicas)
+
+
+def _serves(state: PartitionState) -> bool:
+    return state.leader != NO_BROKER and not state.isr_lost

@@ -269,15 +269,18 @@ class LeaderRole(ReplicaRole):
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if read_committed else high_watermark
-        records: Buffer | None = b""
+        read: tuple[Buffer | None, int] = b"", offset
         aborted: tuple[tuple[int, int], ...] | None = None
         if offset < end:
-            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+            read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
             if log.has_old_reads:
                 self.host.touch(partition)
+        records, read_end = read
         if read_committed:
             aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
-        return PartitionRead(0, high_watermark, stable, log.log_start_offset, records, None, aborted)
+        return PartitionRead(
+            0, high_watermark, stable, log.log_start_offset, records, None, aborted, read_end
+        )
 
     def read_as_replica(
         self,
@@ -316,7 +319,7 @@ class LeaderRole(ReplicaRole):
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None)
+        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, NO_OFFSET)
         return _new_tuple(PartitionRead, told)
 
     def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:

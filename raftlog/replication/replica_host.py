@@ -130,3 +130,5 @@ class PartitionRead(NamedTuple):
     records: Buffer | None
     diverging: EpochEnd | None = None
     aborted: tuple[tuple[int, int], ...] | None = None
+    end_offset: int = NO_OFFSET
+    """The offset after the last batch in `records`; told for consumers only."""

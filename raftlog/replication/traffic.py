@@ -13,6 +13,7 @@ class Traffic:
         "failed_produces",
         "fetches",
         "messages_in",
+        "messages_out",
         "produces",
         "replica_bytes_out",
     )
@@ -21,6 +22,8 @@ class Traffic:
         self.messages_in = 0
         """Records that producers appended; what was sent twice counts once."""
         self.bytes_in = 0
+        self.messages_out = 0
+        """Records sent to consumers, by offsets: what compaction took away, and markers of transactions, count too."""
         self.bytes_out = 0
         """To consumers; `replica_bytes_out` is to followers."""
         self.replica_bytes_out = 0

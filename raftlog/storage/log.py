@@ -286,6 +286,21 @@ class Log:
         it would wait for the disk. `checked`: not even what this process wrote is trusted. Raises OffsetOutOfRange
         outside [log start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
         """
+        return self.read_with_end(
+            offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached, checked=checked
+        )[0]
+
+    def read_with_end(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        cached: bool = True,
+        checked: bool = False,
+    ) -> tuple[Buffer | None, int]:
+        """Return what `read` returns, and the offset after its last batch, which is `offset` if there is none."""
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
@@ -294,7 +309,7 @@ class Log:
             raise KafkaStorageError(f"the log is damaged from offset {sound_end} on")
         end_offset = min(end_offset, sound_end)
         if offset >= end_offset:
-            return b""
+            return b"", offset
         segment = self._segments.active
         if offset < segment.base_offset:
             segment = segment_of(self._segments.all, offset)
@@ -304,12 +319,13 @@ class Log:
                 offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
             )
             if bounds is None:
-                return None
-            return read_batches(segment, offset, bounds, cached=cached, checked=checked)
+                return None, offset
+            records = read_batches(segment, offset, bounds, cached=cached, checked=checked)
+            return records, bounds[2] if records else offset
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
-            return None if cached else b""
+            return None if cached else b"", offset
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""

@@ -105,6 +105,7 @@ def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluste
     assert seconds[("Produce", "+Inf")] == found["raftlog_requests"][("Produce",)]
     assert sum(found["raftlog_log_sync_seconds"].values()) > 0
     assert found["raftlog_topic_replication_bytes_out"][(TOPIC,)] > 0
+    assert found["raftlog_topic_messages_out"][(TOPIC,)] >= 0
     assert found["raftlog_long_turns"][("Produce",)] >= 0
     assert found["raftlog_raft_term"][()] >= 1
     assert found["raftlog_compactions"][()] == found["raftlog_compaction_removed_records"][()] == 0

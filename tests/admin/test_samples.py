@@ -1,28 +1,36 @@
-"""Claims about a node's samples: rates between two moments, quantiles, and what is kept only while it is wanted."""
+"""Claims about a node's samples: rates between two moments, quantiles, and what they cost a node that nobody asks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import sys
+from collections.abc import Awaitable, Iterator, Sequence
+from types import FrameType
 from types import SimpleNamespace as Fake
-from typing import Any, cast
+from typing import Any, Final, cast
+from uuid import UUID
 
 import pytest
 
+from raftlog.admin.cluster_summary import survey
 from raftlog.admin.samples import EVERY_S, KEPT, MOST_OFFSETS, UNASKED_S, Samples, quantile_ms
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorNotAvailable
 from raftlog.base.histogram import Histogram
-from raftlog.metadata.image import MetadataImage
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
+
+MOST_CALLS: Final = 35
+"""Of one sample that nobody asked for, some microseconds every three seconds."""
 
 
 class Counts:
     """A node's numbers, which a test changes."""
 
     def __init__(self) -> None:
-        self.topic = Fake(messages_in=0, bytes_in=0, bytes_out=0)
+        self.topic = Fake(messages_in=0, bytes_in=0, messages_out=0, bytes_out=0)
         self.latencies = {ApiKey.PRODUCE: Histogram()}
         self.group_offsets: Any = {("t", 0): 4, ("elsewhere", 0): 1}
 
@@ -42,14 +50,15 @@ class Counts:
 
 
 class World:
-    """One node, whose clock a test moves."""
+    """One node, whose clock and metadata a test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0
         self.counts = Counts()
+        self.image = EMPTY_IMAGE
         node = NodeView(
             config=NodeConfig(),
-            image=MetadataImage,
+            image=lambda: self.image,
             unready_reasons=list,
             wall_clock_ms=lambda: self.now * 1000,
             facts=cast(Any, self.counts),
@@ -70,27 +79,86 @@ async def test_sample_has_the_rates_since_the_one_before(world: World) -> None:
     """Per second of the clock that does not jump."""
     world.samples.asked(0)
     await world.take()
-    world.counts.topic = Fake(messages_in=30, bytes_in=3000, bytes_out=6000)
+    world.counts.topic = Fake(messages_in=30, bytes_in=3000, messages_out=60, bytes_out=6000)
     world.counts.latencies[ApiKey.PRODUCE].observe(0.004)
     await world.take()
     (sample,) = world.samples.asked(0)
-    assert (sample.records_in, sample.bytes_in, sample.bytes_out) == (10, 1000, 2000)
+    assert (sample.records_in, sample.bytes_in) == (10, 1000)
+    assert (sample.records_out, sample.bytes_out) == (20, 2000)
     assert sample.produce_p99_ms is not None
     assert 2.5 < sample.produce_p99_ms <= 5
     assert (sample.fetch_p50_ms, sample.lag, sample.at_ms) == (None, 6, int(world.now * 1000))
     assert world.samples.asked(sample.at_ms) == []
 
 
-async def test_nothing_is_sampled_before_somebody_asks_nor_long_after(world: World) -> None:
-    """A node that nobody looks at has no cost of it, and no line is drawn over a time that nobody knows."""
+async def test_samples_are_kept_before_anybody_asks_and_lag_is_not(world: World) -> None:
+    """The console shows what was before it was opened; offsets are walked for those who look, and a while after."""
     for _ in range(3):
         await world.take()
-    assert world.samples.asked(0) == []
-    for _ in range(3):
-        await world.take()
+    assert [each.lag for each in world.samples.asked(0)] == [None, None]
+    await world.take()
     world.now += UNASKED_S
     await world.take()
-    assert world.samples.asked(0) == []
+    assert [each.lag for each in world.samples.asked(0)] == [None, None, 6, None]
+
+
+def image_of(*topics: Sequence[PartitionState]) -> MetadataImage:
+    states = [TopicState(f"t{number}", UUID(int=number), tuple(each)) for number, each in enumerate(topics)]
+    return MetadataImage(topics={each.name: each for each in states})
+
+
+async def test_partitions_are_counted_by_what_changed(world: World) -> None:
+    """As a survey of the same metadata counts them, through topics that come, change and go."""
+    well, behind, away = (
+        PartitionState((1, 2), (1, 2), 1),
+        PartitionState((1, 2), (1,), 1),
+        PartitionState((1,), (1,), NO_BROKER),
+    )
+    await world.take()
+    for image in (
+        image_of([well, behind, away], [behind]),
+        image_of([well, well, away], [away, away]),
+        image_of([well]),
+        EMPTY_IMAGE,
+    ):
+        world.image = image
+        await world.take()
+        found = await survey(NodeConfig(), image)
+        sample = world.samples.asked(0)[-1]
+        assert (sample.under_replicated, sample.offline) == (
+            found.under_replicated.count,
+            found.leaderless.count,
+        )
+
+
+async def test_sample_of_a_node_that_nobody_asks_costs_the_same_however_large_the_cluster(
+    world: World,
+) -> None:
+    """In Python calls: neither partitions nor groups are walked while nothing changes."""
+    costs = []
+    for size in (1, 2_000):
+        world.image = image_of([PartitionState((1, 2), (1,), 1)] * size)
+        world.counts.group_offsets = {("t", each): 0 for each in range(size)}
+        for _ in range(2):
+            await world.take()
+        costs.append(await calls_of(world.take()))
+    assert costs[0] == costs[1] <= MOST_CALLS
+
+
+async def calls_of(work: Awaitable[None]) -> int:
+    """Return how many Python functions some work calls."""
+    calls = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        await work
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 async def test_samples_kept_are_bounded(world: World) -> None:

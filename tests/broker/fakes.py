@@ -67,23 +67,23 @@ class FakeLog:
     def log_end_offset(self) -> int:
         return self.partition.log_end_offset
 
-    def read(
+    def read_with_end(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
-    ) -> bytes | None:
+    ) -> tuple[bytes | None, int]:
         if cached and self.partition.cold:
-            return None
+            return None, offset
         if self.partition.disk_error is not None:
             raise self.partition.disk_error
         found: list[bytes] = []
-        size = 0
+        size, read_end = 0, offset
         for _base, end, data in self.partition.batches:
             if end <= offset or end > end_offset:
                 continue
             if size + len(data) > max_bytes and not (min_one and not found):
                 break
             found.append(data)
-            size += len(data)
-        return b"".join(found)
+            size, read_end = size + len(data), end
+        return b"".join(found), read_end
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         if self.partition.disk_error is not None:
@@ -181,11 +181,13 @@ class FakePartition:
             self.noted.append((offset, replica))
         end = self.high_watermark if replica is None else self.log_end_offset
         records: bytes | None = b""
+        read_end = offset
         if offset < end and self.diverging is None:
-            records = self.log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
-        return PartitionRead(
-            0, self.high_watermark, self.high_watermark, self.log_start_offset, records, self.diverging
-        )
+            records, read_end = self.log.read_with_end(
+                offset, max_bytes, end_offset=end, min_one=min_one, cached=cached
+            )
+        told = (0, self.high_watermark, self.high_watermark, self.log_start_offset, records, self.diverging)
+        return PartitionRead(*told, end_offset=read_end)
 
     def storage_failed(self, error: OSError) -> None:
         self.reported.append(error)

@@ -102,7 +102,10 @@ def test_appended_batches_are_numbered_and_read_back_over_segments(open_log: Ope
 def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
     data: st.DataObject, counts: list[int], reopen: bool
 ) -> None:
-    """Any offset, size and end: whole batches, at most max_bytes but for a first one, below the end, in one segment."""
+    """Any offset, size and end: whole batches, at most max_bytes but for a first one, below the end, in one segment.
+
+    The offset after the last of them is told too.
+    """
     disk = SimDisk(0)
     log = sim_log(disk, index_interval_bytes=150)
     for count in counts:
@@ -119,15 +122,16 @@ def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
         max_bytes = data.draw(st.integers(0, 700))
         min_one = data.draw(st.booleans())
         segment = next(each for each in reversed(log.segments) if each.base_offset <= offset)
-        expected = b""
+        expected, read_end = b"", offset
         for header, batch in batches:
             inside = header.end_offset > offset and header.end_offset <= min(end_offset, segment.end_offset)
             if not inside or offset >= end_offset:
                 continue
             if len(expected) + len(batch) > max_bytes and (expected or not min_one):
                 break
-            expected += batch
-        assert log.read(offset, max_bytes, end_offset=end_offset, min_one=min_one) == expected
+            expected, read_end = expected + batch, header.end_offset
+        found = log.read_with_end(offset, max_bytes, end_offset=end_offset, min_one=min_one)
+        assert found == (expected, read_end)
 
 
 def test_reads_outside_the_log_are_out_of_range(open_log: OpenLog) -> None:

@@ -112,7 +112,7 @@ def _allowed(call: Call, kind: ResourceType, name: str) -> list[str]:
 
 
 async def get_samples(call: Call) -> Samples:
-    """The first question has the node begin: samples come from then on, until nobody asked for a quarter of an hour."""
+    """Return what the node has kept, and have it add up the lag of groups from now on."""
     samples = call.node.samples
     return Samples(
         node_id=call.node.config.node_id,

@@ -48,7 +48,7 @@ class ColdRead:
     def run(self) -> PartitionRead:
         """Wait for the disk."""
         try:
-            records = self._partition.log.read(
+            records, read_end = self._partition.log.read_with_end(
                 self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
             )
         except KafkaError as error:
@@ -58,10 +58,9 @@ class ColdRead:
             self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
         if self._aborted is None or records is None:
-            return self._read._replace(records=records)
-        return self._read._replace(
-            records=records, aborted=tuple(self._aborted.in_batches(self._offset, records))
-        )
+            return self._read._replace(records=records, end_offset=read_end)
+        aborted = tuple(self._aborted.in_batches(self._offset, records))
+        return self._read._replace(records=records, aborted=aborted, end_offset=read_end)
 
     def finish(self, read: PartitionRead) -> PartitionRead:
         """Back on the loop: what the read came to, if the replica led all the while.

@@ -67,7 +67,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
     for entry in told:
         read = entry.read
         assert read is not None
-        error_code, high_watermark, stable, start, records, diverging, aborted = read
+        error_code, high_watermark, stable, start, records, diverging, aborted, _ = read
         leader = None
         if error_code in MOVED and version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(connection.server.broker, entry.topic, entry.index)
@@ -135,6 +135,7 @@ def count_reads(session: FetchSession, *, is_replica: bool) -> None:
         if read.error_code:
             traffic.failed_fetches += 1
         elif read.records and not is_replica:
+            traffic.messages_out += read.end_offset - entry.offset
             traffic.bytes_out += len(read.records)
         elif read.records:
             traffic.replica_bytes_out += len(read.records)

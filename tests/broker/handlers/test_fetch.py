@@ -225,6 +225,24 @@ async def test_a_cold_read_happens_elsewhere_and_holds_up_only_its_own_connectio
     assert len(first) > 600
 
 
+async def test_records_that_consumers_are_sent_are_counted_cold_ones_too() -> None:
+    """By offsets, once they leave; what followers are sent is not among them, see `Traffic`."""
+    cold, warm = filled(0), filled(1)
+    cold.cold = True
+    fake = FakePartitionServer(cold, warm)
+    pipe = fake.connect()
+    pipe.send(fetch(1, (0, 0), (1, 1), max_bytes=2 << 20))
+    assert (cold.traffic.messages_out, warm.traffic.messages_out) == (0, 0)
+    fake.offload.run()
+    await run_pending()
+    assert (cold.traffic.messages_out, warm.traffic.messages_out) == (3, 2)
+    assert (cold.traffic.bytes_out, warm.traffic.bytes_out) == (300, 200)
+    follower = as_broker(fake.connect())
+    follower.send(fetch(2, (1, 0), version=15, replica=(2, 12), topic=TOPIC_ID))
+    assert len(told(follower, 15)[1].records) == 300
+    assert (warm.traffic.messages_out, warm.traffic.replica_bytes_out) == (2, 300)
+
+
 async def test_what_wakes_a_session_during_a_cold_read_is_not_forgotten() -> None:
     """A partition found dry before the cold read began may have records when it ends."""
     cold, warm = filled(0), FakePartition(index=1)
