@@ -40,6 +40,9 @@ the logs leave where that is less."""
 MANY_FILES: Final = 1 << 20
 """Taken for the limit where there is none."""
 
+MACOS_FILES: Final = 10_240
+"""The most that macOS lets a process ask for (OPEN_MAX) while it says that there is no limit."""
+
 CGROUP: Final = "/sys/fs/cgroup"
 
 LARGE_BLOCK_BYTES: Final = 2 << 20
@@ -291,9 +294,11 @@ def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Cal
 def _raise_open_files() -> int:
     """Take what descriptors there are, for thousands of partitions, and return how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    for limit in (hard, max(soft, MACOS_FILES)) if soft != hard else ():
+        with suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            return limit
+    return soft
 
 
 def open_files_of_logs(limit: int) -> int:

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Final
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.disk import sync_data
 from raftlog.cli.doctor_findings import Finding, mend, note, ok
 from raftlog.cli.rows import in_bytes
 
@@ -192,7 +193,7 @@ def _sync_time(folder: Path) -> float:
             file.write(SYNC_BYTES)
             file.flush()
             began = time.perf_counter()
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
             took.append(time.perf_counter() - began)
     return median(took)
 

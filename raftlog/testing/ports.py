@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from pathlib import Path
 
 LOWEST_PORT = 10_240
 LOOPBACK = "127.0.0.1"
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 1_000
+_IS_HOLDABLE = sys.platform == "linux"
+"""Whether a port can be listened on that another socket is bound to. Elsewhere ports are only looked for."""
 
 
 class HeldPorts:
@@ -25,6 +28,8 @@ class HeldPorts:
         chance = random.SystemRandom()
         for _ in range(_TRIES):
             if len(self.ports) == count:
+                if not _IS_HOLDABLE:
+                    self.release()
                 return
             self._hold(chance.randrange(LOWEST_PORT, _first_ephemeral_port()))
         self.release()

@@ -215,6 +215,8 @@ def descendants_of(pid: int) -> list[ProcessStat]:
 
 
 def _processes() -> Iterator[ProcessStat]:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return  # not on Linux: there is no /proc either
     ticks_per_s, now_s = os.sysconf("SC_CLK_TCK"), time.clock_gettime(time.CLOCK_BOOTTIME)
     for folder in _PROC.glob("[0-9]*"):
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
 
+from raftlog.base.disk import sync_data
 from raftlog_chaos.bench.rdkafka import BatchProducer
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -250,6 +251,6 @@ def fdatasync_latency(directory: str, *, rounds: int = 300, record_bytes: int = 
         for _ in range(rounds):
             os.write(file.fileno(), b"x" * record_bytes)
             started = time.perf_counter()
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
             samples.append((time.perf_counter() - started) * 1000)
     return Quantiles.of(samples)

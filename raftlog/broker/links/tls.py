@@ -13,6 +13,7 @@ import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.config_tls import ListenerTls
@@ -274,6 +275,14 @@ def _truststore(tls: ListenerTls) -> str:
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
     """Yield a path under which OpenSSL reads some bytes that are on no disk."""
+    if not hasattr(
+        os, "memfd_create"
+    ):  # not on Linux: a file that this user alone can read, and only meanwhile
+        with NamedTemporaryFile() as temporary:
+            temporary.write(content)
+            temporary.flush()
+            yield temporary.name
+        return
     descriptor = os.memfd_create("raftlog-tls", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as file:

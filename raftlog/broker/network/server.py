@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import time
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
@@ -17,7 +18,6 @@ from socket import (
     SO_SNDBUF,
     SOL_SOCKET,
     TCP_KEEPCNT,
-    TCP_KEEPIDLE,
     TCP_KEEPINTVL,
 )
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from raftlog.broker.network.tls import ServerTls
     from raftlog.broker.network.token_keys import TokenKeys
     from raftlog.replication.replica_host import ReplicaId
+
+TCP_KEEPIDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
+"""The latter is its name on macOS."""
 
 KEEPALIVE: Final = (
     (SOL_SOCKET, SO_KEEPALIVE, 1),
