@@ -84,7 +84,9 @@ class Administrator:
 
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            client = self._client = self._client or self._new_client()
+            if self._client is None:  # not `or`: a client with nothing in its queue is false
+                self._client = self._new_client()
+            client = self._client
             try:
                 answer = question(client)
             except KafkaException as error:

@@ -128,16 +128,24 @@ class Lookup:
         return self._admin.ask(lambda admin: self._asked(admin, requests), "list offsets", topics=topics)
 
     def _asked(self, admin: Any, requests: Mapping[Any, Any]) -> Offsets:
-        from confluent_kafka import IsolationLevel
+        from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
 
         committed = self.options.client.get("isolation.level", "read_committed") == "read_committed"
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         futures: Mapping[Any, Future[Any]] = admin.list_offsets(
             requests, isolation_level=level, request_timeout=ATTEMPT_S
         )
-        return {
-            TopicPartition(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()
-        }
+        try:
+            found = {
+                TopicPartition(tp.topic, tp.partition): future.result().offset
+                for tp, future in futures.items()
+            }
+            if OFFSET_INVALID in found.values():  # not an error to librdkafka where other leaders answered
+                raise KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT, "a leader does not answer"))
+        except KafkaException:
+            admin.list_topics(timeout=ATTEMPT_S)  # else the next attempt would ask the same leaders
+            raise
+        return found
 
 
 def listed(admin: Administrator) -> Any:

@@ -21,6 +21,10 @@ class Answers:
         self._tell: Callable[[KafkaError], None] = settings["error_cb"]
         self.failed_logins = 0
 
+    def __len__(self) -> int:
+        """Return how many messages wait, as all of librdkafka's clients do: an admin client is always false."""
+        return 0
+
     def poll(self, _timeout: float) -> None:
         for _ in range(self.failed_logins):
             self._tell(KafkaError(KafkaError._AUTHENTICATION, "hidden-word is wrong"))
@@ -32,6 +36,14 @@ def administrator(monkeypatch: pytest.MonkeyPatch) -> Administrator:
     monkeypatch.setattr("confluent_kafka.admin.AdminClient", Answers)
     monkeypatch.setattr("raftlog.pipeline.clients.PAUSE_S", 0.0)
     return Administrator(SETTINGS)
+
+
+def test_all_questions_are_asked_by_one_client(administrator: Administrator):
+    """A new client has no broker to ask yet when it looks for leaders, and then waits for seconds."""
+    asked: list[Answers] = []
+    for _ in range(3):
+        administrator.ask(asked.append, "ask")
+    assert asked == [asked[0]] * 3
 
 
 def test_logins_that_failed_are_forgotten_once_the_cluster_answers(administrator: Administrator):
