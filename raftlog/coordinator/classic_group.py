@@ -7,8 +7,8 @@ Apache Kafka records a generation only with its assignments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,7 +21,6 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.classic_group_states import ClassicGroupEvent, next_state
 from raftlog.coordinator.classic_group_timers import ClassicGroupTimers
@@ -68,7 +67,8 @@ from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.pending_rebalance import ParkedJoin, PendingRebalance
 from raftlog.coordinator.timer import CoordinatorTimer
 
-log = get_logger(__name__)
+if TYPE_CHECKING:
+    from raftlog.coordinator.group_history import GroupHistory
 
 MAX_UNCOMMITTED_CHANGES: Final = 20
 """Changes of a group's members that wait for their commit: each keeps what the group was until then."""
@@ -83,6 +83,7 @@ class ClassicGroup:
         sessions: CoordinatorTimer,
         config: NodeConfig,
         *,
+        history: GroupHistory,
         memory: GroupMemory | None = None,
     ) -> None:
         self.runner = runner
@@ -91,6 +92,7 @@ class ClassicGroup:
         self._config = config
         self._gathering: PendingRebalance | None = None
         self._memory = memory or GroupMemory(config)
+        self._history = history
         self._offers = MemberProtocols(self._memory.grow)
         self._syncs: dict[str, Answer] = {}
         """Members that wait for the leader's assignments."""
@@ -152,7 +154,7 @@ class ClassicGroup:
         for member in self.recorded.members.values():
             self._offers.put(member, offers[member.member_id])
             self._clocks.renew_session(member, at.now)
-        self._remove_and_rebalance((), at)
+        self._remove_and_rebalance((), "member_left", at)
 
     def close_after_upgrade(self) -> None:
         """It is a consumer group from now on: who waits is told to join that."""
@@ -227,7 +229,7 @@ class ClassicGroup:
         taken = gathering.joins if gathering else present.members
         if member_id not in taken and len(taken) >= most:
             if gathering and member_id in present.members:
-                self._remove_and_rebalance((member_id,), at)
+                self._remove_and_rebalance((member_id,), "member_refused", at)
             raise GroupMaxSizeReached(f"group.max.size is {most}")
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
@@ -267,7 +269,14 @@ class ClassicGroup:
     def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
         """Let a join wait for the others, and end the rebalance if it was the last."""
         begins = self._gathering is None
+        if begins and not self.runner.tail.exists:
+            self._history.created(self.group_id, at)
         gathering = self._prepare(request.protocol_type)
+        if member.member_id not in gathering.members:
+            self._history.joined(self.group_id, member, at, request.reason)
+        elif begins:
+            had, leads = self._offers.joined_with(member.member_id), member.member_id == self.recorded.leader
+            self._history.rejoined(self.group_id, member, request, had, at, leads=leads)
         is_new = member.member_id not in gathering.members or (
             member.member_id in gathering.joins and gathering.joins[member.member_id].is_new
         )
@@ -291,6 +300,7 @@ class ClassicGroup:
             return
         begins = self._gathering is None
         gathering = self._prepare(request.protocol_type)
+        self._history.members("static_member_replaced", self.group_id, (holder,), at)
         led = gathering.leader == holder.member_id
         self._forget(holder.member_id, gathering, FencedInstanceId())
         if led:
@@ -323,6 +333,7 @@ class ClassicGroup:
                 answer(reply)
 
         if self._write(lambda group: decide_replace_static_member(group, holder, heir), answered):
+            self._history.members("static_member_replaced", self.group_id, (holder,), at)
             self._clocks.cancel_session(holder.member_id)
             self._offers.drop(holder.member_id)
             self._offers.put(heir, request.protocols)
@@ -355,8 +366,7 @@ class ClassicGroup:
 
     def _complete(self, gathering: PendingRebalance, at: Moment) -> KafkaError | None:
         """Record the next generation of those who have joined, and let them know."""
-        for member_id in gathering.members_not_rejoined():
-            self._forget(member_id, gathering, UnknownMemberId())
+        self._remove(gathering.members_not_rejoined(), "rebalance_timed_out", gathering, at)
         if gathering.members and not gathering.joins:
             self._clocks.restart_rebalance_timeout(gathering, at.now)
             return None
@@ -379,7 +389,7 @@ class ClassicGroup:
             self._resume(gathering, at)
             return CoordinatorNotAvailable("the next generation cannot be recorded now")
         assert self._gathering is not None or self.state == after
-        self._generation_began(generation, at)
+        self._generation_began(generation, at, took_ms=round((at.now - gathering.began_at) * 1000))
         return None
 
     def _end_gathering(self) -> None:
@@ -401,17 +411,14 @@ class ClassicGroup:
         self._gathering = gathering
         self._clocks.restart_rebalance_timeout(gathering, at.now)
 
-    def _generation_began(self, generation: Membership, at: Moment) -> None:
+    def _generation_began(self, generation: Membership, at: Moment, *, took_ms: int) -> None:
         self._offers.keep(generation.members)
         for member in generation.members.values():
             self._clocks.renew_session(member, at.now)
         if generation.members:
             self._await_syncs(generation, at.now)
-        log.info(
-            "group_generation_began",
-            group=self.group_id,
-            generation=generation.generation,
-            members=len(generation.members),
+        self._history.generation_began(
+            self.group_id, generation.generation, len(generation.members), at, took_ms=took_ms
         )
 
     def _await_syncs(self, generation: Membership, now: float) -> None:
@@ -456,6 +463,7 @@ class ClassicGroup:
 
         if self._write(lambda group: decide_assign(group, request, now_ms=at.now_ms), answered):
             assert self.state == after
+            self._history.settled(self.group_id, at)
             for member_id in waiting:
                 self._clocks.renew_session(self.recorded.members[member_id], at.now)
         else:  # the leader comes again, and who waited asks again
@@ -480,7 +488,7 @@ class ClassicGroup:
         if member is not None:
             self._clocks.renew_session(member, now)
 
-    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
+    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
         """Answered with None. An id that was given out and never used is given back."""
         if self._clocks.is_pending_join(ref.member_id):
             self._clocks.cancel_pending_join(ref.member_id)
@@ -492,8 +500,7 @@ class ClassicGroup:
         except KafkaError as error:
             self._reply(error, answer)
             return
-        log.info("group_member_left", group=self.group_id, member=member.member_id)
-        self._reply(self._remove_and_rebalance((member.member_id,), at), answer)
+        self._reply(self._remove_and_rebalance((member.member_id,), "member_left", at, reason), answer)
 
     def on_session_timeout(self, member_id: str, at: Moment) -> None:
         """A member fell silent: unless it waits for an answer of ours, it is out."""
@@ -504,8 +511,7 @@ class ClassicGroup:
         if member_id in self._syncs or (join is not None and not join.is_new):
             self._clocks.renew_session(member, at.now)
             return
-        log.info("group_member_expired", group=self.group_id, member=member_id)
-        self._remove_and_rebalance((member_id,), at)
+        self._remove_and_rebalance((member_id,), "session_timed_out", at, f"{member.session_timeout_ms} ms")
 
     def on_pending_join_timeout(self, at: Moment) -> None:
         """A member id was never used: nobody waits for its owner any longer."""
@@ -516,23 +522,33 @@ class ClassicGroup:
         gathering = self._gathering
         if gathering is None:
             if self._unsynced:
-                silent = tuple(self._unsynced)
-                log.info("group_members_never_synced", group=self.group_id, members=len(silent))
-                self._remove_and_rebalance(silent, at)
+                self._remove_and_rebalance(tuple(self._unsynced), "sync_timed_out", at)
         elif gathering.is_initial and gathering.new_member_added and gathering.remaining_ms:
             self._clocks.extend_initial_delay(gathering, at.now)
         else:
             self._complete(gathering, at)
 
-    def _remove_and_rebalance(self, member_ids: tuple[str, ...], at: Moment) -> KafkaError | None:
-        """Take members out, and gather the others; returns why a group without members could not be recorded."""
+    def _remove_and_rebalance(
+        self, member_ids: tuple[str, ...], what: str, at: Moment, detail: str = ""
+    ) -> KafkaError | None:
+        """Take members out, and gather the others; returns why a group without members could not be recorded.
+
+        `what` happened to them, in the words of `GroupHistory`.
+        """
         begins = self._gathering is None
         gathering = self._prepare(None)
-        for member_id in member_ids:
-            self._forget(member_id, gathering, UnknownMemberId())
+        self._remove(member_ids, what, gathering, at, detail)
         if begins:
             self._clocks.start_rebalance_timeout(gathering, at.now)
         return self._complete_if_all_joined(at)
+
+    def _remove(
+        self, member_ids: Sequence[str], what: str, gathering: PendingRebalance, at: Moment, detail: str = ""
+    ) -> None:
+        there = [gathering.members[each] for each in member_ids if each in gathering.members]
+        self._history.members(what, self.group_id, there, at, detail)
+        for each in member_ids:
+            self._forget(each, gathering, UnknownMemberId())
 
     def _forget(self, member_id: str, gathering: PendingRebalance, reason: KafkaError) -> None:
         """Take a member out; what it waits for is answered with `reason`."""

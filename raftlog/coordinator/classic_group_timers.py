@@ -75,6 +75,7 @@ class ClassicGroupTimers:
 
     def start_rebalance_timeout(self, gathering: PendingRebalance, now: float) -> None:
         """A rebalance begins: members have its time to join again, newcomers of an empty group its delay (KIP-134)."""
+        gathering.began_at = now
         wait_ms = gathering.rebalance_timeout_ms()
         if gathering.is_initial:
             gathering.remaining_ms = max(wait_ms - self._initial_delay_ms, 0)

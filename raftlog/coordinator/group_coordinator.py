@@ -11,7 +11,7 @@ call. Requests go to an active coordinator only; whoever owns it stands it down 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -23,7 +23,7 @@ from raftlog.base.recurring_failures import Failures
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, ConsumerGroupHeartbeat
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
-from raftlog.coordinator.group import DeletedTopics, Group, TransactionEnded
+from raftlog.coordinator.group import NO_GENERATION, DeletedTopics, Group, TransactionEnded
 from raftlog.coordinator.group_expiration import SESSIONS_PER_TICK, GroupExpiration
 from raftlog.coordinator.group_records import MAX_STRING_BYTES
 from raftlog.coordinator.group_requests import (
@@ -48,6 +48,9 @@ from raftlog.coordinator.transactional_offsets import (
     decide_commit_in_transaction,
 )
 from raftlog.metadata.image import EMPTY_IMAGE
+
+if TYPE_CHECKING:
+    from raftlog.base.group_events import GroupEvent
 
 
 class GroupCoordinator:
@@ -189,7 +192,11 @@ class GroupCoordinator:
 
     def leave(self, request: LeaveGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with None or a KafkaError. An id that was given out and never used is given back."""
-        self._ask(request.group_id, lambda group: group.leave(request.member, answer, at=at), answer, at)
+
+        def ask(group: AnyGroup) -> None:
+            group.leave(request.member, answer, at=at, reason=request.reason)
+
+        self._ask(request.group_id, ask, answer, at)
 
     def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
         """The consumer protocol's heartbeat, which also joins and leaves. An empty member id is chosen here.
@@ -265,7 +272,8 @@ class GroupCoordinator:
     ) -> None:
         limit = min(self._config.offset_metadata_max_bytes, MAX_STRING_BYTES)
         self._expiration.finish_deletion(group)
-        shown = group.reader_view(group.runner.tail)
+        before = group.runner.tail
+        shown = group.reader_view(before)
 
         def decide_now(tail: Group) -> Decision:
             self._groups.check_capacity(request.group_id)
@@ -274,6 +282,8 @@ class GroupCoordinator:
             return decision
 
         group.runner.handle(decide_now, answer)
+        if request.generation <= NO_GENERATION and group.runner.tail is not before:
+            self._groups.history.committed_from_outside(request, before, at)
 
     def end_transaction(self, end: WriteTxnMarker, answer: Answer) -> None:
         """Have a transaction's offsets count, or never; answered with None once its marker is committed."""
@@ -300,9 +310,12 @@ class GroupCoordinator:
 
         def ask(group: AnyGroup) -> None:
             self._expiration.finish_deletion(group)
+            before = group.runner.tail
             group.runner.handle(
                 lambda tail: decide_delete_offsets(tail, request, shown=group.reader_view(tail)), answer
             )
+            if group.runner.tail is not before:
+                self._groups.history.offsets_deleted(group.runner.tail, before, request.partitions, at)
 
         self._ask(request.group_id, ask, answer)
 
@@ -318,8 +331,11 @@ class GroupCoordinator:
                 is_large and may_delete(group.reader_view(tail))
             ):
                 self._expiration.delete_group(group_id, answer)
+                self._groups.history.deleted(group_id, at)
             else:
                 group.runner.handle(lambda tail: decide_delete(tail, shown=group.reader_view(tail)), answer)
+                if group.runner.tail is not tail:
+                    self._groups.history.deleted(group_id, at)
 
         self._ask(group_id, ask, answer)
 
@@ -349,6 +365,10 @@ class GroupCoordinator:
             )
 
         self._ask(group_id, ask, answer)
+
+    def events_of(self, group_id: str) -> tuple[list[GroupEvent], int]:
+        """Return what happened to a group, the oldest first, and how many older events were forgotten."""
+        return self._groups.history.of(group_id)
 
     def group_ids(self) -> list[str]:
         """Return the names of all groups, those included whose end is not committed yet."""

@@ -51,6 +51,9 @@ OFFSETS: Final = "offset_expiry"
 REMOVAL: Final = "group_removal"
 """The recurring work, by its name among the failures."""
 
+TIMEOUTS: Final = {TimerKind.SESSION: "session_timed_out", TimerKind.REBALANCE: "rebalance_timed_out"}
+"""The words for the end of a member's session, and of its time for a step of a rebalance."""
+
 NO_PENDING_DELETION: Final = PendingDeletion()
 NO_TOPICS: Final[tuple[str, ...]] = ()
 
@@ -111,18 +114,19 @@ class GroupExpiration:
         Returns how many it were, `most` at most.
         """
         keys = self._groups.timer.pop_expired(at.now, most)
-        ended: dict[str, list[TimerKey]] = {}
+        ended: dict[tuple[str, TimerKind], list[TimerKey]] = {}
         for key in keys:
             group = self._groups.get(key.group_id)
             if isinstance(group, ConsumerGroup) and key.kind is not TimerKind.PENDING_JOIN:
-                ended.setdefault(key.group_id, []).append(key)
+                ended.setdefault((key.group_id, key.kind), []).append(key)
             elif group is not None:
                 self._end_sessions(key.group_id, [key], at, partial(_tell, group, key, at))
-        for group_id, of_group in ended.items():
+        for (group_id, kind), of_group in ended.items():
             group = self._groups.get(group_id)
-            assert isinstance(group, ConsumerGroup)
-            member_ids = [key.member_id for key in of_group]
-            self._end_sessions(group_id, of_group, at, partial(group.on_member_timeouts, member_ids, at))
+            if isinstance(group, ConsumerGroup):  # else it is one no longer: its others have just gone
+                member_ids = [key.member_id for key in of_group]
+                tell = partial(group.on_member_timeouts, member_ids, at, what=TIMEOUTS[kind])
+                self._end_sessions(group_id, of_group, at, tell)
         return len(keys)
 
     def _end_sessions(
@@ -174,6 +178,9 @@ class GroupExpiration:
             self._to_sweep.appendleft(_Look(look.group_id, parts))
         group.runner.handle(self._expiring(group.reader_view(before), part, now_ms), _nobody_waits)
         after = group.runner.tail
+        gone = before.offset_count - after.offset_count if after is not before else 0
+        if gone or after.exists is not before.exists:
+            self._groups.history.offsets_expired(look.group_id, gone, now_ms, is_all=not after.exists)
         if after is not before and after.offsets:
             self._to_sweep.append(_Look(look.group_id, iter((part,))))  # it may have been a slice of them
         self._groups.refresh(group)

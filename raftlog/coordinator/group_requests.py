@@ -21,6 +21,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
 
     `may_skip_assignment`: v9 and later, a returning static leader can be told that its assignment stands (KIP-814).
     `viewer`: the sender, as in ConsumerGroupHeartbeat; others of its group may have expressions.
+    `reason`: why, in the client's words (KIP-800).
     """
 
     group_id: str
@@ -34,6 +35,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     may_require_member_id: bool = True
     may_skip_assignment: bool = False
     viewer: Viewer | None = None
+    reason: str = ""
 
 
 class JoinGroupResult(msgspec.Struct, frozen=True):
@@ -78,8 +80,11 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class LeaveGroup(msgspec.Struct, frozen=True):
+    """`reason`: why, in the client's words (KIP-800)."""
+
     group_id: str
     member: MemberRef
+    reason: str = ""
 
 
 class DeleteGroup(msgspec.Struct, frozen=True):

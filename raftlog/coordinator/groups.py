@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
@@ -24,6 +24,9 @@ from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.partition_writer import PartitionWriter
 from raftlog.coordinator.timer import CoordinatorTimer
 
+if TYPE_CHECKING:
+    from raftlog.coordinator.group_history import HistoryMemory
+
 AnyGroup = ClassicGroup | ConsumerGroup
 
 
@@ -38,23 +41,37 @@ def _always(*asked: int) -> bool:
 
 
 class GroupCapacity(NamedTuple):
-    """The room that is left in this broker: one more group, one more member id that nobody has used yet, more bytes."""
+    """The room that is left in this broker: one more group, one more member id that nobody has used yet, more bytes.
+
+    `history`: for the events of its groups; None: room of its own.
+    """
 
     may_add: Callable[[], bool] = _always
     may_add_pending_join: Callable[[], bool] = _always
     has_memory_for: HasMemoryFor = _always
+    history: HistoryMemory | None = None
 
 
 class Groups:
     """Those of which something is known, or waited for."""
 
     def __init__(
-        self, config: NodeConfig, journal: PartitionWriter, *, room: GroupCapacity, topics: TopicRegexResolver
+        self,
+        config: NodeConfig,
+        journal: PartitionWriter,
+        *,
+        room: GroupCapacity,
+        topics: TopicRegexResolver,
     ) -> None:
+        from raftlog.coordinator.group_history import (
+            GroupHistory,
+        )  # a node needs none before it leads a partition
+
         self.timer = CoordinatorTimer(room.may_add_pending_join)
         self.capacity = room
         self.memory = GroupMemory(config, room.has_memory_for)
         self.topics = topics
+        self.history = GroupHistory(room.history)
         self.committed_offset = 0
         self._config = config
         self._journal = journal
@@ -130,10 +147,12 @@ class Groups:
         self.refresh(group)
 
     def _classic(self, runner: Runner[Group]) -> ClassicGroup:
-        return ClassicGroup(runner, self.timer, self._config, memory=self.memory)
+        return ClassicGroup(runner, self.timer, self._config, memory=self.memory, history=self.history)
 
     def _consumer(self, runner: Runner[Group], former: ClassicGroup | None = None) -> ConsumerGroup:
-        return ConsumerGroup(runner, self.timer, self._config, topics=self.topics, former=former)
+        return ConsumerGroup(
+            runner, self.timer, self._config, topics=self.topics, former=former, history=self.history
+        )
 
     def try_upgrade(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
         """Let what a classic group may turn into hear a member of the consumer protocol; it is that if it let it in."""
@@ -198,6 +217,7 @@ class Groups:
 
     def on_unloaded(self, error: KafkaError) -> None:
         """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        self.history.clear()
         for group in self._groups.values():
             group.on_unloaded(error)
 

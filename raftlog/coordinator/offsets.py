@@ -129,7 +129,7 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
     if shown.membership.members and shown.membership.protocol_type != CONSUMER:
         raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
     is_known = group.membership.members or not shown.preparing
-    topics = _read_topics(group) if is_known else None
+    topics = read_topics(group) if is_known else None
     codes = tuple(
         GroupSubscribedToTopic.code if topics is None or topic in topics else NONE
         for topic, _ in request.partitions
@@ -191,7 +191,7 @@ def _kept_topics(group: Group) -> frozenset[str] | None:
     """The topics whose offsets do not expire because members read them; None: no offset expires now."""
     if group.consumer is None and group.membership.members and group.state != STABLE:
         return None
-    return _read_topics(group)
+    return read_topics(group)
 
 
 def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retention_ms: int) -> bool:
@@ -204,7 +204,7 @@ def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retent
     return now_ms - since_ms >= retention_ms
 
 
-def _read_topics(group: Group) -> frozenset[str] | None:
+def read_topics(group: Group) -> frozenset[str] | None:
     """The topics of the members: nothing if there are none, None if that cannot be known."""
     if group.consumer is not None:
         return group.consumer.subscribed_topics()

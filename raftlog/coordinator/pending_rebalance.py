@@ -33,6 +33,7 @@ class PendingRebalance:
 
     __slots__ = (
         "before",
+        "began_at",
         "is_initial",
         "joins",
         "leader",
@@ -44,6 +45,8 @@ class PendingRebalance:
 
     def __init__(self, before: Membership, protocol_type: str | None) -> None:
         self.before = before
+        self.began_at = 0.0
+        """Loop seconds."""
         self.members: dict[str, Member] = dict(before.members)
         self.joins: dict[str, ParkedJoin] = {}
         self.leader = before.elected

@@ -1,4 +1,4 @@
-"""Tagged fields that raftlog's brokers add to Kafka's messages, for each other only.
+"""Tagged fields that raftlog's nodes add to Kafka's messages, for each other only.
 
 A reader that does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field goes to a
 whole message: entities within one keep the classes of their schema.
@@ -23,14 +23,19 @@ def _field(kafka_type: str, default: Any, number: int) -> Any:
 
 
 _OWN: Final = {
+    "DescribeGroupsRequest": (("tell_history", bool, _field("bool", False, 0)),),
+    "DescribeGroupsResponse": (("history", bytes, _field("bytes", b"", 0)),),
     "WriteTxnMarkersRequest": (
         ("open_since", i64, _field("int64", i64(NO_OFFSET), 0)),
         ("last_sequence", i32, _field("int32", i32(NO_SEQUENCE), 1)),
         ("last_timestamp", i64, _field("int64", i64(NO_TIMESTAMP), 2)),
-    )
+    ),
 }
 """By the message's name. `open_since`: where the transactions to be ended must begin; -1: wherever they do, and the
-others say nothing. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written."""
+others say nothing. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written.
+
+`tell_history`: of the only group that is asked about. `history`: its `GroupHistoryAnswer` as JSON.
+"""
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
@@ -102,7 +103,6 @@ def test_record_that_is_written_while_one_looks_appears(
     page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
     page.get_by_role("button", name="Live").click()
     page.get_by_text("0 records, live").wait_for()
-    page.wait_for_timeout(1000)  # its first look says where the ends are
     write(api, topic, {"type": "STRING", "data": "first"}, partition_id=1)
     write(api, topic, {"type": "STRING", "data": "second"}, partition_id=2)
     page.get_by_text("2 records, live").wait_for()
@@ -111,6 +111,49 @@ def test_record_that_is_written_while_one_looks_appears(
     page.get_by_text("1 record of 2 that were read, live").wait_for()
     page.get_by_label("Filter records by key").fill("no such key")
     page.get_by_text("0 records of 2 that were read, live").wait_for()
+
+
+def test_live_goes_on_from_an_offset_or_a_time(
+    page: Any, cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """Records from the chosen point on are shown first, then those that come; the newest stands above."""
+    long_ago, now = time.time() - 7200, time.time()
+    for text, at in (("older", long_ago), ("old", long_ago + 1), ("recent", now - 60)):
+        write(api, topic, {"type": "STRING", "data": text}, partition_id=1, timestamp=int(at * 1000))
+    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.get_by_text("3 records.").wait_for()
+    page.get_by_label("Partition", exact=True).select_option("1")
+    page.get_by_label("From", exact=True).select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("1")
+    page.get_by_label("Offset", exact=True).press("Enter")
+    page.get_by_text("2 records.").wait_for()
+    page.get_by_role("button", name="Live").click()
+    page.get_by_text("2 records, live").wait_for()
+    write(api, topic, {"type": "STRING", "data": "new"}, partition_id=1)
+    page.get_by_text("3 records, live").wait_for()
+    assert page.locator(".rows .row .value").all_inner_texts() == ["new", "recent", "old"]
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_label("Partition", exact=True).select_option("all")
+    page.get_by_label("From", exact=True).select_option("time")
+    page.get_by_label("Time", exact=True).fill(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now - 600)))
+    page.get_by_label("Time", exact=True).press("Enter")
+    page.get_by_text("2 records.").wait_for()
+    page.get_by_role("button", name="Live").click()
+    write(api, topic, {"type": "STRING", "data": "newest"}, partition_id=2)
+    page.get_by_text("3 records, live").wait_for()
+    assert page.locator(".rows .row .value").all_inner_texts() == ["newest", "new", "recent"]
+
+
+def test_live_from_the_newest_records_misses_none(
+    page: Any, cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """A record that comes between the look at the newest ones and the press of the button is shown, too."""
+    write(api, topic, {"type": "STRING", "data": "first"}, partition_id=1)
+    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.get_by_text("1 record.").wait_for()
+    write(api, topic, {"type": "STRING", "data": "second"}, partition_id=1)
+    page.get_by_role("button", name="Live").click()
+    page.get_by_text("2 records, live").wait_for()
 
 
 @pytest.mark.parametrize("where", ["value", "key", "header"])
@@ -143,6 +186,38 @@ def test_hostile_names_are_shown_as_text(page: Any, cluster: AdminCluster, topic
     page.get_by_role("heading", name=HOSTILE).wait_for()
     page.get_by_text("Lag by partition").wait_for()
     assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_story_of_a_group_is_told_on_its_screen_and_by_why(
+    page: Any, cluster: AdminCluster, topic: str, protocol: str
+) -> None:
+    """Members that joined, as text whatever names there are; one way leads there from the group, another from Why."""
+    group = f"{HOSTILE} of {protocol}"
+    member = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "client.id": HOSTILE,
+            "group.protocol": protocol,
+        }
+    )
+    member.subscribe([topic])
+    until(lambda: member.poll(0.1) is None and bool(member.assignment()), "it has partitions")
+    page.goto(f"{cluster.admin_url(1)}/#/why")
+    page.get_by_role("textbox", name="Group").fill(group)
+    page.get_by_role("button", name="Tell of the group").click()
+    page.get_by_role("heading", name=f"Group {group}").wait_for()
+    page.get_by_text(f"{HOSTILE} (127.0.0.1) joined").first.wait_for()
+    page.get_by_text("generation 1 began with 1 member").first.wait_for()
+    page.get_by_text("This is all since the group began.").wait_for()
+    page.get_by_role("link", name=group).click()
+    page.get_by_role("heading", name="Members").wait_for()
+    page.get_by_text(f"{HOSTILE} (127.0.0.1) joined").first.wait_for()
+    assert page.locator("main img, main script").count() == 0
+    page.get_by_role("link", name="All of it").click()
+    page.get_by_role("heading", name=f"Group {group}").wait_for()
+    member.close()
 
 
 @pytest.mark.errors_expected

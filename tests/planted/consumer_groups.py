@@ -131,7 +131,7 @@ def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
 
 def sleepers_stay(patch: pytest.MonkeyPatch) -> None:
     """Nobody's session ends: what the dead had is read by nobody."""
-    patch.setattr(ConsumerGroup, "on_member_timeouts", lambda group, member_ids, at: None)
+    patch.setattr(ConsumerGroup, "on_member_timeouts", lambda group, member_ids, at, what: None)
 
 
 def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:

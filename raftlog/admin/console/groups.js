@@ -5,10 +5,12 @@ import { spark } from "./chart.js";
 import { ask, changes, field, h, link, note, put, select, table } from "./dom.js";
 import { number, plural } from "./format.js";
 import { list } from "./list.js";
+import { story, storyOf, whyOfGroup } from "./why.js";
 
 const STATES = { STABLE: "● stable", EMPTY: "○ empty", DEAD: "✕ dead", PREPARING_REBALANCE: "↻ rebalancing", COMPLETING_REBALANCE: "↻ rebalancing", ASSIGNING: "↻ assigning", RECONCILING: "↻ reconciling" };
 const COURSE = 100;
 const MOST_LAGS = 500;
+const MOST_EVENTS = 6;
 
 export function groups(root, [id], signal) {
   if (id !== undefined) return group(root, id, signal);
@@ -62,8 +64,9 @@ async function group(root, id, signal) {
   const facts = h("p", { class: "quiet", role: "status" });
   const members = h("section", { class: "card" });
   const behind = h("section", { class: "card" });
+  const came = h("section", { class: "card" });
   const course = new Map();
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["groups"], "Groups"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, members, behind);
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["groups"], "Groups"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, members, behind, came);
   const showMembers = changes((found) => drawMembers(members, found));
   every(2000, signal, async () => {
     const [found, consumers, lags] = await Promise.all([get(v3("consumer-groups", id), signal), get(v3("consumer-groups", id, "consumers"), signal), get(`${v3("consumer-groups", id, "lags")}?page_size=${MOST_LAGS}`, signal)]);
@@ -73,6 +76,8 @@ async function group(root, id, signal) {
     showMembers(consumers.data.map((each) => ({ id: each.consumer_id, client: each.client_id, instance: each.instance_id, reads: (reads.get(each.consumer_id) ?? []).map((one) => `${one.topic_name}-${one.partition_id}`) })));
     drawLags(behind, lags, course);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
+  const showWhy = changes((found) => put(came, h("h2", {}, "Why"), story({ ...found, events: found.events.slice(0, MOST_EVENTS) }), h("p", {}, link(storyOf(id), "All of it"))));
+  every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "Why"), h("p", { class: "failure", role: "alert" }, error.message)));
   try {
     const mine = await rights({ group: id }, signal);
     if (may("READ", mine, "group")) put(actions, h("button", { type: "button", onclick: () => reset(id) }, "Reset offsets"));

@@ -9,6 +9,8 @@ const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
 const MOST_TURNS = 20;
 const TAIL_MS = 700;
+const MOST_AT_ONCE = 500;
+const CATCHING_UP = 5;
 const SHOWN_CHARS = 300;
 const WHOLE_CHARS = 200_000;
 const MOST_MATCHES = 200;
@@ -25,8 +27,9 @@ export function records(root, name, { mine, first, signal }) {
   }
   const count = first.partitions;
   get(v3("brokers"), signal).then((found) => (brokers = found.data), () => {});
-  let kept = [], shown = [], tail = null, reading = new AbortController();
-  const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()) });
+  let kept = [], shown = [], tail = null, reading = new AbortController(), whole_ = Promise.resolve();
+  let next = new Map(), behind = 0, unread = [];
+  const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()), "aria-label": "From" });
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
   const since = h("input", { type: "datetime-local", step: 1, "aria-label": "Time", onchange: read });
   const all = count > 1 ? [["all", count > MOST_PARTITIONS ? `the first ${MOST_PARTITIONS}` : "all"]] : [];
@@ -34,7 +37,7 @@ export function records(root, name, { mine, first, signal }) {
   const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
   const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
   const key = h("input", { type: "search", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
-  const live = h("button", { type: "button", "aria-pressed": "false", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
+  const live = h("button", { type: "button", "aria-pressed": "false", title: "Go on from what is shown, as records come", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
   const told = h("p", { class: "quiet", role: "status" });
   const rows = list({
     label: `Records of ${name}`,
@@ -62,7 +65,7 @@ export function records(root, name, { mine, first, signal }) {
     const words = search.value.toLowerCase(), ofKey = key.value.toLowerCase();
     shown = words || ofKey ? kept.filter((each) => each.searched.includes(words) && each.searchedKey.includes(ofKey)) : kept;
     rows.set(shown.length, (index) => shown[index]);
-    told.textContent = `${plural(shown.length, "record")}${words || ofKey ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}. Uncommitted and aborted ones are shown too.`;
+    told.textContent = `${plural(shown.length, "record")}${words || ofKey ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}${tail && behind ? `, ${number(behind)} behind` : ""}. Uncommitted and aborted ones are shown too.${unread.length ? ` Not read: ${unread.slice(0, 3).join("; ")}` : ""}`;
   }
 
   const chosen = () => (partition.value === "all" ? Array.from({ length: Math.min(count, MOST_PARTITIONS) }, (_, index) => index) : [Number(partition.value)]);
@@ -76,37 +79,45 @@ export function records(root, name, { mine, first, signal }) {
 
   /** Read some records of partitions: `starts` has [partition, where]. What finds no room in an answer is asked for again. */
   async function ask_(starts, max, signal_) {
-    const found = [], failures = [], next = new Map();
+    const found = [], failures = [], further = new Map(), ends = new Map();
     for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
       const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max });
       const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
       for (const each of answer.data) {
         found.push(...take(each.partition_id, each));
-        next.set(each.partition_id, each.next_offset);
+        further.set(each.partition_id, each.next_offset);
+        ends.set(each.partition_id, each.high_watermark);
       }
-      failures.push(...answer.failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`));
+      failures.push(...answer.failures);
       left = left.filter(([index]) => answer.left.includes(index));
     }
-    return { found, failures, next };
+    behind = [...further].reduce((sum, [index, offset_]) => sum + Math.max(0, ends.get(index) - offset_), 0);
+    unread = failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`);
+    return { found, failures, further };
   }
 
-  async function read() {
+  function read() {
+    whole_ = readOnce();
+  }
+
+  async function readOnce() {
     stop(false);
     reading.abort();
     reading = new AbortController();
     const mine_ = reading;
     told.textContent = "Reading …";
-    let found, failures;
+    next = new Map();
+    let found, further;
     try {
-      ({ found, failures } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
+      ({ found, further } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
     } catch (error) {
       if (!mine_.signal.aborted) told.textContent = error.message;
       return;
     }
     if (mine_.signal.aborted || signal.aborted) return;
-    kept = sorted(found, from.value === "latest").slice(0, MOST_KEPT);
+    next = further;
+    kept = sorted(found, from.value === "latest");
     draw();
-    if (failures.length) told.textContent += ` Not read: ${failures.slice(0, 3).join("; ")}`;
   }
 
   function stop(drawn = true) {
@@ -117,18 +128,23 @@ export function records(root, name, { mine, first, signal }) {
     if (drawn) draw();
   }
 
+  /** Go on where what is shown ends: from the newest records, or from the offset or the time that was chosen. */
   function follow() {
     tail = new AbortController();
     signal.addEventListener("abort", () => tail?.abort());
     live.textContent = "■ Stop";
     live.setAttribute("aria-pressed", "true");
-    const next = new Map(), mine_ = tail.signal;
+    const mine_ = tail.signal;
     every(TAIL_MS, mine_, async () => {
-      const { found, next: further } = await ask_(chosen().map((index) => [index, next.get(index) ?? "latest"]), 200, mine_);
-      for (const [index, offset_] of further) next.set(index, offset_);
-      if (mine_.aborted || !found.length) return;
-      kept = [...sorted(found, true), ...kept].slice(0, MOST_KEPT);
-      draw();
+      await whole_;
+      for (let turn = 0; turn === 0 || (behind && turn < CATCHING_UP); turn++) {
+        const { found, failures, further } = await ask_(chosen().map((index) => [index, next.get(index) ?? start()]), MOST_AT_ONCE, mine_);
+        if (mine_.aborted) return;
+        for (const [index, offset_] of further) next.set(index, offset_);
+        for (const each of failures) if (each.error.error_code === 404 && next.has(each.partition_id)) next.set(each.partition_id, "earliest"); // it was trimmed
+        kept = [...sorted(found, true), ...(turn ? kept : sorted(kept, true))].slice(0, MOST_KEPT);
+        draw();
+      }
     }, (error) => error.status > 0 && (told.textContent = error.message));
     draw();
   }

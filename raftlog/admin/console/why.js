@@ -1,11 +1,16 @@
-// Why is it so: what became of a partition or a broker, newest first, and because of what.
+// Why is it so: what became of a partition, a broker or a group, newest first, and because of what.
 
-import { get, onMetadata, path } from "./api.js";
+import { every, get, onMetadata, path } from "./api.js";
 import { changes, field, h, link, put } from "./dom.js";
-import { time } from "./format.js";
+import { plural, time } from "./format.js";
+
+/** The address of a group's story, and where it is asked for. */
+export const storyOf = (group) => ["why", "consumer-groups", group, "events"];
+export const whyOfGroup = (group) => path("v1", "consumer-groups", group, "why");
 
 export function why(root, parts, signal) {
   if (parts.length === 0) return choose(root, signal);
+  if (parts.length === 3) return ofGroup(root, parts[1], signal);
   const ofBroker = parts.length === 1;
   const [name, index] = parts;
   const where = ofBroker ? path("v1", "brokers", name, "why") : path("v1", "topics", name, "partitions", index, "why");
@@ -19,13 +24,17 @@ export function why(root, parts, signal) {
 function choose(root, signal) {
   const topic = h("input", { name: "topic", required: true, spellcheck: "false", "data-search": true });
   const partition = h("input", { name: "partition", type: "number", min: 0, value: 0, required: true });
+  const group = h("input", { name: "group", required: true, spellcheck: "false" });
   const brokers = h("div", { class: "timelines" });
-  const send = (event) => {
+  const send = (to) => (event) => {
     event.preventDefault();
-    location.hash = `#/why/${encodeURIComponent(topic.value)}/${Number(partition.value)}`;
+    location.hash = `#/${to().map(encodeURIComponent).join("/")}`;
   };
-  put(root, h("h1", {}, "Why"), h("form", { class: "bar", onsubmit: send }, field("Topic", topic), field("Partition", partition), h("button", { type: "submit", class: "primary" }, "Tell")),
-    h("h2", {}, "Brokers"), brokers);
+  const tell = (what) => h("button", { type: "submit", class: "primary", "aria-label": `Tell of the ${what}` }, "Tell");
+  put(root, h("h1", {}, "Why"), h("div", { class: "columns" },
+    h("form", { class: "bar card", onsubmit: send(() => ["why", topic.value, Number(partition.value)]) }, field("Topic", topic), field("Partition", partition), tell("partition")),
+    h("form", { class: "bar card", onsubmit: send(() => storyOf(group.value)) }, field("Group", group), tell("group"))),
+  h("h2", {}, "Brokers"), brokers);
   const show = changes((all) => put(brokers, all.map((each) => {
     const section = h("section", { class: "card" }, h("h3", {}, link(["why", String(each.broker_id)], `Broker ${each.broker_id}`)));
     section.append(story({ ...each, events: each.events.slice(0, 4) }));
@@ -37,6 +46,16 @@ function choose(root, signal) {
   }, (error) => error.status > 0 && put(brokers, h("p", { class: "failure", role: "alert" }, error.message)));
 }
 
+function ofGroup(root, id, signal) {
+  const body = h("div", {}, "Asking …");
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "Why"), " / ", link(["groups", id], id), " / "), h("h1", { class: "name" }, `Group ${id}`), body);
+  const show = changes((found) => put(body, h("p", { class: "summary" }, found.summary),
+    h("p", { class: "quiet" }, `${found.type ?? "no more"} · ${plural(found.members, "member")} · generation ${found.generation} · coordinated by broker ${found.coordinator}, leader of partition ${found.offsets_partition} of __consumer_offsets`),
+    h("section", { class: "card" }, story(found)),
+    h("p", { class: "quiet" }, found.complete ? "This is all since the group began." : `Members and offsets: since ${time(found.known_since.at_ms)}, when broker ${found.coordinator} loaded the group, or since the oldest of these. What was before, its former coordinator knew.`)));
+  every(2000, signal, async () => show(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
+}
+
 function draw(body, found) {
   put(body, h("p", { class: "summary" }, found.summary),
     found.replicas && h("p", { class: "quiet" }, `Leader ${found.leader ?? "none"} in epoch ${found.leader_epoch} · in sync ${found.isr.join(", ") || "none"} · replicas ${found.replicas.join(", ")}`),
@@ -44,12 +63,17 @@ function draw(body, found) {
     h("p", { class: "quiet" }, found.complete ? "This is all since its creation." : `What was before metadata offset ${found.known_since_offset}, or before the oldest of these, this node does not remember.`));
 }
 
-/** Return a timeline of the events of a broker or a partition. */
+/** Return a timeline of the events of a broker, a partition or a group. */
 export function story(found) {
   if (!found.events.length) return h("p", { class: "empty" }, "Nothing is remembered.");
   return h("ol", { class: "timeline" }, found.events.map((each) => h("li", { class: each.what.map((one) => `was-${one}`).join(" ") },
     h("time", { datetime: each.when.at ?? "" }, time(each.when.at_ms)),
     h("p", {}, h("b", {}, each.message), each.because && `, because ${each.because}`, "."),
     (each.brokers ?? []).map((one) => h("p", { class: "cause" }, link(["why", String(one.broker_id)], `Broker ${one.broker_id}`), `: ${one.message}${one.because ? `, because ${one.because}` : ""}.`)),
-    h("small", { class: "quiet" }, `metadata offset ${each.when.metadata_offset}, decided by controller ${each.when.controller_id}`))));
+    h("small", { class: "quiet names" }, source(each)))));
+}
+
+function source({ when, member }) {
+  if (when.controller_id !== undefined) return `metadata offset ${when.metadata_offset}, decided by controller ${when.controller_id}`;
+  return when.metadata_offset === null ? member && `member ${member.consumer_id}` : `metadata offset ${when.metadata_offset}`;
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -159,31 +159,30 @@ async def shown(topic: str, index: int, data: Any, *, start: int, most: int) -> 
     """Return the first records from an offset on of what was fetched. Raises ApiError."""
     check(of_leader(data.error_code), about=f"{topic}-{index} at offset {start}")
     # away from the loop: a small batch may decompress to very much
-    found = await asyncio.to_thread(_first_records, data.records or b"", start, most)
+    found, next_offset = await asyncio.to_thread(_first_records, data.records or b"", start, most)
     return Records(
         topic_name=topic,
         partition_id=index,
         records=[_shown(each) for each in found],
-        next_offset=found[-1].offset + 1 if found else start,
+        next_offset=next_offset,
         high_watermark=data.high_watermark,
         log_start_offset=data.log_start_offset,
     )
 
 
-def _first_records(content: bytes, start: int, most: int) -> list[Record]:
-    return list(islice(_records(content, start), most))
-
-
-def _records(content: bytes, start: int) -> Iterator[Record]:
-    """Yield records from `start` on; markers of transactions are not records."""
-    view = memoryview(content)
+def _first_records(content: bytes, start: int, most: int) -> tuple[list[Record], int]:
+    """Return records from `start` on, and where to go on. Markers of transactions are no records, and passed over."""
+    view, next_offset = memoryview(content), start
+    found: list[Record] = []
     for position, header in iter_headers(view):
-        if header.is_control:
-            continue
-        batch = view[position : position + header.length]
-        for record in iter_records(batch, max_bytes=MOST_PLAIN_BYTES):
-            if record.offset >= start:
-                yield record
+        if not header.is_control:
+            batch = view[position : position + header.length]
+            records = iter_records(batch, max_bytes=MOST_PLAIN_BYTES)
+            found += islice((each for each in records if each.offset >= start), most - len(found))
+            if len(found) == most:
+                return found, found[-1].offset + 1
+        next_offset = max(next_offset, header.end_offset)
+    return found, next_offset
 
 
 def _shown(record: Record) -> ReadRecord:

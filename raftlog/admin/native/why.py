@@ -105,13 +105,13 @@ class BrokerWhy(msgspec.Struct):
 
 async def get_partition_why(call: Call) -> PartitionWhy:
     """The chain of one partition."""
-    image, history = call.node.image(), _history(call)
+    image, history = call.node.image(), history_of(call)
     name, index = call.path["topic_name"], call.path["partition_id"]
     topic, state = image.topics.get(name), image.partition(name, index)
     if topic is None or state is None:
         raise ApiError(404, f"there is no partition {name[:249]}-{index}", code=UNKNOWN_PARTITION)
     changes = history.partition(topic.topic_id, index)
-    events = [_partition_event(history, each) for each in reversed(changes)]
+    events = [partition_event(history, each) for each in reversed(changes)]
     return PartitionWhy(
         topic=name,
         partition=index,
@@ -128,7 +128,7 @@ async def get_partition_why(call: Call) -> PartitionWhy:
 
 async def get_broker_why(call: Call) -> BrokerWhy:
     """The chain of one broker; of one that was unregistered too, as far as it is remembered."""
-    image, history = call.node.image(), _history(call)
+    image, history = call.node.image(), history_of(call)
     broker_id = call.path["broker_id"]
     broker, changes = image.brokers.get(broker_id), history.broker(broker_id)
     if broker is None and not changes:
@@ -147,7 +147,8 @@ async def get_broker_why(call: Call) -> BrokerWhy:
     )
 
 
-def _history(call: Call) -> History:
+def history_of(call: Call) -> History:
+    """Return what the node remembers. Raises ApiError."""
     if call.node.history is None:
         raise ApiError(503, "this node keeps no history")
     return call.node.history
@@ -170,7 +171,8 @@ def _causes(moment: AppliedBatch) -> list[CauseOfChange]:
     ]
 
 
-def _partition_event(history: History, change: PartitionChange) -> PartitionEvent:
+def partition_event(history: History, change: PartitionChange) -> PartitionEvent:
+    """Return one change of a partition, told."""
     assert change.new is not None, "the history of a partition ends with it"
     what, message, concerned = of_partition(change)
     moved = history.broker_changes_at(change.batch.offset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from raftlog.base.env import timer_time
@@ -25,6 +25,7 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Answer
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.controller_requests import ASKED_BY
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
 from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_verification import (
@@ -46,10 +47,15 @@ from raftlog.coordinator.group_requests import (
 )
 from raftlog.coordinator.groups import GroupCapacity, check_group_id
 from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.offsets import read_topics
 from raftlog.coordinator.partition_writer import Append
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.metadata.persistent_map import changed_keys
+
+if TYPE_CHECKING:
+    from raftlog.base.group_events import GroupHistoryAnswer
+    from raftlog.coordinator.group_history import HistoryMemory
 
 TICK_S: Final = 0.5
 """How often sessions are looked at."""
@@ -96,6 +102,8 @@ class GroupCoordinators:
         self._broker = broker
         self._verifier = verifier
         self._topics = TopicRegexResolver(broker.image, broker.authorizer)
+        self._history: HistoryMemory | None = None
+        """Made with the first coordinator."""
         self._shards = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_shard)
         self._ask = self._shards.ask
         self._deleted: dict[str, float] = {}
@@ -126,11 +134,14 @@ class GroupCoordinators:
         )
 
     def _new_coordinator(self, append: Append, transactions: TransactionalWriter) -> GroupCoordinator:
+        from raftlog.coordinator.group_history import HistoryMemory
+
+        self._history = self._history or HistoryMemory(asked_by=ASKED_BY.get)
         return GroupCoordinator(
             self._broker.config,
             append,
             new_uuid=self._new_uuid,
-            room=GroupCapacity(self._may_add, self._may_expect, self._may_keep),
+            room=GroupCapacity(self._may_add, self._may_expect, self._may_keep, self._history),
             topics=self._topics,
             transactions=transactions,
         )
@@ -364,6 +375,29 @@ class GroupCoordinators:
         coordinator = self._coordinator(group_id)
         group: Group = await self._ask(lambda answer: coordinator.read(group_id, answer))
         return group
+
+    async def read_history(self, group_id: str) -> GroupHistoryAnswer:
+        """Return a group as committed, with what happened to it as far as this coordinator knows."""
+        from raftlog.base.group_events import MAX_TOLD_TOPICS, GroupHistoryAnswer
+
+        shard = self._shard(group_id)
+        group = await self.read(group_id)
+        coordinator = self._coordinator(group_id)
+        events, forgotten = coordinator.events_of(group_id)
+        state, members = group.consumer, group.membership
+        kind = ("classic" if state is None else "consumer") if group.exists else ""
+        return GroupHistoryAnswer(
+            state=group.state,
+            type=kind,
+            members=len(members.members if state is None else state.members),
+            generation=members.generation if state is None else state.epoch,
+            partition=shard.index,
+            leader_epoch=shard.leader_epoch,
+            loaded_at_ms=shard.loaded_at_ms,
+            topics=sorted(read_topics(group) or ())[:MAX_TOLD_TOPICS],
+            events=events,
+            forgotten=forgotten,
+        )
 
     async def read_all(self) -> list[Group]:
         """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress

@@ -63,6 +63,8 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         super().__init__(index, leader_epoch, env=env, find=find)
         self._new_coordinator = new_coordinator
         self._is_gone = is_gone
+        self.loaded_at_ms = -1
+        """When the groups were read back, by the wall clock."""
         self._deleted: list[DeletedTopics] = []
         """Topics that were deleted while the partition was read back."""
 
@@ -126,5 +128,6 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         return coordinator, len(coordinator)
 
     async def _taken_up(self, coordinator: GroupCoordinator) -> None:
+        self.loaded_at_ms = self._env.ages.latest_ms()
         for topics in self._deleted:
             coordinator.on_topics_deleted(topics)

@@ -1,10 +1,15 @@
-"""DescribeGroups 0-6: members and their assignments, of classic groups only."""
+"""DescribeGroups 0-6: members and their assignments, of classic groups only.
+
+A node's admin API also asks what happened to a group of either type, in a field of raftlog's own.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
+import msgspec
+
+from raftlog.base.errors import NONE, CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import NOT_ASKED
 from raftlog.broker.rights import GROUP, demand, operations
@@ -27,6 +32,8 @@ MAX_MEMBERS: Final = 20_000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
+    if getattr(message, "tell_history", False) and len(message.groups) == 1:
+        return await _tell_history(broker, request, message.groups[0])
     groups, told, pace = [], 0, TurnCounter(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
         answer = await _describe(broker, request, message, group_id, None if told >= MAX_MEMBERS else pace)
@@ -68,6 +75,26 @@ async def _describe(
         if getattr(message, "include_authorized_operations", False)
         else NOT_ASKED,
     )
+
+
+async def _tell_history(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
+    """Answer what happened to a group of either type, without its members."""
+    make = response_builders(API_KEY, request.api_version)
+    history, state, error_code, error_message = b"", "", NONE, None
+    try:
+        demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
+        found = await broker.groups.read_history(group_id)
+        history, state = msgspec.json.encode(found), found.state
+    except KafkaError as error:
+        error_code, error_message = error.code, error.message
+    group = make.DescribedGroup(
+        group_id=group_id,
+        group_state=state,
+        error_code=error_code,
+        error_message=error_message,
+        members=(),
+    )
+    return make.DescribeGroupsResponse(groups=(group,), history=history)
 
 
 async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...]:

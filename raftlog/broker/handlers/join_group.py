@@ -19,6 +19,8 @@ API_KEY: Final = ApiKey.JOIN_GROUP
 FIRST_TWO_STEP_VERSION: Final = 4
 FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
 FIRST_SKIPPING_VERSION: Final = 9
+MAX_REASON_CHARS: Final = 255
+"""Clients cut their reasons to that, too."""
 
 MAX_WAITING_BYTES: Final = 8 * 1024
 """A larger request does not wait for a coordinator that is loading: memory that waits is not counted."""
@@ -83,6 +85,7 @@ def _request(broker: BrokerContext, request: RequestContext, message: Any) -> Jo
         may_require_member_id=request.api_version >= FIRST_TWO_STEP_VERSION,
         may_skip_assignment=request.api_version >= FIRST_SKIPPING_VERSION,
         viewer=viewer(broker, request),
+        reason=(getattr(message, "reason", None) or "")[:MAX_REASON_CHARS],
     )
 
 

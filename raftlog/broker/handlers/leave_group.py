@@ -33,7 +33,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         message.members,
         lambda each: broker.groups.ask(
             GroupCoordinator.leave,
-            LeaveGroup(message.group_id, MemberRef(each.member_id, each.group_instance_id)),
+            LeaveGroup(
+                message.group_id,
+                MemberRef(each.member_id, each.group_instance_id),
+                getattr(each, "reason", None) or "",
+            ),
         ),
     ):
         if isinstance(outcome, KafkaError) and not isinstance(outcome, MEMBERS_OWN):

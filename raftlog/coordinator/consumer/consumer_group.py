@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,6 +28,7 @@ from raftlog.coordinator.classic_group import ClassicGroup
 from raftlog.coordinator.classic_rules import check_join
 from raftlog.coordinator.consumer import classic_members
 from raftlog.coordinator.consumer.consumer_membership import (
+    LEAVE_GROUP_STATIC_MEMBER_EPOCH,
     ConsumerMembership,
     ConsumerRecord,
     MemberState,
@@ -74,6 +75,9 @@ from raftlog.coordinator.member_protocols import ProtocolsByMember, max_generati
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.timer import CoordinatorTimer, TimerKey, TimerKind
 
+if TYPE_CHECKING:
+    from raftlog.coordinator.group_history import GroupHistory
+
 RETRY_S: Final = 1.0
 """A member whose time is up, and whose end could not be recorded, is looked at again after this."""
 
@@ -104,6 +108,7 @@ class ConsumerGroup:
         config: NodeConfig,
         *,
         topics: TopicRegexResolver,
+        history: GroupHistory,
         former: ClassicGroup | None = None,
     ) -> None:
         self.runner = runner
@@ -112,6 +117,7 @@ class ConsumerGroup:
         self._config = config
         self._topics = topics
         self._former = former
+        self._history = history
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
         self._awaited: frozenset[Wanted] = frozenset()
@@ -184,8 +190,11 @@ class ConsumerGroup:
             return self._decision(group, write, at)
 
         before = self.recorded
-        self._run(decide, answer, at)
+        self._run(decide, answer, at, gone="member_left" if beat.epoch in LEAVE_EPOCHS else "member_refused")
         if self._draft is not None:
+            if beat.epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH and before is not None:
+                away = (beat.member_id, before.members[beat.member_id])
+                self._history.members("member_away", self.group_id, (away,), at)
             if before and self.recorded and self.recorded.has_new_revocation(before, beat.member_id):
                 self._sessions.cancel(self._clock(beat.member_id))  # it has its whole time for each step
             self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVE_EPOCHS)
@@ -263,7 +272,7 @@ class ConsumerGroup:
 
         self.runner.handle(decide, answer)
 
-    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
+    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
         """Answered with None."""
 
         def decide(group: Group) -> Decision:
@@ -271,37 +280,37 @@ class ConsumerGroup:
             member_id = classic_members.find_member(group.consumer, ref, by_instance_alone=True)
             return self._decision(group, lambda draft: decide_fence_members(draft, (member_id,)), at)
 
-        self._run(decide, answer, at)
+        self._run(decide, answer, at, detail=reason)
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def on_member_timeouts(self, member_ids: Sequence[str], at: Moment) -> None:
+    def on_member_timeouts(self, member_ids: Sequence[str], at: Moment, *, what: str) -> None:
         """Members fell silent, or had time enough to give up partitions, to join again, or to ask for what they have.
 
-        They are out, all with one decision; with a few if their ids are long.
+        They are out, all with one decision; with a few if their ids are long. `what` it was, in the words of
+        `GroupHistory`.
         """
-        log.info("group_members_expired", group=self.group_id, members=len(member_ids), first=member_ids[0])
         most = self._config.message_max_bytes // ENDS_SHARE
         batch: list[str] = []
         size = 0
         for each in dict.fromkeys(member_ids):
             size += len(each.encode())
             if batch and size > most:
-                self._fence(batch, at)
+                self._fence(batch, at, what)
                 batch, size = [], len(each.encode())
             batch.append(each)
-        self._fence(batch, at)
+        self._fence(batch, at, what)
 
     def on_pending_join_timeout(self, at: Moment) -> None:
         """Nobody waits for ids that were given out."""
 
-    def _fence(self, member_ids: Sequence[str], at: Moment) -> None:
+    def _fence(self, member_ids: Sequence[str], at: Moment, what: str) -> None:
         before = self.recorded
         present = [each for each in member_ids if before and each in before.members]
         if not present:
             return
         fence: Write = lambda draft: decide_fence_members(draft, present)  # noqa: E731
-        self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at)
+        self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at, gone=what)
         if self.recorded is before:
             for each in present:
                 self._sessions.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
@@ -426,9 +435,18 @@ class ConsumerGroup:
         """Whether it may be known by now what an expression matches that was done without."""
         return not all(map(self._topics.is_queued, self._awaited))
 
-    def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
-        """Decide, and set the clocks of who came and who went."""
+    def _run(
+        self,
+        decide: Callable[[Group], Decision],
+        answer: Answer,
+        at: Moment,
+        *,
+        gone: str = "member_left",
+        detail: str = "",
+    ) -> None:
+        """Decide, and set the clocks of who came and who went. `gone` says why the latter did."""
         before, self._draft = self.recorded, None
+        had_been = self.runner.tail
         self.runner.handle(decide, answer)
         after, draft = self.recorded, self._draft
         if draft is not None and draft.checked_topics and (after is not before or not draft.records):
@@ -437,6 +455,7 @@ class ConsumerGroup:
             self._refused = frozenset(draft.rejected_regexes)
         if after is before:
             return
+        self._history.members_changed(self.runner.tail, had_been, at, gone=gone, detail=detail)
         if after is not None:
             self._former = (
                 None  # it does not come back: what its members offered would stay for the group's life
@@ -453,8 +472,6 @@ class ConsumerGroup:
             return
         for member_id in has.keys() - had.keys():
             self._renew(member_id, at.now)
-        if before is None or before.epoch != after.epoch:
-            log.info("consumer_group_changed", group=self.group_id, epoch=after.epoch, members=len(has))
 
     # -- clocks --------------------------------------------------------------------------------------------
 

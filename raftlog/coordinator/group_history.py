@@ -1,0 +1,345 @@
+"""The events of the groups in one partition, with time and reason: a bounded memory, for people who ask why.
+
+It decides nothing and nothing rests on it. It is soft: a new coordinator begins with none, and a coordinator that is
+unloaded forgets its own. Heartbeats and commits of members are no events and cost nothing here.
+
+Two bounds stand in this file: `KEPT_OF_GROUP` events of a group, and `MAX_BYTES` of all groups of a broker, beyond
+which those groups go that were quiet for longest. A text of a client is cut to `MAX_TEXT_CHARS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from raftlog.base.group_events import GROUP_EVENT_KINDS, GroupEvent
+from raftlog.base.log import get_logger
+from raftlog.coordinator.consumer.consumer_membership import MemberMetadata
+from raftlog.coordinator.consumer_protocol import subscribed_topics
+from raftlog.coordinator.group import STABLE, CommittedOffset, Group, Member
+from raftlog.coordinator.group_requests import CommitOffsets, JoinGroup, TxnOffsetCommit
+from raftlog.coordinator.member_protocols import Protocols
+from raftlog.coordinator.moment import Moment
+
+KEPT_OF_GROUP: Final = 60
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of the events of all groups that a broker coordinates."""
+
+MAX_TEXT_CHARS: Final = 120
+"""Of each text in an event. A character takes four bytes at most."""
+
+EVENT_BYTES: Final = 400
+"""The memory of an event beside its texts."""
+
+GROUP_BYTES: Final = 400
+"""The memory of a group's entry beside its name and events."""
+
+SAME_IN_A_ROW: Final = 5
+"""Events of one kind that stand by themselves; those that follow at once are counted in the last one."""
+
+AT_ONCE_MS: Final = 10_000
+"""After so long an event stands by itself again."""
+
+NAMED_PARTITIONS: Final = 3
+NAMED_TOPICS: Final = 5
+
+log = get_logger(__name__)
+
+
+Who = Member | tuple[str, MemberMetadata]
+
+
+def _nobody() -> str:
+    return ""
+
+
+class _Events:
+    """Those of one group, the oldest first, in `owner`."""
+
+    __slots__ = ("bytes", "events", "forgotten", "group_id", "owner")
+
+    def __init__(self, group_id: str, owner: GroupHistory) -> None:
+        self.group_id = group_id
+        self.owner = owner
+        self.events: list[GroupEvent] = []
+        self.forgotten = 0
+        self.bytes = GROUP_BYTES + 4 * len(group_id)
+
+
+class HistoryMemory:
+    """The events that a broker keeps, of all partitions. `asked_by` tells on whose behalf a request is handled now."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, asked_by: Callable[[], str] = _nobody) -> None:
+        self.bytes = 0
+        self.asked_by = asked_by
+        self._max_bytes = max_bytes
+        self._groups: dict[_Events, None] = {}
+        """In the order of their last event."""
+
+    def put(self, kept: _Events, growth: int) -> None:
+        """A group has an event more. Groups that were quiet for longest go if there is no room, itself the last."""
+        self._groups.pop(kept, None)
+        self._groups[kept] = None
+        self.bytes += growth
+        while self.bytes > self._max_bytes:
+            oldest = next(iter(self._groups))
+            oldest.owner.drop(oldest)
+
+    def remove(self, kept: _Events) -> None:
+        """A group's events go."""
+        del self._groups[kept]
+        self.bytes -= kept.bytes
+
+
+class GroupHistory:
+    """Told of each event by whoever decides it. Events that operators look for are lines of the log as well."""
+
+    def __init__(self, memory: HistoryMemory | None = None) -> None:
+        self._memory = memory or HistoryMemory()
+        self._groups: dict[str, _Events] = {}
+
+    def of(self, group_id: str) -> tuple[list[GroupEvent], int]:
+        """Return the events of a group, the oldest first, and how many older ones were forgotten."""
+        kept = self._groups.get(group_id)
+        return ([], 0) if kept is None else (list(kept.events), kept.forgotten)
+
+    def clear(self) -> None:
+        """Another broker coordinates these groups from now on, and has other events."""
+        for each in tuple(self._groups.values()):
+            self.drop(each)
+
+    def drop(self, kept: _Events) -> None:
+        """Forget one group's events."""
+        del self._groups[kept.group_id]
+        self._memory.remove(kept)
+
+    def add(self, group_id: str, event: GroupEvent) -> None:
+        """Keep an event."""
+        assert event.what in GROUP_EVENT_KINDS, event.what
+        kept = self._groups.get(group_id)
+        if kept is None:
+            kept = self._groups[group_id] = _Events(group_id, self)
+            growth = kept.bytes
+        elif _follows_its_like(kept.events, event):
+            kept.events[-1].more += 1
+            return
+        else:
+            growth = 0
+        for name in ("member_id", "instance_id", "client_id", "client_host", "detail", "by"):
+            setattr(event, name, getattr(event, name)[:MAX_TEXT_CHARS])
+        kept.events.append(event)
+        change = _event_bytes(event)
+        if len(kept.events) > KEPT_OF_GROUP:
+            change -= _event_bytes(kept.events.pop(0))
+            kept.forgotten += 1
+        kept.bytes += change
+        self._memory.put(kept, growth + change)
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def joined(self, group_id: str, who: Who, at: Moment, detail: str = "") -> None:
+        """Somebody is about to be a member."""
+        self._add_member("member_joined", group_id, who, at, detail)
+
+    def members(
+        self, what: str, group_id: str, members: Collection[Who], at: Moment, detail: str = ""
+    ) -> None:
+        """The same happened to some members; one line of the log for all."""
+        first = next(iter(members), None)
+        if first is not None:
+            member_id = first.member_id if isinstance(first, Member) else first[0]
+            log.info(f"group_{what}", group=group_id, members=len(members), member=member_id)
+        for each in members:
+            self._add_member(what, group_id, each, at, detail)
+
+    def rejoined(
+        self,
+        group_id: str,
+        member: Member,
+        request: JoinGroup,
+        had: Protocols | None,
+        at: Moment,
+        *,
+        leads: bool,
+    ) -> None:
+        """A member of a classic group has it rebalance. `had`: its protocols until then."""
+        topics, before = _topics(request.protocols), _topics(had or ())
+        if topics is not None and before is not None and topics != before:
+            self._add_member("subscription_changed", group_id, member, at, _names(topics))
+        else:
+            what = "leader_rejoined" if leads else "member_rejoined"
+            self._add_member(what, group_id, member, at, request.reason)
+
+    def _add_member(self, what: str, group_id: str, who: Who, at: Moment, detail: str) -> None:
+        if isinstance(who, Member):
+            names = (who.member_id, who.group_instance_id or "", who.client_id, who.client_host)
+        else:
+            member_id, it = who
+            names = (member_id, it.instance_id or "", it.client_id, it.client_host)
+        self.add(group_id, GroupEvent(what, at.now_ms, *names, detail))
+
+    def members_changed(
+        self, group: Group, before: Group, at: Moment, *, gone: str = "member_left", detail: str = ""
+    ) -> None:
+        """A group of the consumer protocol is another one, or became it, or is one no longer.
+
+        `gone` says why whoever is missing went.
+        """
+        group_id, had, has = group.group_id, _members(before), _members(group)
+        if not before.exists:
+            self.created(group_id, at)
+        instances = {it.instance_id for member_id, it in has.items() if member_id not in had} - {None}
+        left = [(each, it) for each, it in had.items() if each not in has]
+        self.members(
+            "static_member_replaced",
+            group_id,
+            [each for each in left if each[1].instance_id in instances],
+            at,
+        )
+        self.members(
+            gone, group_id, [each for each in left if each[1].instance_id not in instances], at, detail
+        )
+        for member_id, it in has.items():
+            if member_id not in had:
+                self.joined(group_id, (member_id, it), at)
+        if (before.consumer is None) is not (group.consumer is None) and had and has:
+            self.turned(group, at)
+        if group.consumer is not None:
+            self._epoch_changed(group, before, at, is_other=had.keys() != has.keys())
+
+    def _epoch_changed(self, group: Group, before: Group, at: Moment, *, is_other: bool) -> None:
+        old, new, group_id = before.consumer, group.consumer, group.group_id
+        assert new is not None
+        if old is not None and old.epoch != new.epoch and not is_other:
+            changed = [
+                (each, it) for each, it in new.members.items() if not _reads_same(old.members.get(each), it)
+            ]
+            for each in changed:
+                self._add_member("subscription_changed", group_id, each, at, _subscription(each[1]))
+            if not changed:
+                self._changed("topics_changed", group_id, at)
+        if new.epoch and (old is None or old.epoch != new.epoch):
+            self.generation_began(group_id, new.epoch, len(new.members), at)
+        if new.state == STABLE:
+            self.settled(group_id, at)
+
+    # -- the group -----------------------------------------------------------------------------------------
+
+    def created(self, group_id: str, at: Moment) -> None:
+        """There is a group of which nothing was known."""
+        self._changed("group_created", group_id, at)
+
+    def generation_began(
+        self, group_id: str, generation: int, members: int, at: Moment, *, took_ms: int = -1
+    ) -> None:
+        """A generation, or an epoch, is recorded; `took_ms`: its members were gathered for so long."""
+        log.info("group_generation_began", group=group_id, generation=generation, members=members)
+        what = "generation_began" if members else "group_emptied"
+        event = GroupEvent(what, at.now_ms, number=generation, count=members, took_ms=took_ms)
+        self.add(group_id, event)
+
+    def settled(self, group_id: str, at: Moment) -> None:
+        """The members of the last generation have their assignments."""
+        kept = self._groups.get(group_id)
+        for each in reversed(kept.events if kept else ()):
+            if each.what == "generation_began":
+                if each.settled_ms < 0:
+                    each.settled_ms = at.now_ms - each.at_ms
+                return
+
+    def turned(self, group: Group, at: Moment) -> None:
+        """A group changed its type."""
+        kind = "classic" if group.consumer is None else "consumer"
+        self._changed(f"became_{kind}_group", group.group_id, at)
+
+    def deleted(self, group_id: str, at: Moment) -> None:
+        """Somebody had a group deleted."""
+        self._changed("group_deleted", group_id, at, by=self._memory.asked_by())
+
+    def _changed(self, what: str, group_id: str, at: Moment, by: str = "") -> None:
+        log.info(what, group=group_id)
+        self.add(group_id, GroupEvent(what, at.now_ms, by=by))
+
+    # -- offsets -------------------------------------------------------------------------------------------
+
+    def committed_from_outside(
+        self, request: CommitOffsets | TxnOffsetCommit, before: Group, at: Moment
+    ) -> None:
+        """Offsets were committed by somebody who is no member.
+
+        It is an event if the group has had members. Else a consumer that assigns partitions itself commits so, and a
+        transaction of an old client says nothing of members either.
+        """
+        if not before.exists:
+            self.created(request.group_id, at)
+        elif isinstance(request, CommitOffsets) and (before.has_metadata or before.consumer is not None):
+            moves = (
+                f"{each.topic}-{each.partition} {_from(before.offsets.get((each.topic, each.partition)))}"
+                f"to {each.committed.offset}"
+                for each in request.commits
+            )
+            self._offsets("offsets_set", request.group_id, len(request.commits), moves, at)
+
+    def offsets_deleted(
+        self, group: Group, before: Group, partitions: Iterable[tuple[str, int]], at: Moment
+    ) -> None:
+        """Somebody deleted offsets."""
+        named = (f"{topic}-{index}" for topic, index in partitions if before.has((topic, index)))
+        self._offsets("offsets_deleted", group.group_id, before.offset_count - group.offset_count, named, at)
+
+    def offsets_expired(self, group_id: str, count: int, now_ms: int, *, is_all: bool) -> None:
+        """Offsets were older than they are kept; `is_all`: and with the last one the group went."""
+        log.info("group_offsets_expired", group=group_id, offsets=count)
+        what = "group_expired" if is_all else "offsets_expired"
+        self.add(group_id, GroupEvent(what, now_ms, count=count))
+
+    def _offsets(self, what: str, group_id: str, count: int, each: Iterable[str], at: Moment) -> None:
+        named = [one for one, _ in zip(each, range(NAMED_PARTITIONS), strict=False)]
+        event = GroupEvent(what, at.now_ms, detail=", ".join(named), by=self._memory.asked_by(), count=count)
+        self.add(group_id, event)
+
+
+def _event_bytes(event: GroupEvent) -> int:
+    texts = (event.member_id, event.instance_id, event.client_id, event.client_host, event.detail, event.by)
+    return EVENT_BYTES + 4 * sum(map(len, texts))
+
+
+def _follows_its_like(events: list[GroupEvent], event: GroupEvent) -> bool:
+    if len(events) < SAME_IN_A_ROW or event.at_ms - events[-1].at_ms > AT_ONCE_MS:
+        return False
+    return event.number < 0 and all(each.what == event.what for each in events[-SAME_IN_A_ROW:])
+
+
+def _from(committed: CommittedOffset | None) -> str:
+    return "" if committed is None else f"from {committed.offset} "
+
+
+def _members(group: Group) -> Mapping[str, MemberMetadata]:
+    if group.consumer is not None:
+        return group.consumer.members
+    return {
+        each.member_id: MemberMetadata(
+            each.group_instance_id, client_id=each.client_id, client_host=each.client_host
+        )
+        for each in group.membership.members.values()
+    }
+
+
+def _reads_same(before: MemberMetadata | None, after: MemberMetadata) -> bool:
+    return before is after or (
+        before is not None and (before.topics, before.regex) == (after.topics, after.regex)
+    )
+
+
+def _subscription(member: MemberMetadata) -> str:
+    return member.regex or _names(member.topics)
+
+
+def _topics(protocols: Protocols) -> frozenset[str] | None:
+    return subscribed_topics(protocols[0][1]) if protocols else None
+
+
+def _names(topics: Collection[str]) -> str:
+    named = sorted(topics)[:NAMED_TOPICS]
+    rest = len(topics) - len(named)
+    return ", ".join(named) + (f" and {rest} more" if rest else "")
