@@ -1,4 +1,4 @@
-"""The program against a real cluster: pip install raftlog aiokafka pytest pytest-asyncio, then pytest."""
+"""The program against a real cluster: pip install PATH-OF-RAFTLOG aiokafka pytest pytest-asyncio, then pytest."""
 
 from __future__ import annotations
 
