@@ -119,7 +119,7 @@ def _unescape(text: str) -> str:
 
 def environment_name(name: str) -> str:
     """Return the variable of a setting: log.dirs is RAFTLOG_LOG_DIRS, raftlog.log.level is RAFTLOG_LOG_LEVEL."""
-    return ENVIRONMENT_PREFIX + name.removeprefix("raftlog.").upper().replace(".", "_")
+    return ENVIRONMENT_PREFIX + name.removeprefix("raftlog.").upper().replace(".", "_").replace("-", "_")
 
 
 def parse_environment(
@@ -131,7 +131,7 @@ def parse_environment(
     listener.name.external.ssl.client.auth.
     """
     by_variable = {environment_name(name): name for name in names}
-    endings = {f"_{name.upper().replace('.', '_').replace('-', '_')}": name for name in of_listeners}
+    endings = {environment_name(f".{name}").removeprefix(ENVIRONMENT_PREFIX): name for name in of_listeners}
     longest_first = sorted(endings, key=len, reverse=True)
     values, strangers = {}, []
     for variable, text in environment.items():

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from raftlog.base.config import NodeConfig
+from raftlog.base.config import NodeConfig, environment_name, is_secret
 from raftlog.base.config_network import is_loopback
 from raftlog.cli.doctor_data import look_at_data
 from raftlog.cli.doctor_findings import Finding, Level, mend, note, ok
@@ -38,7 +38,7 @@ def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
         words = ", ".join(f"{name} {value}" for name, value in warning.fields.items())
         yield note("config", f"{warning.event.replace('_', ' ')}: {words}", "see raftlog config")
     written, _ = read_config_file(file)
-    has_secret = any(node.given.get(name) == "[hidden]" for name in written)
+    has_secret = any(is_secret(environment_name(name)) for name in written)
     if file is not None and has_secret and file.stat().st_mode & OTHERS_MAY_READ:
         yield note("secrets", f"other users may read {file}, which has secrets", f"chmod 600 {file}")
 

@@ -9,6 +9,7 @@ import ctypes
 import fcntl
 import os
 import platform
+import re
 import resource
 import sys
 import tempfile
@@ -145,14 +146,12 @@ def look_at_disks(node: NodeConfig) -> Iterator[Finding]:
 
 
 def _look_at_folder(folder: Path) -> Iterator[Finding]:
-    about = f"disk {folder}"
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        yield mend(about, f"{existing} is no folder", "remove it, or name another folder in log.dirs")
-        return
+    about, existing = f"disk {folder}", folder
     try:
+        existing = _nearest(folder)
+        if not existing.is_dir():
+            yield mend(about, f"{existing} is no folder", "remove it, or name another folder in log.dirs")
+            return
         sync_s = _sync_time(existing)
     except OSError as error:
         user = os.geteuid()
@@ -172,6 +171,15 @@ def _look_at_folder(folder: Path) -> Iterator[Finding]:
         yield ok(about, f"it can be written, and a sync takes {sync_s * 1000:.2f} ms")
     yield _judge_room(about, existing)
     yield _judge_kind(about, existing)
+
+
+def _nearest(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that is there. Raises OSError where this user may not look."""
+    for each in (folder, *folder.parents):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            each.stat()
+            return each
+    return folder
 
 
 def is_running(node: NodeConfig) -> bool:
@@ -222,7 +230,7 @@ def file_system_of(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> st
     with suppress(OSError):
         for line in mounts.read_text().splitlines():
             _, place, found, *_ = line.split(" ")
-            place = place.encode().decode("unicode_escape")  # a blank is \040
+            place = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), place)  # a blank is \040
             if resolved.is_relative_to(place) and len(place) >= best:
                 best, kind = len(place), found
     return kind

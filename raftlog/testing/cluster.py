@@ -16,6 +16,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,7 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing import topics
 from raftlog.testing.evidence import NodeAddress
 from raftlog.testing.forked_process import fork_server
-from raftlog.testing.hosts import Addresses, Hosts, Loopback
+from raftlog.testing.hosts import Addresses, Hosts, Loopback, own_settings
 from raftlog.testing.network import CLIENTS, Network
 from raftlog.testing.node_process import NOT_MADE_FOR_FAULTS, NodeProcess, environment_of_nodes
 from raftlog.testing.ports import HeldPorts
@@ -88,30 +89,40 @@ class Cluster:
             raise ValueError(f"nodes: a whole number from 1 on, not {nodes!r}")
         if self.forked:
             fork_server(environment_of_nodes())  # it imports while the rest is made ready
-        self._temporary = directory is None
-        self.directory = Path(tempfile.mkdtemp(prefix="raftlog-") if directory is None else directory)
         self._chance = random.Random()
-        self._hosts = self.open_hosts(nodes)
         self._more_ports: list[HeldPorts] = []
+        self._temporary = False
         self.nodes: dict[int, NodeProcess] = _Nodes()
-        voters = min(nodes, 5) if voters is None else voters
-        layout = _layout(self._hosts.addresses, voters, admin=self.admin, listener=self.listener)
-        for node_id, own in layout.items():
-            folder = self.directory / f"node-{node_id}"
-            merged = {
-                "group.initial.rebalance.delay.ms": "0",  # nobody tests to wait three seconds for a first consumer
-                **own,
-                "log.dirs": str(folder / "data"),
-                **self.settings_of(node_id),
-                **(settings or {}),
-                **(node_settings or {}).get(node_id, {}),
-            }
-            port = self._hosts.addresses[node_id].port
-            self.nodes[node_id] = self.make_node(
-                node_id, folder, settings=merged, port=port, hosts=self._hosts, faults=faults
-            )
-            self.nodes[node_id].forked = self.forked
+        self._hosts = self.open_hosts(nodes)
+        try:
+            self.directory = Path(tempfile.mkdtemp(prefix="raftlog-") if directory is None else directory)
+            self._temporary = directory is None
+            voters = min(nodes, 5) if voters is None else voters
+            for node_id, own in own_settings(
+                self._hosts.addresses, voters, admin=self.admin, listener=self.listener
+            ).items():
+                more = {**(settings or {}), **(node_settings or {}).get(node_id, {})}
+                self.nodes[node_id] = self._prepare(node_id, own, more, faults=faults)
+        except BaseException:
+            self.close()
+            raise
         atexit.register(self.close)
+
+    def _prepare(
+        self, node_id: int, own: Mapping[str, str], more: Mapping[str, str], *, faults: bool
+    ) -> NodeProcess:
+        folder = self.directory / f"node-{node_id}"
+        merged = {
+            "group.initial.rebalance.delay.ms": "0",  # nobody tests to wait three seconds for a first consumer
+            **own,
+            "log.dirs": str(folder / "data"),
+            **self.settings_of(node_id),
+            **more,
+        }
+        port = self._hosts.addresses[node_id].port
+        node = self.make_node(node_id, folder, settings=merged, port=port, hosts=self._hosts, faults=faults)
+        node.forked = self.forked
+        return node
 
     def open_hosts(self, nodes: int) -> Hosts:
         """Return where the nodes are to live; a cluster elsewhere than on loopback overrides this."""
@@ -150,12 +161,22 @@ class Cluster:
         self.close()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
+        with ThreadPoolExecutor(1) as thread:  # one that is on the same network as this thread
+            try:
+                return await asyncio.get_running_loop().run_in_executor(thread, self.__enter__)
+            except asyncio.CancelledError:
+                self.leave()
+                thread.submit(self.close)  # which comes after the start
+                raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.leave()
         await asyncio.to_thread(self.close)
+
+    def leave(self) -> None:
+        """Bring the calling thread back to where it was before it made the cluster; on loopback it is there."""
 
     def close(self) -> None:
         """Kill whatever runs, remove temporary data, give the ports back. May be called again."""
@@ -548,38 +569,13 @@ class NetworkCluster(Cluster):
         """Return the ids of the nodes that run, and are neither paused nor cut off."""
         return super().running_ids() - self._cut_off
 
-    def close(self) -> None:
-        """Leave the network, too, in the thread that calls this."""
+    def leave(self) -> None:
+        """Leave the network, in the thread that calls this."""
         if not self._left:
             self._left = True
             self.network.outside.enter()
+
+    def close(self) -> None:
+        """Leave the network, too, in the thread that calls this."""
+        self.leave()
         super().close()
-
-
-def _layout(
-    addresses: Mapping[int, Addresses], voters: int, *, admin: bool, listener: str
-) -> dict[int, dict[str, str]]:
-    """Return each node's own settings."""
-    secret = secrets.token_hex(16)
-    quorum = ",".join(
-        f"{node_id}@{each.host}:{each.controller_port}"
-        for node_id, each in addresses.items()
-        if node_id <= voters
-    )
-    layout = {}
-    for node_id, (host, port, controller_port, admin_port) in addresses.items():
-        listeners = f"{listener}://{host}:{port}"
-        votes = node_id <= voters
-        layout[node_id] = {
-            "process.roles": "broker,controller" if votes else "broker",
-            "node.id": str(node_id),
-            "controller.quorum.voters": quorum,
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": listener,
-            "listeners": f"{listeners},CONTROLLER://{host}:{controller_port}" if votes else listeners,
-            "advertised.listeners": listeners,
-            "raftlog.cluster.secret": secret,
-            "raftlog.admin.listener": f"{host}:{admin_port}" if admin else "",
-            "default.replication.factor": str(min(3, len(addresses))),
-        }
-    return layout

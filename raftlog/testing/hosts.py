@@ -1,7 +1,11 @@
-"""The addresses of a cluster's nodes, and how a process gets there. Loopback, unless told otherwise."""
+"""The addresses of a cluster's nodes, the settings that follow, and how a process gets there.
+
+Loopback, unless told otherwise.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
@@ -51,3 +55,32 @@ class Loopback:
 
     def release(self) -> None:
         self._ports.release()
+
+
+def own_settings(
+    addresses: Mapping[int, Addresses], voters: int, *, admin: bool, listener: str
+) -> dict[int, dict[str, str]]:
+    """Return the settings of each node that follow from its place; the first `voters` nodes vote."""
+    secret = secrets.token_hex(16)
+    quorum = ",".join(
+        f"{node_id}@{each.host}:{each.controller_port}"
+        for node_id, each in addresses.items()
+        if node_id <= voters
+    )
+    layout = {}
+    for node_id, (host, port, controller_port, admin_port) in addresses.items():
+        listeners = f"{listener}://{host}:{port}"
+        votes = node_id <= voters
+        layout[node_id] = {
+            "process.roles": "broker,controller" if votes else "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": quorum,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": listener,
+            "listeners": f"{listeners},CONTROLLER://{host}:{controller_port}" if votes else listeners,
+            "advertised.listeners": listeners,
+            "raftlog.cluster.secret": secret,
+            "raftlog.admin.listener": f"{host}:{admin_port}" if admin else "",
+            "default.replication.factor": str(min(3, len(addresses))),
+        }
+    return layout

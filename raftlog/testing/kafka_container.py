@@ -5,10 +5,15 @@ Only what tests of programs use is here; images, commands and networks of contai
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from raftlog.testing.cluster import Cluster
+
+NO_SETTING: Final = re.compile("OPTS$|LOG4J|^JMX_|^VERSION$")
+SIGNS: Final = {1: ".", 2: "_", 3: "-"}
+"""By the number of underscores in a variable of Kafka's images."""
 
 
 class KafkaContainer:
@@ -26,14 +31,19 @@ class KafkaContainer:
         return self
 
     def with_env(self, name: str, value: str) -> Self:
-        """Set `KAFKA_NUM_PARTITIONS` for `num.partitions`, and so on; other variables mean nothing here."""
-        if name.startswith("KAFKA_"):
-            self._settings[name.removeprefix("KAFKA_").lower().replace("_", ".")] = value
+        """Set `KAFKA_NUM_PARTITIONS` for `num.partitions`, and so on; other variables mean nothing here.
+
+        Two underscores are one, three are a dash. Those of Java (`KAFKA_HEAP_OPTS`) and its log are no settings.
+        """
+        setting = name.removeprefix("KAFKA_")
+        if setting != name and not NO_SETTING.search(setting):
+            self._settings[re.sub("_{1,3}", lambda run: SIGNS[len(run[0])], setting.lower())] = value
         return self
 
     def start(self, timeout: float = 0) -> Self:
         """Start the node and wait until it is ready; `timeout` is ignored. Raises ClusterError."""
         del timeout
+        self.stop()  # a second start is another node
         self._cluster = Cluster(1, settings=self._settings)
         try:
             self._cluster.start()

@@ -203,6 +203,16 @@ def test_folders_that_cannot_be_data_folders_are_named(settings, tmp_path):
     assert (found.level, "/proc cannot be written by user" in found.sentence) == (Level.MEND, True)
 
 
+@pytest.mark.parametrize(("name", "reason"), [("x" * 300, "name too long"), ("loop/data", "symbolic links")])
+def test_a_folder_that_cannot_even_be_looked_for_is_named(settings, tmp_path, name, reason):
+    """As one below a folder of another user: not what is above it, and no traceback."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    found = worst(doctor_machine.look_at_disks(read(settings, log_dirs=str(tmp_path / name))))
+    assert found.level is Level.MEND
+    assert f"{tmp_path / name} cannot be written by user" in found.sentence
+    assert reason in found.sentence
+
+
 @pytest.mark.parametrize(
     ("line", "whose"), [("node.id=7", "node 7"), ("node.id=1\ncluster.id=x", "cluster x")]
 )
@@ -245,8 +255,16 @@ def test_folders_of_two_clusters_are_named(settings, tmp_path):
 def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path):
     """The longest place counts, blanks are written as in the kernel's table."""
     mounts = tmp_path / "mounts"
-    mounts.write_text("a / ext4 rw 0 0\nb /var tmpfs rw 0 0\nc /var/my\\040data nfs4 rw 0 0\n")
-    places = {"/home": "ext4", "/var/lib": "tmpfs", "/variety": "ext4", "/var/my data/x": "nfs4"}
+    mounts.write_text(
+        "a / ext4 rw 0 0\nb /var tmpfs rw 0 0\nc /var/my\\040data nfs4 rw 0 0\nd /größe nfs rw 0 0\n"
+    )
+    places = {
+        "/home": "ext4",
+        "/var/lib": "tmpfs",
+        "/variety": "ext4",
+        "/var/my data/x": "nfs4",
+        "/größe/x": "nfs",
+    }
     assert {each: doctor_machine.file_system_of(Path(each), mounts) for each in places} == places
     assert doctor_machine.file_system_of(Path("/home"), tmp_path / "none") == "unknown"
 
@@ -299,6 +317,20 @@ def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, sett
     file = tmp_path / "node.properties"
     file.chmod(0o600)
     assert not list(look_at_config(read(settings), file))
+
+
+def test_users_of_a_listener_are_secrets_as_well(tmp_path, settings):
+    """A listener's own settings are in no table, and users' passwords are among them."""
+    settings["listeners"] = settings["listeners"].replace("PLAINTEXT", "CLIENTS")
+    settings["listener.security.protocol.map"] = "CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+    settings |= {"inter.broker.listener.name": "CLIENTS", "sasl.enabled.mechanisms": "PLAIN"}
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings["listener.name.clients.plain.sasl.jaas.config"] = f'{module} required user_ann="{SECRET}";'
+    file = tmp_path / "node.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    file.chmod(0o644)
+    node = read({**settings, "raftlog.cluster.secret": SECRET})
+    assert "other users may read" in worst(look_at_config(node, file)).sentence
 
 
 def test_a_secret_from_elsewhere_is_not_one_of_the_file(tmp_path, settings, monkeypatch):

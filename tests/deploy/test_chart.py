@@ -236,6 +236,8 @@ def test_prometheus_finds_the_nodes_and_has_the_readers_token() -> None:
     credentials = monitor["endpoints"][0]["authorization"]["credentials"]
     token = files[f"/run/raftlog/{credentials['key']}"]
     assert f"reader metrics {token}\n" in files["/run/raftlog/admin.tokens"]
+    labels = {each["targetLabel"]: each["replacement"] for each in monitor["endpoints"][0]["relabelings"]}
+    assert labels == {"job": "raftlog", "cluster": "logs/raftlog"}  # so that alerts do not mix two releases
 
 
 @pytest.mark.parametrize(

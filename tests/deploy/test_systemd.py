@@ -85,6 +85,12 @@ def test_a_stop_has_time_for_a_controlled_shutdown_and_a_wrong_config_is_not_tri
     assert settings("KillMode") == ["mixed"]
 
 
+def test_a_node_whose_network_comes_late_is_not_given_up() -> None:
+    """systemd stops trying after five failures by default, and then the node is away until somebody looks."""
+    assert settings("StartLimitIntervalSec") == ["0"]
+    assert settings("Restart") == ["on-failure"]
+
+
 @pytest.fixture
 def ports() -> Iterator[list[int]]:
     held = HeldPorts(3)

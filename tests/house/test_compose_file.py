@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from raftlog.base.config import load_config
+from raftlog.node import CONTROLLED_SHUTDOWN_S
+from raftlog.process import STOP_S
 from tests.house.source import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
@@ -34,6 +36,12 @@ def test_every_container_has_limits_of_memory_processes_and_logs(name: str) -> N
 def test_every_node_has_files_for_its_logs_and_leaves_no_core(name: str) -> None:
     """Half of the descriptors are for segments; a core dump would hold the secret."""
     assert SERVICES[name]["ulimits"] == {"nofile": 20_000, "core": 0}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_every_node_has_the_time_to_stop_in_order(name: str) -> None:
+    """Otherwise `docker compose down` kills it while it hands over its leaderships, and its logs are checked again."""
+    assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > CONTROLLED_SHUTDOWN_S + STOP_S
 
 
 @pytest.mark.parametrize("name", NODES)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import raftlog.testing
-from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.cluster import Cluster, ClusterError, NetworkCluster
+from raftlog.testing.ports import LOOPBACK
 from tests.kit.waits import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+NETWORK_OF_THREAD = "/proc/thread-self/ns/net"
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +168,64 @@ def test_what_a_cluster_cannot_do_is_refused_with_what_can(tmp_path):
         with pytest.raises(ValueError, match="take an AdminCluster"):
             cluster.admin_url(1)
     assert (tmp_path / "kept" / "node-2").is_dir()
+
+
+def test_a_cluster_that_cannot_be_made_leaves_nothing_behind(tmp_path, monkeypatch):
+    """Neither its folder, nor the ports of its nodes: nobody has an object to close."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made: list[Cluster] = []
+
+    class Unmakeable(Cluster):
+        def settings_of(self, node_id: int) -> Mapping[str, str]:
+            made.append(self)
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        Unmakeable(1)
+    assert list(tmp_path.iterdir()) == []
+    port = made[0].addresses[1].port
+    with socket.socket() as free:
+        free.bind((LOOPBACK, port))
+
+
+async def test_a_start_that_is_cancelled_leaves_no_node(monkeypatch):
+    """A time limit of a test: the `async with` has no body yet, and so no end."""
+    cluster = Cluster(1)
+    waits = threading.Event()
+    start = cluster.start
+
+    def cancel() -> None:
+        task.cancel()
+        waits.set()
+
+    def slow_start() -> float:
+        loop.call_soon_threadsafe(cancel)
+        waits.wait()
+        return start()
+
+    async def use() -> None:
+        async with cluster:
+            raise AssertionError("it was cancelled before")
+
+    monkeypatch.setattr(cluster, "start", slow_start)
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(use())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cluster.running_ids() == set()
+    assert not cluster.directory.exists()
+
+
+async def test_a_network_is_left_by_the_thread_that_entered_it():
+    """An `async with` starts and closes the cluster in other threads, whatever threads there were before."""
+    before = os.readlink(NETWORK_OF_THREAD)
+    await asyncio.to_thread(int)  # a thread that is idle, and not on the network
+    try:
+        cluster = NetworkCluster(1)
+    except OSError as error:
+        pytest.skip(str(error))
+    async with cluster:
+        assert os.readlink(NETWORK_OF_THREAD) != before
+        assert cluster.view(1).broker_ids == {1}
+    assert os.readlink(NETWORK_OF_THREAD) == before
+    assert await asyncio.to_thread(os.readlink, NETWORK_OF_THREAD) == before

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing import Cluster, KafkaContainer
+from raftlog.testing.cluster import ClusterError
 from raftlog.testing.probe import view_topic
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -332,12 +333,35 @@ def test_a_testcontainer_is_replaced_by_its_import():
     with (
         KafkaContainer("confluentinc/cp-kafka:7.6.0")
         .with_kraft()
+        .with_env("KAFKA_HEAP_OPTS", "-Xmx512m")
         .with_env("KAFKA_NUM_PARTITIONS", "4") as kafka
     ):
         host, _, port = kafka.get_bootstrap_server().rpartition(":")
         assert len(view_topic(host, int(port), "made")) == 4
     with pytest.raises(OSError, match="refused"):
         view_topic(host, int(port), "made")
+
+
+def test_variables_of_kafkas_images_have_signs_other_than_dots():
+    """Three underscores are a dash. The node names the setting, as it has no such listener."""
+    variable = "KAFKA_LISTENER_NAME_PLAINTEXT_SCRAM___SHA___256_SASL_JAAS_CONFIG"
+    with pytest.raises(ClusterError, match=r"listener\.name\.plaintext\.scram-sha-256\.sasl\.jaas\.config"):
+        KafkaContainer().with_env(variable, "x").start()
+
+
+def test_a_testcontainer_that_is_started_again_is_one_node():
+    """The first one would run until the tests end."""
+    with KafkaContainer().start() as kafka:
+        host, _, port = kafka.get_bootstrap_server().rpartition(":")
+        assert view_topic(host, int(port), "made")
+        first = kafka.get_bootstrap_server()
+        host, _, port = kafka.start().get_bootstrap_server().rpartition(":")
+        assert view_topic(host, int(port), "made")
+    assert first != f"{host}:{port}"
+    for address in (first, f"{host}:{port}"):
+        host, _, port = address.rpartition(":")
+        with pytest.raises(OSError, match="refused"):
+            view_topic(host, int(port), "made")
 
 
 async def test_a_cluster_is_an_async_context_manager_too():
