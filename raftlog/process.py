@@ -166,6 +166,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         image=lambda: node.metadata.published_image,
         unready_reasons=node.unready_reasons,
         wall_clock_ms=node.env.wall_clock_ms,
+        subscribe=node.metadata.subscribe,
         ages=node.env.ages,
         submit=node.control.submit,
         introduce=node.introduce,

@@ -24,6 +24,10 @@ class Limits(NamedTuple):
     """Longest time from one record of a stream to the end of the next, and for a piece of an answer to be taken."""
     stream_s: float = 600.0
     """Longest time that a stream of records may last, however lively: it keeps a connection from others."""
+    event_streams: int = 64
+    """Streams of events that may be open; further ones are refused."""
+    heartbeat_s: float = 5.0
+    """Longest silence of a stream of events."""
     idle_s: float = 30.0
     """A connection on which nothing is being handled is cut after this: idle ones, slow headers and slow readers."""
     sweep_s: float = 5.0

@@ -22,7 +22,7 @@ EVERYWHERE: Final = {
 }
 WITH_TOKENS: Final = {
     401: "the caller has to say who it is",
-    429: "too many wrong tokens or passwords came from this address",
+    429: "too many wrong tokens or passwords came from this address, or as many streams are open as there may be",
 }
 SCHEMES: Final[dict[str, dict[str, str]]] = {
     "password": {"type": "http", "scheme": "basic", "description": "A user of SCRAM or PLAIN."},
@@ -115,7 +115,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         "operationId": route.name,
         "summary": route.summary,
         "tags": [route.path.split("/")[1] or "index"],
-        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": _responses(route, schemas),
     }
     if route.needs != "anyone":
@@ -146,6 +146,13 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "query", "required": name in required, "schema": each}
         for name, each in schema["properties"].items()
+    ]
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
+        for name, text in route.headers.items()
     ]
 
 

@@ -19,6 +19,7 @@ from raftlog.admin.kafka_rest import (
 from raftlog.admin.native import (
     clock,
     elections,
+    events,
     explain,
     faults,
     group_why,
@@ -56,6 +57,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *topic_views.ROUTES,
     *reset.ROUTES,
     *overview.ROUTES,
+    *events.ROUTES,
     *elections.ROUTES,
     *metrics.ROUTES,
     *health.ROUTES,

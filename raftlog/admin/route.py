@@ -42,7 +42,7 @@ NO_RIGHTS: Final[Rights] = ()
 FILTERED: Final[Rights] = ()
 """Every user may call it, and is shown what rules let it see."""
 ASKED_BY_HANDLER: Final[Rights] = ()
-"""The body names what it is about, so the handler asks."""
+"""The body or the query names what it is about, so the handler asks."""
 DESCRIBE_CLUSTER: Final[Rights] = (Right(Operation.DESCRIBE, CLUSTER),)
 ALTER_CLUSTER: Final[Rights] = (Right(Operation.ALTER, CLUSTER),)
 
@@ -147,6 +147,8 @@ class Route:
     role: Role | None = None
     """None: reader for GET, operator for everything else."""
     media_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers that the handler reads, with what they are for."""
     also: Mapping[int, Any] = field(default_factory=dict)
     """Further statuses that are no errors, with the type of their bodies."""
     unavailable: Any = None

@@ -141,6 +141,11 @@ class Samples:
         return [each for each in self._kept if each.at_ms > after_ms]
 
     @property
+    def newest_ms(self) -> int:
+        """The time of the newest sample; 0: there is none."""
+        return self._kept[-1].at_ms if self._kept else 0
+
+    @property
     def _is_wanted(self) -> bool:
         return self._asked_at is not None and self._clock() - self._asked_at < UNASKED_S
 
@@ -152,7 +157,10 @@ class Samples:
         before, self._before = self._before, await self._totals(facts)
         await self._partitions.follow(self._node.image(), self._node.turns)
         if before is not None:
-            self._kept.append(await self._sample(facts, before, self._before))
+            sample = await self._sample(facts, before, self._before)
+            if sample.at_ms <= self.newest_ms:
+                self._kept.clear()  # the wall clock was set back: a line would go backwards
+            self._kept.append(sample)
             self.on_taken()
 
     async def _totals(self, facts: Facts) -> _Totals:

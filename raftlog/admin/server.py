@@ -26,6 +26,7 @@ from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
 from raftlog.admin.console_files import answer_with_file
 from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
+from raftlog.admin.event_streams import EventStreams
 from raftlog.admin.json_text import read_json
 from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
 from raftlog.admin.limits import Limits
@@ -79,6 +80,7 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
+        self._streams = node.streams = EventStreams(self._limits.event_streams)
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
         self._auth = Authenticator(node, None, clock)
         self._clock = clock
@@ -123,9 +125,11 @@ class AdminServer:
             raise
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
+        self._node.subscribe(self._streams.on_metadata)
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def stop(self) -> None:
+        self._streams.close()
         self._asker.close()
         self._lag.stop()
         if self._sweeping is not None:

@@ -23,6 +23,7 @@ from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.admin.cluster_summary import Survey
+    from raftlog.admin.event_streams import EventStreams
     from raftlog.admin.samples import Samples
     from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken
@@ -105,6 +106,8 @@ class NodeView:
     unready_reasons: Callable[[], list[str]]
     """Why this node does not take part, in words; empty when it is ready."""
     wall_clock_ms: Callable[[], float]
+    subscribe: Callable[[Callable[[MetadataImage, MetadataImage], None]], None] = lambda listener: None
+    """Has a listener called with the old and the new metadata whenever the node publishes some."""
     ages: Ages | None = None
     """By which time data is deleted for its age."""
     submit: Any = None
@@ -134,6 +137,8 @@ class NodeView:
     """Set by the server that serves this view."""
     samples: Samples | None = None
     """The last quarter of an hour in numbers; set by the listener."""
+    streams: EventStreams | None = None
+    """The open streams of events; set by the server."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)

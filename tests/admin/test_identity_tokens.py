@@ -270,6 +270,19 @@ def test_a_stream_ends_when_its_token_expires(door: Door) -> None:
         take_back(door, "erin")
 
 
+def test_a_stream_of_events_ends_when_its_token_expires(door: Door) -> None:
+    """At that moment, news or not, and its last event says why."""
+    connection = http.client.HTTPConnection(door.api.host, door.api.port, timeout=PATIENCE_S)
+    try:
+        token = door.provider.token("erin", lasts_s=2)
+        connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {token}"})
+        events = connection.getresponse().read().decode().split("\n\n")
+        assert events[0].startswith("event: metadata\n")
+        assert events[-2].startswith('event: end\ndata: {"error_code":40101,')
+    finally:
+        connection.close()
+
+
 def test_a_stream_ends_when_its_user_loses_the_right(door: Door) -> None:
     """With the next record, as a producer of Kafka's protocol is refused."""
     allow(door, "dave", "WRITE")

@@ -54,13 +54,14 @@ class World:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.wall_ms = 0
         self.counts = Counts()
         self.image = EMPTY_IMAGE
         node = NodeView(
             config=NodeConfig(),
             image=lambda: self.image,
             unready_reasons=list,
-            wall_clock_ms=lambda: self.now * 1000,
+            wall_clock_ms=lambda: self.now * 1000 + self.wall_ms,
             facts=cast(Any, self.counts),
         )
         self.samples = Samples(node, lambda: self.now)
@@ -168,6 +169,15 @@ async def test_samples_kept_are_bounded(world: World) -> None:
         await world.take()
     kept = world.samples.asked(0)
     assert (len(kept), kept[-1].at_ms) == (KEPT, int(world.now * 1000))
+
+
+async def test_clock_that_was_set_back_begins_the_samples_anew(world: World) -> None:
+    """The kept ones would lie in the future."""
+    for _ in range(3):
+        await world.take()
+    world.wall_ms = -3_600_000
+    await world.take()
+    assert [each.at_ms for each in world.samples.asked(-(2**53))] == [int(world.now * 1000) - 3_600_000]
 
 
 async def test_lag_that_nobody_can_tell_is_null(world: World) -> None:

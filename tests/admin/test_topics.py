@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.kit.waits import until
 
@@ -86,16 +85,6 @@ def test_caller_is_told_what_it_may_do(node: Api) -> None:
     assert (me["role"], me["changes"], me["topic"], me["faults_enabled"]) == ("operator", True, None, False)
     assert "ALTER" in me["cluster"]
     assert "DELETE" in node.get("/v1/whoami?topic=orders&group=g").body["topic"]
-
-
-def test_waiting_for_metadata_ends_with_the_change(cluster: AdminCluster, node: Api, api: Api) -> None:
-    """At once for who has seen something else, and after the time if nothing happens."""
-    seen = node.get("/v1/metadata").body["metadata_offset"]
-    assert node.get(f"/v1/metadata?after={seen}&timeout_ms=1").body["metadata_offset"] >= seen
-    name = f"new-{uuid.uuid4().hex[:8]}"
-    api.ask("POST", "/topics", {"topic_name": name})
-    assert node.get(f"/v1/metadata?after={seen}&timeout_ms=20000").body["metadata_offset"] > seen
-    api.ask("DELETE", f"/topics/{name}")
 
 
 def test_samples_are_told_from_a_time_on(node: Api) -> None:

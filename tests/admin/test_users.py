@@ -227,10 +227,12 @@ OPEN = {
     "list_brokers",
     "get_broker",
     "get_caller",
-    "wait_for_metadata",
 }
-ASKED_BY_HANDLER = {"create_topic", "explain"}
-QUERIES = {"explain": "?principal=User:bob&operation=READ&resource=topic:orders"}
+ASKED_BY_HANDLER = {"create_topic", "explain", "stream_events"}
+QUERIES = {
+    "explain": "?principal=User:bob&operation=READ&resource=topic:orders",
+    "stream_events": "?samples=true",
+}
 BODIES: dict[str, Any] = {"create_topic": {"topic_name": "new"}}
 
 

@@ -324,6 +324,67 @@ def test_list_of_thousands_holds_few_elements(page: Any, cluster: AdminCluster) 
     assert page.locator(".list .row").count() < 120
 
 
+def test_lines_begin_before_the_page_was_opened_and_move_by_one_stream(
+    page: Any, cluster: AdminCluster
+) -> None:
+    """The node has kept samples meanwhile; the page asks for them once, and is told the others."""
+    node = Api(cluster.admin_url(1))
+    until(lambda: len(node.get("/v1/samples").body["samples"]) >= 3, "samples are kept")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("/v1/")[2]))
+    page.goto(cluster.admin_url(1))
+    points = page.locator(".chart polyline").first
+    points.wait_for(state="attached")
+    before = points.get_attribute("points")
+    assert len(before.split()) >= 3
+    until(lambda: page.locator(".chart polyline").first.get_attribute("points") != before, "the line moves")
+    assert asked.count("events?samples=true") == 1
+    assert not [each for each in asked if each.startswith("samples")]
+
+
+@pytest.mark.errors_expected
+def test_console_works_where_no_further_stream_of_events_may_be_opened(
+    page: Any, cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """It looks every second then."""
+    page.route("**/v1/events*", lambda route: route.fulfill(status=429, body='{"message": "64 are open"}'))
+    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.get_by_role("link", name=topic).wait_for()
+    assert api.ask("POST", "/topics", {"topic_name": f"{topic}-later"}).status == 201
+    page.get_by_role("link", name=f"{topic}-later").wait_for()
+
+
+@pytest.mark.errors_expected
+def test_interrupted_stream_goes_on_after_its_last_event(
+    page: Any, cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """The page says that it lost the node, and what changed meanwhile is shown once the stream is back."""
+    last: list[str | None] = []
+    answers = [
+        f"id: 1.0\nevent: metadata\ndata: {{}}\n\n:\n\nid: {2**40}.0\nevent: metadata\ndata: {{}}\n\n",
+        None,
+    ]
+
+    def stream(route: Any) -> None:
+        last.append(route.request.headers.get("last-event-id"))
+        answer = answers.pop(0) if answers else ""
+        if answer:
+            route.fulfill(status=200, content_type="text/event-stream", body=answer)
+        elif answer is None:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/v1/events*", stream)
+    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.get_by_role("link", name=topic).wait_for()
+    page.get_by_text("The node does not answer since").wait_for()
+    page.locator("#connection:empty").wait_for(state="attached")
+    assert last == [None, f"{2**40}.0", f"{2**40}.0"]
+    assert api.ask("POST", "/topics", {"topic_name": f"{topic}-later"}).status == 201
+    page.get_by_role("link", name=f"{topic}-later").wait_for()
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
     """One node that wants a token."""

@@ -5,6 +5,8 @@ import { quoted } from "./format.js";
 const KEY = "raftlog.authorization";
 const LEAST_REST_MS = 100;
 const MOST_REST_MS = 700;
+const RETRY_MS = 1000;
+const SILENT_MS = 15_000;
 
 export class Failure extends Error {
   constructor(status, message) {
@@ -44,13 +46,9 @@ export function basic(user, password) {
 
 /** Ask, and return the JSON of the answer. Throws Failure; status 0: the node is not there. */
 export async function ask(method, path, body, signal) {
-  const headers = { "X-Requested-With": "XMLHttpRequest" };
-  const authorization = sessionStorage.getItem(KEY);
-  if (authorization) headers.Authorization = authorization;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer, text;
   try {
-    answer = await fetch(path, { method, headers, body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body), signal, cache: "no-store" });
+    answer = await send(method, path, signal, body === undefined ? {} : { "Content-Type": "application/json" }, body === undefined || typeof body === "string" ? body : JSON.stringify(body));
     text = await answer.text();
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -59,8 +57,19 @@ export async function ask(method, path, body, signal) {
   }
   found();
   if (answer.ok) return text ? JSON.parse(text) : null;
-  if (answer.status === 401) tell("sign-in");
-  throw new Failure(answer.status, message(text) ?? `${method} ${path}: ${answer.status}`);
+  throw refusal(answer.status, text, `${method} ${path}`);
+}
+
+function send(method, path, signal, more, body) {
+  const headers = { "X-Requested-With": "XMLHttpRequest", ...more };
+  const authorization = sessionStorage.getItem(KEY);
+  if (authorization) headers.Authorization = authorization;
+  return fetch(path, { method, headers, body, signal, cache: "no-store" });
+}
+
+function refusal(status, text, what) {
+  if (status === 401) tell("sign-in");
+  return new Failure(status, message(text) ?? `${what}: ${status}`);
 }
 
 function message(text) {
@@ -120,18 +129,100 @@ export function every(ms, signal, work, failed = () => {}, { atOnce = true } = {
   else timer = setTimeout(turn, ms);
 }
 
+const pause = (ms, signal) => new Promise((done) => {
+  const end = () => (clearTimeout(timer), signal.removeEventListener("abort", end), done());
+  const timer = setTimeout(end, ms);
+  signal.addEventListener("abort", end);
+});
+
+/** Yield the events of a stream as they come; `alive` is called with each piece. */
+async function* parsed(body, alive) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    alive();
+    const blocks = (text + value).split("\n\n");
+    text = blocks.pop();
+    for (const block of blocks) {
+      const event = Object.fromEntries(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]));
+      if (event.event) yield event;
+    }
+  }
+}
+
+/**
+ * Follow GET /v1/events until `signal`, by fetch, since an EventSource cannot say who asks. After an interruption it
+ * goes on where it was. A hidden page follows nothing. `heard` gets names and data; a refusal is told to `refused`.
+ */
+async function follow(query, signal, heard, refused) {
+  let last = "";
+  while (!signal.aborted) {
+    const reading = new AbortController();
+    const stop = () => reading.abort();
+    const until = { signal: reading.signal };
+    let silence;
+    const alive = () => {
+      clearTimeout(silence);
+      silence = setTimeout(stop, SILENT_MS);
+    };
+    signal.addEventListener("abort", stop, until);
+    document.addEventListener("visibilitychange", stop, until);
+    try {
+      if (document.hidden) await pause(2 ** 31 - 1, reading.signal);
+      else {
+        alive();
+        const answer = await send("GET", `/v1/events${query}`, reading.signal, last ? { "Last-Event-ID": last } : {});
+        if (!answer.ok) throw refusal(answer.status, await answer.text(), "GET /v1/events");
+        found();
+        for await (const { event, id, data } of parsed(answer.body, alive)) {
+          last = id ?? last;
+          if (event !== "end") heard(event, JSON.parse(data));
+        }
+        await pause(RETRY_MS, signal);
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Failure) refused(error);
+      else if (!document.hidden) lost();
+      if (!document.hidden) await pause(RETRY_MS, signal);
+    } finally {
+      clearTimeout(silence);
+      stop();
+    }
+  }
+}
+
 /**
  * Call `changed` at once, and whenever the cluster's metadata changes, within about a tenth of a second; but while
- * changes go on, rest four times as long as the last call took: the node has other things to do.
+ * changes go on, rest four times as long as the last call took: the node has other things to do. With `sampled`, call
+ * that with each sample of the node. Where events are refused, look every second.
  */
-export function onMetadata(signal, changed, failed) {
-  let seen = -1;
-  every(0, signal, async () => {
-    const { metadata_offset: offset } = await get(`/v1/metadata?after=${seen}&timeout_ms=${seen < 0 ? 0 : 15000}`, signal);
-    if (offset === seen) return;
-    const began = performance.now();
-    await changed();
-    seen = offset;
-    await new Promise((done) => setTimeout(done, Math.max(LEAST_REST_MS, Math.min(MOST_REST_MS, 4 * (performance.now() - began)))));
-  }, failed);
+export function onMetadata(signal, changed, failed, sampled) {
+  let wanted = 0;
+  let seen = 0;
+  let looking = false;
+  async function look() {
+    wanted++;
+    if (looking) return;
+    looking = true;
+    while (seen !== wanted && !signal.aborted) {
+      const began = performance.now();
+      const wish = wanted;
+      let rest = RETRY_MS;
+      try {
+        await changed();
+        seen = wish;
+        rest = Math.max(LEAST_REST_MS, Math.min(MOST_REST_MS, 4 * (performance.now() - began)));
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error.status === undefined) console.error(error);
+        failed(error);
+      }
+      await pause(rest, signal);
+    }
+    looking = false;
+  }
+  follow(sampled ? "?samples=true" : "", signal, (name, data) => (name === "metadata" ? look() : sampled?.(data)), look);
 }

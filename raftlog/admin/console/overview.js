@@ -1,6 +1,6 @@
 // Is the cluster well, who is in it, and what goes through this node.
 
-import { ask as call, every, get, may, onMetadata, v3 } from "./api.js";
+import { ask as call, every, get, may, onMetadata, session, v3 } from "./api.js";
 import { SPAN_MS, chart } from "./chart.js";
 import { ask, changes, h, link, note, put, table } from "./dom.js";
 import { bytes, milliseconds, number, plural, short } from "./format.js";
@@ -16,12 +16,12 @@ export function overview(root, _parts, signal) {
   const nodes = h("section", { class: "card" });
   const quorum = h("section", { class: "card" });
   const charts = [
-    chart("Records in", [["", (each) => each.records_in]], (value) => `${short(value)}/s`),
+    chart("Records", [["in", (each) => each.records_in], ["out", (each) => each.records_out]], (value) => `${short(value)}/s`, "out: to consumers, by offsets"),
     chart("Bytes", [["in", (each) => each.bytes_in], ["out", (each) => each.bytes_out]], (value) => `${bytes(value)}/s`),
     chart("Produce", [["p50", (each) => each.produce_p50_ms], ["p99", (each) => each.produce_p99_ms]], milliseconds),
     chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "with the time that it waited for records"),
     chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster"),
-    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates"),
+    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since somebody looks"),
   ];
   const title = h("h2", {}, "Last minutes");
   put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
@@ -36,16 +36,23 @@ export function overview(root, _parts, signal) {
     showQuorum(voters);
   }
   const failed = (section) => (error) => error.status > 0 && put(section, h("p", { role: "alert" }, error.message));
-  onMetadata(signal, look, failed(health));
-  every(EVERY_MS, signal, look, failed(health), { atOnce: false });
   let kept = [];
-  every(EVERY_MS, signal, async () => {
-    const found = await get(`/v1/samples?after_ms=${kept.at(-1)?.at_ms ?? 0}`, signal);
-    kept = [...kept, ...found.samples].slice(-found.most);
-    const span = Math.min(SPAN_MS, Math.max(LEAST_MS, found.now_ms - (kept[0]?.at_ms ?? found.now_ms)));
-    title.textContent = `Last ${plural(Math.round(span / 60_000), "minute")} of node ${found.node_id}`;
-    for (const each of charts) each.draw(kept, found.now_ms, span);
-  });
+  let drawing = 0;
+  function draw() {
+    drawing = 0;
+    const now = kept.at(-1).at_ms;
+    const span = Math.min(SPAN_MS, Math.max(LEAST_MS, now - kept[0].at_ms));
+    title.textContent = `Last ${plural(Math.round(span / 60_000), "minute")} of node ${session.me.node_id}`;
+    for (const each of charts) each.draw(kept, now, span);
+  }
+  function sampled(sample) {
+    kept = [...kept.filter((each) => each.at_ms < sample.at_ms && each.at_ms >= sample.at_ms - SPAN_MS), sample];
+    drawing ||= setTimeout(draw, 0);
+  }
+  const sees = session.me.cluster.includes("DESCRIBE");
+  if (!sees) title.after(h("p", { class: "empty" }, "The lines of a node are for who may DESCRIBE the cluster."));
+  onMetadata(signal, look, failed(health), sees && sampled);
+  every(EVERY_MS, signal, look, failed(health), { atOnce: false });
 }
 
 function drawHealth(section, found) {

@@ -1,8 +1,7 @@
-"""The routes that a console needs besides resources: its caller and rights, lines of numbers, and word of changes."""
+"""The routes that a console needs besides resources: its caller and rights, and lines of numbers."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Final
 
 import msgspec
@@ -20,9 +19,6 @@ from raftlog.admin.route import (
 from raftlog.admin.samples import EVERY_S, KEPT, Sample
 from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 
-LONGEST_WAIT_MS: Final = 20_000
-LOOK_S: Final = 0.05
-"""How often metadata is looked at for who waits for a change."""
 LARGEST: Final = 2**53 - 1
 ASKED_FOR: Final = {
     CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE),
@@ -75,20 +71,6 @@ class Samples(msgspec.Struct):
     samples: list[Sample]
 
 
-class Since(msgspec.Struct, forbid_unknown_fields=True):
-    """The metadata offset that the caller has seen (-1: none), and how long it waits for another."""
-
-    after: Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)] = -1
-    timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
-
-
-class MetadataVersion(msgspec.Struct):
-    """How far this node has applied the cluster's metadata: at the same offset everything is as it was."""
-
-    node_id: int
-    metadata_offset: int
-
-
 async def get_caller(call: Call) -> Caller:
     """Tell a page who its reader is, so that it shows only what that one may do."""
     query: Whose = call.query
@@ -123,18 +105,6 @@ async def get_samples(call: Call) -> Samples:
     )
 
 
-async def wait_for_metadata(call: Call) -> MetadataVersion:
-    """At once if there is other metadata than the caller has seen, else when there is or the time is over."""
-    query: Since = call.query
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + query.timeout_ms / 1000
-    while True:
-        offset = call.node.image().offset
-        if offset != query.after or clock() >= deadline:
-            return MetadataVersion(call.node.config.node_id, offset)
-        await asyncio.sleep(LOOK_S)
-
-
 ROUTES: Final = (
     Route(
         "GET",
@@ -153,14 +123,5 @@ ROUTES: Final = (
         Samples,
         query=After,
         rights=DESCRIBE_CLUSTER,
-    ),
-    Route(
-        "GET",
-        "/v1/metadata",
-        wait_for_metadata,
-        "Wait for the cluster's metadata to change",
-        MetadataVersion,
-        query=Since,
-        rights=NO_RIGHTS,
     ),
 )

@@ -1,0 +1,198 @@
+"""GET /v1/events: server-sent events, for whoever follows a cluster and would otherwise ask again and again.
+
+There is no queue of events. A stream that looks finds the newest metadata offset, and those of the kept samples that it
+has not told yet. So a reader that is slow, or comes back with the id of the last event that it has, is told what counts
+now, and costs the node no more memory than one answer. A reader that takes nothing for `Limits.chunk_s` is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from raftlog.admin.errors import INVALID, ApiError, Error
+from raftlog.admin.event_streams import EventStreams
+from raftlog.admin.listener import limited
+from raftlog.admin.response_pieces import send
+from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, Call, Route
+from raftlog.admin.samples import Sample
+from raftlog.security.acls import Operation
+
+LAST_EVENT_ID: Final = "Last-Event-ID"
+REST_S: Final = 0.05
+"""Least time between two looks for news, however fast they come."""
+HEARTBEAT: Final = b":\n\n"
+_ID: Final = re.compile(r"(-?[0-9]{1,16})\.([0-9]{1,16})")
+
+
+class Followed(msgspec.Struct, forbid_unknown_fields=True):
+    """`samples`: have samples told too, the kept ones first. It takes DESCRIBE of the cluster."""
+
+    samples: bool = False
+
+
+class MetadataVersion(msgspec.Struct):
+    """How far this node has applied the cluster's metadata: at the same offset everything is as it was."""
+
+    node_id: int
+    metadata_offset: int
+
+
+class MetadataEvent(msgspec.Struct, tag_field="event", tag="metadata"):
+    """There is other metadata than was told before: look again at whatever you show."""
+
+    id: str
+    data: MetadataVersion
+
+
+class SampleEvent(msgspec.Struct, tag_field="event", tag="sample"):
+    """The node has taken a sample, see GET /v1/samples."""
+
+    id: str
+    data: Sample
+
+
+class EndEvent(msgspec.Struct, tag_field="event", tag="end"):
+    """The stream ends, and why. At 503 come again with the last id."""
+
+    data: Error
+
+
+class _Follower:
+    """One stream: what its reader has been told, and until when it may last."""
+
+    def __init__(self, call: Call, streams: EventStreams) -> None:
+        self._call = call
+        self._streams = streams
+        self._clock = asyncio.get_running_loop().time
+        self._ends_at = self._clock() + call.limits.stream_s
+        self._told_at = self._clock()
+        self._offset, self._sample_ms = _last_told(call)
+
+    @property
+    def look_at(self) -> float:
+        """When to look again, news or not."""
+        expires_at = self._call.caller.expires_at
+        return min(self._told_at + self._call.limits.heartbeat_s, self._ends_at, expires_at)
+
+    def why_it_ends(self) -> ApiError | None:
+        """Return why nothing more is told, or None."""
+        if self._streams.is_closing:
+            return ApiError(503, "the node is stopping: go on with another one")
+        if self._clock() >= self._ends_at:
+            return ApiError(503, f"a stream lasts {self._call.limits.stream_s:g} s at most: open another")
+        try:
+            self._call.check_login()
+            self.check_rights()
+        except ApiError as error:
+            return error
+        return None
+
+    def check_rights(self) -> None:
+        """Raise ApiError 403 if the caller may not see what it follows."""
+        if self._call.query.samples:
+            self._call.demand(Operation.DESCRIBE, CLUSTER)
+
+    def news(self) -> bytes:
+        """Return the events since the last call; a comment if there were none for a while, so that both ends live."""
+        events: list[MetadataEvent | SampleEvent] = []
+        node = self._call.node
+        offset = node.image().offset
+        if offset != self._offset:
+            self._offset = offset
+            events.append(MetadataEvent(self._id(), MetadataVersion(node.config.node_id, offset)))
+        if self._call.query.samples and node.samples is not None:
+            if self._sample_ms > node.samples.newest_ms:
+                self._sample_ms = 0  # the clock was set back, or the reader comes from another node
+            for each in node.samples.asked(self._sample_ms):
+                self._sample_ms = each.at_ms
+                events.append(SampleEvent(self._id(), each))
+        if not events and self._clock() < self._told_at + self._call.limits.heartbeat_s:
+            return b""
+        self._told_at = self._clock()
+        return b"".join(map(_encode, events)) or HEARTBEAT
+
+    def _id(self) -> str:
+        return f"{self._offset}.{self._sample_ms}"
+
+
+def _last_told(call: Call) -> tuple[int | None, int]:
+    """Return the metadata offset and the time of the sample that the reader has. Raises ApiError 400."""
+    given = call.raw.headers.get(LAST_EVENT_ID)
+    if not given:
+        return None, 0
+    found = _ID.fullmatch(given)
+    if found is None:
+        raise ApiError(
+            400, f"{LAST_EVENT_ID} must be the id of an event, but is {given[:40]!r}", code=INVALID
+        )
+    return int(found[1]), int(found[2])
+
+
+def _encode(event: MetadataEvent | SampleEvent | EndEvent) -> bytes:
+    name = event.__struct_config__.tag
+    line = b"" if isinstance(event, EndEvent) else b"id: %b\n" % event.id.encode()
+    return b"event: %b\n%bdata: %b\n\n" % (str(name).encode(), line, msgspec.json.encode(event.data))
+
+
+async def stream_events(call: Call) -> web.StreamResponse:
+    """Tell news as they come, until the client leaves, the token expires, the right is lost or the node stops."""
+    node = call.node
+    assert node.streams is not None, "the server that serves this has set it"
+    follower = _Follower(call, node.streams)
+    follower.check_rights()
+    with node.streams.opened(call.raw) as news:
+        if node.samples is not None:
+            node.samples.on_taken = node.streams.wake
+        headers = {
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+            "X-Request-Id": call.request_id,
+        }
+        answer = web.StreamResponse(headers=headers)
+        try:
+            await answer.prepare(call.raw)
+            await _tell(call, answer, follower, news)
+            await answer.write_eof()
+        except ConnectionAbortedError as error:
+            limited.info("admin_events_dropped", reason=str(error), request_id=call.request_id)
+        except ConnectionError:
+            pass  # whoever asked is gone
+    return answer
+
+
+async def _tell(call: Call, answer: web.StreamResponse, follower: _Follower, news: asyncio.Event) -> None:
+    while True:
+        ended = follower.why_it_ends()
+        news.clear()
+        piece = follower.news() if ended is None else _encode(EndEvent(ended.body))
+        if piece:
+            await send(answer, piece, call.raw, within_s=call.limits.chunk_s)
+        if ended is not None:
+            return
+        try:
+            async with asyncio.timeout_at(follower.look_at):
+                await news.wait()
+        except TimeoutError:
+            continue
+        await asyncio.sleep(REST_S)
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/events",
+        stream_events,
+        "Follow changes of the cluster's metadata and samples of this node, as server-sent events",
+        MetadataEvent | SampleEvent | EndEvent,
+        query=Followed,
+        media_type="text/event-stream",
+        headers={LAST_EVENT_ID: "The id of the last event that you have: you are told what came since."},
+        rights=ASKED_BY_HANDLER,
+    ),
+)
