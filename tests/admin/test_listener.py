@@ -29,14 +29,20 @@ NEVER_S = 3600.0
 
 
 def told(
-    scenario: Callable[[AdminListener], Awaitable[Any]], limits: Limits | None = None, **settings: str
+    scenario: Callable[[AdminListener], Awaitable[Any]],
+    limits: Limits | None = None,
+    *,
+    seen: list[NodeView] | None = None,
+    **settings: str,
 ) -> Any:
-    """Tell a scenario of a listener without a node behind it."""
+    """Tell a scenario of a listener without a node behind it, whose view is added to `seen`."""
 
     async def run() -> Any:
         given = {"raftlog.admin.listener": "127.0.0.1:0"}
         given |= {name.replace("_", "."): value for name, value in settings.items()}
         view = NodeView(load_config(flags=given), lambda: EMPTY_IMAGE, list, lambda: 0.0)
+        if seen is not None:
+            seen.append(view)
         door = AdminListener(view, limits or Limits(sweep_s=NEVER_S))
         await door.start()
         try:
@@ -80,6 +86,20 @@ def test_the_first_request_is_answered_by_the_api_that_it_brings() -> None:
         assert b"200 OK" in await answer(door, REQUEST)
 
     told(scenario)
+
+
+def test_samples_begin_though_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And without the API, which takes a quarter of a node's memory."""
+    monkeypatch.setattr(listener, "SETTLED_S", 0.0)
+    views: list[NodeView] = []
+
+    async def scenario(door: AdminListener) -> None:
+        (view,) = views
+        while view.samples is None:
+            await asyncio.sleep(0)
+        assert door.server is None
+
+    told(scenario, seen=views)
 
 
 def test_a_request_in_pieces_is_put_together() -> None:

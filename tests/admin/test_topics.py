@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.admin.conftest import Api
-from tests.kit.waits import until
+from tests.kit.waits import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -85,6 +87,29 @@ def test_caller_is_told_what_it_may_do(node: Api) -> None:
     assert (me["role"], me["changes"], me["topic"], me["faults_enabled"]) == ("operator", True, None, False)
     assert "ALTER" in me["cluster"]
     assert "DELETE" in node.get("/v1/whoami?topic=orders&group=g").body["topic"]
+
+
+def test_stream_of_events_tells_that_the_metadata_has_changed(node: Api, api: Api) -> None:
+    """On a node that did not decide the change, and no later than the change is seen there."""
+    connection = http.client.HTTPConnection(node.host, node.port, timeout=PATIENCE_S)
+    name = f"new-{uuid.uuid4().hex[:8]}"
+    try:
+        connection.request("GET", "/v1/events")
+        stream = connection.getresponse()
+        seen = next_offset(stream)
+        assert api.ask("POST", "/topics", {"topic_name": name}).status == 201
+        assert next_offset(stream) > seen
+    finally:
+        connection.close()
+        api.ask("DELETE", f"/topics/{name}")
+
+
+def next_offset(stream: http.client.HTTPResponse) -> int:
+    """Return the metadata offset of the next event."""
+    while line := stream.readline():
+        if line.startswith(b"data: "):
+            return int(json.loads(line.removeprefix(b"data: "))["metadata_offset"])
+    raise AssertionError("the stream has ended")
 
 
 def test_samples_are_told_from_a_time_on(node: Api) -> None:

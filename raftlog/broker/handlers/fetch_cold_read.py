@@ -57,10 +57,10 @@ class ColdRead:
         except OSError as error:
             self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
+        read = self._read._replace(records=records, end_offset=read_end)
         if self._aborted is None or records is None:
-            return self._read._replace(records=records, end_offset=read_end)
-        aborted = tuple(self._aborted.in_batches(self._offset, records))
-        return self._read._replace(records=records, aborted=aborted, end_offset=read_end)
+            return read
+        return read._replace(aborted=tuple(self._aborted.in_batches(self._offset, records)))
 
     def finish(self, read: PartitionRead) -> PartitionRead:
         """Back on the loop: what the read came to, if the replica led all the while.
