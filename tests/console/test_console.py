@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
@@ -204,6 +204,9 @@ def test_story_of_a_group_is_told_on_its_screen_and_by_why(
     )
     member.subscribe([topic])
     until(lambda: member.poll(0.1) is None and bool(member.assignment()), "it has partitions")
+    member.commit(
+        offsets=[TopicPartition(topic, 0, 0)], asynchronous=False
+    )  # else it has no lag to be asked for
     page.goto(f"{cluster.admin_url(1)}/#/why")
     page.get_by_role("textbox", name="Group").fill(group)
     page.get_by_role("button", name="Tell of the group").click()
