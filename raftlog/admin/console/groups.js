@@ -11,6 +11,9 @@ const STATES = { STABLE: "● stable", EMPTY: "○ empty", DEAD: "✕ dead", PRE
 const COURSE = 100;
 const MOST_LAGS = 500;
 const MOST_EVENTS = 6;
+const MOST_ASKED = 20;
+const ASSIGNMENTS_MS = 10_000;
+const AWAITED = new Set(["PREPARING_REBALANCE", "COMPLETING_REBALANCE"]);
 
 export function groups(root, [id], signal) {
   if (id !== undefined) return group(root, id, signal);
@@ -67,13 +70,31 @@ async function group(root, id, signal) {
   const came = h("section", { class: "card" });
   const course = new Map();
   put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["groups"], "Groups"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, members, behind, came);
+  let known = { of: "", at: 0, reads: new Map() };
+
+  /** What members read: as they are assigned, or of those beyond the first few as far as it has offsets. */
+  async function readers(state, members, lags) {
+    const of = JSON.stringify([state, members.map((each) => each.consumer_id), lags.length]);
+    if (of === known.of && Date.now() - known.at < ASSIGNMENTS_MS) return known.reads;
+    const reads = grouped(lags);
+    await Promise.all(members.slice(0, MOST_ASKED).map(async ({ consumer_id: member }) => {
+      try {
+        reads.set(member, (await get(`${v3("consumer-groups", id, "consumers", member, "assignments")}?page_size=1000`, signal)).data);
+      } catch (error) {
+        if (error.status !== 404) throw error; // it has left meanwhile
+      }
+    }));
+    known = { of, at: Date.now(), reads };
+    return reads;
+  }
+
   const showMembers = changes((found) => drawMembers(members, found));
   every(2000, signal, async () => {
     const [found, consumers, lags] = await Promise.all([get(v3("consumer-groups", id), signal), get(v3("consumer-groups", id, "consumers"), signal), get(`${v3("consumer-groups", id, "lags")}?page_size=${MOST_LAGS}`, signal)]);
     const total = lags.data.reduce((sum, each) => sum + each.lag, 0);
     facts.textContent = `${STATES[found.state] ?? found.state} · ${plural(consumers.data.length, "member")} · assignor ${found.partition_assignor || "none"} · lag ${number(total)}`;
-    const reads = Map.groupBy?.(lags.data, (each) => each.consumer_id) ?? grouped(lags.data);
-    showMembers(consumers.data.map((each) => ({ id: each.consumer_id, client: each.client_id, instance: each.instance_id, reads: (reads.get(each.consumer_id) ?? []).map((one) => `${one.topic_name}-${one.partition_id}`) })));
+    const reads = await readers(found.state, consumers.data, lags.data);
+    showMembers(consumers.data.map((each) => ({ id: each.consumer_id, client: each.client_id, instance: each.instance_id, awaited: AWAITED.has(found.state), reads: (reads.get(each.consumer_id) ?? []).map((one) => `${one.topic_name}-${one.partition_id}`) })));
     drawLags(behind, lags, course);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
   const showWhy = changes((found) => put(came, h("h2", {}, "Why"), story({ ...found, events: found.events.slice(0, MOST_EVENTS) }), h("p", {}, link(storyOf(id), "All of it"))));
@@ -94,9 +115,9 @@ function grouped(lags) {
 
 function drawMembers(section, found) {
   put(section, h("h2", {}, "Members"), table("Members", [
-    ["Client", (each) => each.client],
-    ["Member", (each) => h("code", {}, each.instance ? `${each.instance} (static)` : each.id), "wide"],
-    ["Reads", (each) => (each.reads.length ? `${each.reads.slice(0, 12).join(", ")}${each.reads.length > 12 ? ` and ${each.reads.length - 12} more` : ""}` : "nothing that has an offset yet")],
+    ["Client", (each) => each.client, "names"],
+    ["Member", (each) => h("code", {}, each.instance ? `${each.instance} (static)` : each.id), "wide names"],
+    ["Reads", (each) => (each.awaited ? "awaits its assignment" : each.reads.length ? `${each.reads.slice(0, 12).join(", ")}${each.reads.length > 12 ? ` and ${each.reads.length - 12} more` : ""}` : "nothing"), "names"],
   ], found, "Nobody is a member now."));
 }
 
@@ -106,13 +127,13 @@ function drawLags(section, lags, course) {
     course.set(key, [...(course.get(key) ?? []), each.lag].slice(-COURSE));
   }
   put(section, h("h2", {}, "Lag by partition"), table("Lag", [
-    ["Topic", (each) => link(["topics", each.topic_name], each.topic_name)],
+    ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
     ["Part.", (each) => each.partition_id, "number"],
     ["Offset", (each) => number(each.current_offset), "number"],
     ["End", (each) => number(each.log_end_offset), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
     ["Course", (each) => spark(course.get(`${each.topic_name}\n${each.partition_id}`)), "wide"],
-    ["Client", (each) => each.client_id || "–", "wide"],
+    ["Client", (each) => each.client_id || "–", "wide names"],
   ], lags.data, "The group has committed no offset."), lags.metadata.next && h("p", { class: "quiet" }, `The first ${MOST_LAGS} are shown.`));
 }
 

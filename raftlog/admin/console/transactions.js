@@ -9,19 +9,19 @@ export function transactions(root, _parts, signal) {
   const ids = h("section", { class: "card" });
   put(root, h("h1", {}, "Transactions"), hanging, ids);
   const showIds = changes((found) => put(ids, h("h2", {}, "Transactional ids"), table("Transactional ids", [
-    ["Id", (each) => each.transactional_id],
+    ["Id", (each) => each.transactional_id, "names"],
     ["State", (each) => each.state],
-    ["Open since", (each) => time(each.start_ms)],
+    ["Open since", (each) => time(each.start_ms), "when"],
     ["Timeout", (each) => (each.timeout_ms < 0 ? "–" : `${number(each.timeout_ms)} ms`), "number wide"],
     ["Producer", (each) => each.producer_id, "number wide"],
     ["Coordinator", (each) => each.coordinator, "number wide"],
   ], found, "Nobody uses transactions.")));
   const showHanging = changes((found) => put(hanging, h("h2", {}, "Hanging"), h("p", { class: "quiet" }, "Open in a partition while no coordinator knows of them: consumers of committed records wait for ever."),
     table("Hanging transactions", [
-      ["Topic", (each) => link(["topics", each.topic_name], each.topic_name)],
-      ["Partition", (each) => each.partition_id, "number"],
+      ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
+      ["Part.", (each) => each.partition_id, "number"],
       ["Since offset", (each) => number(each.start_offset), "number"],
-      ["Last written", (each) => time(each.last_ms), "wide"],
+      ["Last written", (each) => time(each.last_ms), "wide when"],
       ["Producer", (each) => each.producer_id, "number wide"],
       ...(may("ALTER", session.me) ? [["", (each) => h("button", { type: "button", class: "danger", onclick: () => abort(each, look) }, "Abort"), "act"]] : []),
     ], found, "None hangs.")));

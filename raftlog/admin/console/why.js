@@ -32,8 +32,8 @@ function choose(root, signal) {
   };
   const tell = (what) => h("button", { type: "submit", class: "primary", "aria-label": `Tell of the ${what}` }, "Tell");
   put(root, h("h1", {}, "Why"), h("div", { class: "columns" },
-    h("form", { class: "bar card", onsubmit: send(() => ["why", topic.value, Number(partition.value)]) }, field("Topic", topic), field("Partition", partition), tell("partition")),
-    h("form", { class: "bar card", onsubmit: send(() => storyOf(group.value)) }, field("Group", group), tell("group"))),
+    h("form", { class: "bar card low", onsubmit: send(() => ["why", topic.value, Number(partition.value)]) }, field("Topic", topic), field("Partition", partition), tell("partition")),
+    h("form", { class: "bar card low", onsubmit: send(() => storyOf(group.value)) }, field("Group", group), tell("group"))),
   h("h2", {}, "Brokers"), brokers);
   const show = changes((all) => put(brokers, all.map((each) => {
     const section = h("section", { class: "card" }, h("h3", {}, link(["why", String(each.broker_id)], `Broker ${each.broker_id}`)));
@@ -49,15 +49,18 @@ function choose(root, signal) {
 function ofGroup(root, id, signal) {
   const body = h("div", {}, "Asking …");
   put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "Why"), " / ", link(["groups", id], id), " / "), h("h1", { class: "name" }, `Group ${id}`), body);
-  const show = changes((found) => put(body, h("p", { class: "summary" }, found.summary),
+  const show = changes((found) => put(body, summary(found),
     h("p", { class: "quiet" }, `${found.type ?? "no more"} · ${plural(found.members, "member")} · generation ${found.generation} · coordinated by broker ${found.coordinator}, leader of partition ${found.offsets_partition} of __consumer_offsets`),
     h("section", { class: "card" }, story(found)),
     h("p", { class: "quiet" }, found.complete ? "This is all since the group began." : `Members and offsets: since ${time(found.known_since.at_ms)}, when broker ${found.coordinator} loaded the group, or since the oldest of these. What was before, its former coordinator knew.`)));
   every(2000, signal, async () => show(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
 }
 
+/** The summary, with its times as the rest of the page writes them. */
+const summary = (found) => h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (at) => time(Date.parse(at))));
+
 function draw(body, found) {
-  put(body, h("p", { class: "summary" }, found.summary),
+  put(body, summary(found),
     found.replicas && h("p", { class: "quiet" }, `Leader ${found.leader ?? "none"} in epoch ${found.leader_epoch} · in sync ${found.isr.join(", ") || "none"} · replicas ${found.replicas.join(", ")}`),
     h("section", { class: "card" }, story(found)),
     h("p", { class: "quiet" }, found.complete ? "This is all since its creation." : `What was before metadata offset ${found.known_since_offset}, or before the oldest of these, this node does not remember.`));

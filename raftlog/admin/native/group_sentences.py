@@ -95,7 +95,7 @@ def _of_generation(event: GroupEvent) -> str:
     if event.what == "group_emptied":
         return f"the group became empty, in generation {event.number}"
     members = "1 member" if event.count == 1 else f"{event.count} members"
-    times = [f"gathered in {duration(event.took_ms)}"] if event.took_ms >= 0 else []
+    times = [f"gathered in {duration(event.took_ms)}"] if event.took_ms > 0 else []
     times += [f"assigned {duration(event.settled_ms)} later"] if event.settled_ms >= 0 else []
     text = f"generation {event.number} began with {members}"
     return f"{text} ({', '.join(times)})" if times else text

@@ -159,7 +159,7 @@ def _moves(call: Call, history: History, told: GroupHistoryAnswer, broker_id: in
                 brokers=event.brokers,
             )
         )
-    loaded = f"broker {broker_id} had loaded the group's partition from its log"
+    loaded = f"broker {broker_id} loaded the group's partition from its log"
     why = f"it became the leader of {name}, in epoch {told.leader_epoch}"
     return [*found, GroupChange(_moment(told.loaded_at_ms), ["coordinator_loaded"], loaded, why)]
 
