@@ -58,6 +58,9 @@ def timer_time(at: float) -> float:
     return whole if whole >= at else whole + 0.001
 
 
+DRAIN_LOOK_S: Final = 0.005
+"""Between two looks whether all calls have ended, seconds."""
+
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
 
 
@@ -86,6 +89,11 @@ class ThreadOffload:
             self._threads[-1].start()
         self._jobs.put((call, future, loop))
         return future
+
+    async def drain(self) -> None:
+        """Wait until every call has ended, and its result was heard of."""
+        while self._open:  # noqa: ASYNC110 - only at an end; an event would cost every job something
+            await asyncio.sleep(DRAIN_LOOK_S)
 
     def close(self) -> None:
         """Let each thread end once it has nothing to do; no call may be given after this."""

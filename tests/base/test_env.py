@@ -67,6 +67,21 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     assert ended.is_set() and future.cancelled()
 
 
+async def test_a_drain_waits_for_every_call_and_for_those_who_hear_of_it() -> None:
+    """A file that is closed once its sync has ended is closed before the loop is."""
+    offload, release, heard = ThreadOffload(2), threading.Event(), list[int]()
+    for number in range(4):
+        offload(lambda number=number: release.wait(PATIENCE_S) and number).add_done_callback(
+            lambda future: heard.append(future.result())
+        )
+    draining = asyncio.ensure_future(offload.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    release.set()
+    await draining
+    assert sorted(heard) == [0, 1, 2, 3]
+
+
 async def test_threads_end_once_they_are_closed() -> None:
     """Calls that were given before are done first."""
     offload, release = ThreadOffload(2), threading.Event()
