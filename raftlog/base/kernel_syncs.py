@@ -40,9 +40,9 @@ class KernelSyncs:
 
     def submit(self, fd: int, path: str, done: SyncCallback) -> bool:
         """Begin an fdatasync; return False if the kernel takes none, or no more. `path` is for the error."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._context = loop, self._open(loop)
+        if self._loop is None or self._loop.is_closed():  # to ask for the running loop costs a system call
+            self._loop = asyncio.get_running_loop()
+            self._context = self._open(self._loop)
         if self._context is None:
             return False
         operation = linux_aio.Operation.fdsync(fd)

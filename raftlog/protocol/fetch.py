@@ -86,36 +86,23 @@ class FetchRequest:
     `parts`: how many topics and partitions it names.
     """
 
-    __slots__ = (
-        "cluster_id",
-        "forgotten",
-        "isolation_level",
-        "max_bytes",
-        "max_wait_ms",
-        "min_bytes",
-        "parts",
-        "rack_id",
-        "replica_epoch",
-        "replica_id",
-        "session_epoch",
-        "session_id",
-        "topics",
-    )
+    topics: list[tuple[TopicKey, list[FetchPartition]]]
+    forgotten: list[tuple[TopicKey, tuple[int, ...]]]
+    cluster_id: str | None = None
+    replica_id: int = -1
+    replica_epoch: int = -1
+    max_wait_ms: int = 0
+    min_bytes: int = 0
+    max_bytes: int = 0x7FFFFFFF
+    isolation_level: int = 0
+    session_id: int = 0
+    session_epoch: int = -1
+    rack_id: str = ""
+    parts: int = 0
 
     def __init__(self) -> None:
-        self.cluster_id: str | None = None
-        self.replica_id = -1
-        self.replica_epoch = -1
-        self.max_wait_ms = 0
-        self.min_bytes = 0
-        self.max_bytes = 0x7FFFFFFF
-        self.isolation_level = 0
-        self.session_id = 0
-        self.session_epoch = -1
-        self.topics: list[tuple[TopicKey, list[FetchPartition]]] = []
-        self.forgotten: list[tuple[TopicKey, tuple[int, ...]]] = []
-        self.rack_id = ""
-        self.parts = 0
+        self.topics = []
+        self.forgotten = []
 
 
 class FetchedPartition(NamedTuple):
@@ -358,7 +345,7 @@ def _encode_single(
     told: tuple[TopicKey, Sequence[FetchedPartition]],
     error_code: int,
     session_id: int,
-) -> bytearray | None:
+) -> bytes | None:
     topic, (result,) = told
     records = result.records
     if not isinstance(topic, UUID) or records is None or len(records) >= MERGE_BELOW_BYTES:

@@ -20,10 +20,16 @@ _REQUEST: Final = Struct(f">{_BODY}")
 _HEADER: Final = "ihhih"
 _AROUND: Final = (2, 2, 0, 0, 1, 1, 1, 1, 13, 0)
 """One topic, one partition; no tags of either; nothing forgotten, no rack; one tag, 1, of 13 bytes that end with 0."""
-_RESPONSE: Final = Struct(">iB ihi B 16s B ihqqq B i")
+_RESULT: Final = "i B4x hi B 16s B ihqqq B i"
+"""The throttle time, always 0, is of no interest."""
+_FRAME: Final = Struct(f">i {_RESULT}")
+_RESPONSE: Final = Struct(f">{_RESULT}")
 _RESPONSE_BYTES: Final = _RESPONSE.size
 _LENGTH: Final = Struct(">i")
 _END: Final = b"\0\0\0"
+_END_BYTES: Final = len(_END)
+_SHORT: Final = tuple(bytes((size + 1,)) for size in range(MULTIBYTE))
+"""The compact length of so many bytes."""
 _LONGEST: Final = 0x3FFE
 """The length of more bytes takes more than two."""
 _requests: dict[bytes, Struct] = {}
@@ -55,7 +61,7 @@ def unpack_request(buffer: memoryview, position: int) -> tuple[Any, ...] | None:
 
 def pack_response(
     correlation_id: int, error_code: int, session_id: int, *, topic: bytes, result: tuple[Any, ...]
-) -> bytearray | None:
+) -> bytes | None:
     """Return the whole frame of an answer whose `result` has records, few bytes, and nothing rare."""
     index, code, high_watermark, stable, start, records, aborted, preferred, diverging, leader = result
     if records is None or aborted is not None or diverging is not None or leader is not None:
@@ -63,38 +69,56 @@ def pack_response(
     size = len(records)
     if size > _LONGEST:
         return None
-    out = bytearray(_LENGTH.size)
-    out += _RESPONSE.pack(
-        *(correlation_id, 0, 0, error_code, session_id, 2, topic, 2),
-        *(index, code, high_watermark, stable, start, 0, preferred),
+    length = _SHORT[size] if size < MULTIBYTE else bytes(((size + 1 & 0x7F) | 0x80, size + 1 >> 7))
+    head = _FRAME.pack(
+        _RESPONSE_BYTES + len(length) + size + _END_BYTES,
+        correlation_id,
+        0,
+        error_code,
+        session_id,
+        2,
+        topic,
+        2,
+        index,
+        code,
+        high_watermark,
+        stable,
+        start,
+        0,
+        preferred,
     )
-    if size < MULTIBYTE:
-        out.append(size + 1)
-    else:
-        out += bytes(((size + 1 & 0x7F) | 0x80, size + 1 >> 7))
-    out += records
-    out += _END
-    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
-    return out
+    return b"".join((head, length, records, _END))
 
 
 def unpack_response(frame: memoryview) -> tuple[Any, ...] | None:
     """Return (correlation id, error code, session id, topic, result) of a frame without its length."""
-    size = len(frame)
-    if size < _RESPONSE_BYTES + 1 + len(_END):
+    end = len(frame) - _END_BYTES
+    if end <= _RESPONSE_BYTES:
         return None
-    found = _RESPONSE.unpack_from(frame)
-    correlation_id, tags, _, error_code, session_id, topics, topic, partitions, *result = found
-    index, code, high_watermark, stable, start, aborted, preferred = result
+    (
+        correlation_id,
+        tags,
+        error_code,
+        session_id,
+        topics,
+        topic,
+        partitions,
+        index,
+        code,
+        high_watermark,
+        stable,
+        start,
+        aborted,
+        preferred,
+    ) = _RESPONSE.unpack_from(frame)
     at = _RESPONSE_BYTES + 1
     length = frame[at - 1] - 1
     if length >= MULTIBYTE:
         length += (frame[at] << 7) - 0x80
         at += 1
-    end = at + length
-    if (tags, topics, partitions, aborted, end) != (0, 2, 2, 0, size - len(_END)):
+    if topics != 2 or partitions != 2 or tags or aborted:
         return None
-    if length < 0 or any(frame[end:]):
+    if length < 0 or at + length != end or any(frame[end:]):
         return None
     fetched = (index, code, high_watermark, stable, start, frame[at:end], None, preferred, None, None)
     return correlation_id, error_code, session_id, topic, fetched

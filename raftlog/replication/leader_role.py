@@ -259,7 +259,6 @@ class LeaderRole(ReplicaRole):
         min_one: bool,
         last_fetched_epoch: int,
         read_committed: bool,
-        cached: bool,
     ) -> PartitionRead:
         log = self.log
         partition = self.partition
@@ -272,7 +271,7 @@ class LeaderRole(ReplicaRole):
         read: tuple[Buffer | None, int] = b"", offset
         aborted: tuple[tuple[int, int], ...] | None = None
         if offset < end:
-            read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+            read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one)
             if log.has_old_reads:
                 self.host.touch(partition)
         records, read_end = read
@@ -290,7 +289,7 @@ class LeaderRole(ReplicaRole):
         min_one: bool,
         last_fetched_epoch: int,
         replica: ReplicaId,
-        cached: bool,
+        is_new: bool,
     ) -> PartitionRead:
         log = self.log
         progress = self._progress_of(replica)
@@ -302,7 +301,8 @@ class LeaderRole(ReplicaRole):
         end = log.log_end_offset
         # A fetch at an offset acknowledges all before it, as Raft's match index does. Noted before the read, so that
         # the high watermark that it moves goes along with this very response.
-        self._note_fetch(progress, offset, replica.broker_epoch)
+        if is_new:
+            self._note_fetch(progress, offset, replica.broker_epoch)
         records: Buffer | None = b""
         if offset < end:
             times = progress.served_times + 1 if offset == progress.served_offset else 1
@@ -310,9 +310,7 @@ class LeaderRole(ReplicaRole):
             checked = times % CHECKED_REFETCH_INTERVAL == 0
             if checked and (refused := self._refuse_epoch_before(offset, last_fetched_epoch)) is not None:
                 return refused
-            records = log.read(
-                offset, max_bytes, end_offset=end, min_one=min_one, cached=cached, checked=checked
-            )
+            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, checked=checked)
             if records:
                 progress.served_offset, progress.served_times = offset, times
             if log.has_old_reads:

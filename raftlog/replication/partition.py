@@ -312,12 +312,13 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         read_committed: bool = False,
         replica: ReplicaId | None = None,
-        cached: bool = True,
+        is_new: bool = True,
     ) -> PartitionRead:
         """Read whole batches from the one that holds `offset`; errors come as `error_code`.
 
-        Consumers see what is committed, replicas everything; a replica's read also says what it has flushed.
-        `min_one`: the first batch comes even if it is longer than `max_bytes`. `cached`: see PartitionRead.records.
+        Consumers see what is committed, replicas everything. A replica's read also says what it has flushed, unless the
+        same fetch has read from there before, and waited for more (not `is_new`).
+        `min_one`: the first batch comes even if it is longer than `max_bytes`.
         """
         try:
             role = self.role
@@ -330,7 +331,6 @@ class Partition:
                     min_one=min_one,
                     last_fetched_epoch=last_fetched_epoch,
                     read_committed=read_committed,
-                    cached=cached,
                 )
             return role.read_as_replica(
                 offset,
@@ -338,7 +338,7 @@ class Partition:
                 min_one=min_one,
                 last_fetched_epoch=last_fetched_epoch,
                 replica=replica,
-                cached=cached,
+                is_new=is_new,
             )
         except KafkaError as error:
             return PartitionRead(self.read_error_for_client(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")

@@ -117,7 +117,7 @@ class TxnMarker(NamedTuple):
 class PartitionRead(NamedTuple):
     """The result of one fetch of one partition; `error_code` other than 0 comes with empty records.
 
-    `records` None: they are not in memory; read again with `cached=False`, away from the loop.
+    `records` None: they are not in memory; read the log (not `cached`) away from the loop.
     `diverging`: the reader's log left the leader's at or before this point; it must truncate (KIP-595).
     `aborted`: (producer id, first offset) of aborted transactions, only for read_committed; () as long as
     `records` is None.

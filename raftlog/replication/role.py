@@ -57,7 +57,6 @@ class ReplicaRole:
         min_one: bool,
         last_fetched_epoch: int,
         read_committed: bool,
-        cached: bool,
     ) -> PartitionRead:
         raise self.error()
 
@@ -69,7 +68,7 @@ class ReplicaRole:
         min_one: bool,
         last_fetched_epoch: int,
         replica: ReplicaId,
-        cached: bool,
+        is_new: bool,
     ) -> PartitionRead:
         raise self.error()
 

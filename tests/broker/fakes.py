@@ -166,7 +166,7 @@ class FakePartition:
         last_fetched_epoch: int = -1,
         read_committed: bool = False,
         replica: Any = None,
-        cached: bool = True,
+        is_new: bool = True,
     ) -> PartitionRead:
         self.reads += 1
         if self.bug is not None:
@@ -177,15 +177,13 @@ class FakePartition:
             return PartitionRead(
                 OffsetOutOfRange.code, self.high_watermark, self.high_watermark, self.log_start_offset, b""
             )
-        if replica is not None:
+        if replica is not None and is_new:
             self.noted.append((offset, replica))
         end = self.high_watermark if replica is None else self.log_end_offset
         records: bytes | None = b""
         read_end = offset
         if offset < end and self.diverging is None:
-            records, read_end = self.log.read_with_end(
-                offset, max_bytes, end_offset=end, min_one=min_one, cached=cached
-            )
+            records, read_end = self.log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one)
         told = (0, self.high_watermark, self.high_watermark, self.log_start_offset, records, self.diverging)
         return PartitionRead(*told, end_offset=read_end)
 

@@ -70,7 +70,7 @@ def fields_of(message: Any) -> dict[str, Any]:
 
 
 def as_fields(request: FetchRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in FetchRequest.__slots__ if name != "parts"}
+    return {name: getattr(request, name) for name in FetchRequest.__annotations__ if name != "parts"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

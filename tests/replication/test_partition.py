@@ -145,6 +145,17 @@ def test_the_high_watermark_never_moves_back() -> None:
     assert cluster[1].partition.high_watermark == 1
 
 
+def test_a_fetch_that_is_read_for_again_proves_nothing_new() -> None:
+    """It has said what it has flushed when it came, and has only waited since (Kafka: DelayedFetch)."""
+    cluster = ReplicaCluster(size=2)
+    producer = cluster[1].produce("a")
+    cluster[1].host.flush()
+    cluster[1].partition.read(1, 1 << 20, replica=cluster[2].replica, is_new=False)
+    assert producer.outcome is None
+    cluster[1].partition.read(1, 1 << 20, replica=cluster[2].replica)
+    assert producer.outcome == "committed"
+
+
 def test_waiting_producers_are_answered_in_order_and_only_up_to_the_high_watermark() -> None:
     """The deque is popped by the high watermark."""
     cluster = ReplicaCluster(size=2)

@@ -19,7 +19,6 @@ from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
-    count_reads,
     count_throttled,
     encode_error,
     encode_session,
@@ -418,7 +417,6 @@ class PendingFetch(Slot):
                 return throttled_answer(self.connection.server.sessions, session, throttle_ms, full=self.full)
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
             count_throttled(session, self.connection.server.broker.replicas)
-        count_reads(session, is_replica=self.replica is not None)
         told = encode_session(self.connection, self.header.api_version, session, full=self.full)
         if self._tells_high_watermarks:
             session.high_watermarks_told_at = self.connection.server.loop.time()
@@ -527,10 +525,10 @@ class PendingFetch(Slot):
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
         # DeleteRecords waits for the least log start of all replicas (KIP-107): a follower tells its own as it fetches.
-        if self.replica is not None and entry.moved:
-            entry.moved = False
-            partition.note_log_start(self.replica, entry.log_start_offset)
         replica = self.replica
+        is_new, entry.moved = entry.moved, False
+        if replica is not None and is_new:
+            partition.note_log_start(replica, entry.log_start_offset)
         entry.held = (
             replica is not None
             and broker.replicas.sent.is_limited
@@ -544,7 +542,8 @@ class PendingFetch(Slot):
             current_leader_epoch=entry.current_leader_epoch,
             last_fetched_epoch=entry.last_fetched_epoch,
             read_committed=self.read_committed,
-            replica=self.replica,
+            replica=replica,
+            is_new=is_new,
         )
         if read.error_code:
             entry.image = None  # perhaps another replica object serves it by now

@@ -58,8 +58,9 @@ class FetchAnswer(NamedTuple):
 
 
 def encode_session(connection: Connection, version: int, session: FetchSession, *, full: bool) -> FetchAnswer:
-    """Tell of all partitions, or (`full` false) of those with news. A partition that had records goes to the queue's
-    end.
+    """Tell of all partitions, or (`full` false) of those with news, and count that for the metrics.
+
+    A partition that had records goes to the queue's end.
     """
     told = _tell_all(session) if full else _tell_news(session)
     topics: dict[TopicKey, list[FetchedPartition]] = {}
@@ -67,7 +68,17 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
     for entry in told:
         read = entry.read
         assert read is not None
-        error_code, high_watermark, stable, start, records, diverging, aborted, _ = read
+        error_code, high_watermark, stable, start, records, diverging, aborted, end_offset = read
+        if entry.partition is not None:
+            traffic = entry.partition.traffic
+            traffic.fetches += 1
+            if error_code:
+                traffic.failed_fetches += 1
+            elif records and session.replica:
+                traffic.replica_bytes_out += len(records)
+            elif records:
+                traffic.messages_out += end_offset - entry.offset
+                traffic.bytes_out += len(records)
         leader = None
         if error_code in MOVED and version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(connection.server.broker, entry.topic, entry.index)
@@ -122,23 +133,6 @@ def _end_turn(session: FetchSession, entry: SessionPartition) -> None:
     elif entry.read.records:
         session.ready.pop(entry, None)
         session.ready[entry] = None
-
-
-def count_reads(session: FetchSession, *, is_replica: bool) -> None:
-    """Count for the metrics what leaves with this response."""
-    for entry in session.ready:
-        partition, read = entry.partition, entry.read
-        if partition is None or read is None:
-            continue
-        traffic = partition.traffic
-        traffic.fetches += 1
-        if read.error_code:
-            traffic.failed_fetches += 1
-        elif read.records and not is_replica:
-            traffic.messages_out += read.end_offset - entry.offset
-            traffic.bytes_out += len(read.records)
-        elif read.records:
-            traffic.replica_bytes_out += len(read.records)
 
 
 def count_throttled(session: FetchSession, replicas: Replicas) -> None:

@@ -141,21 +141,18 @@ class Flusher:
         # the promise to those who ask from now on.
         dirty, self._dirty = self._dirty, {}
         self._round_waiters, self._next_waiters = self._next_waiters, []
-        tickets = []
+        self._began_at = self._time()
+        tickets, rest = self._round, []
         for partition in dirty:
             ticket = partition.log.begin_flush()
-            if ticket is not None:
-                tickets.append((partition, ticket))
-            else:
+            if ticket is None:
                 partition.note_flushed(partition.log.flushed_end_offset)
-        self.rounds += 1
-        self.syncs += len(tickets)
-        self._began_at = self._time()
-        self._round = tickets
-        rest = []
-        for _, ticket in tickets:
+                continue
+            tickets.append((partition, ticket))
             if not self._submit(ticket):
                 rest.append(ticket)
+        self.rounds += 1
+        self.syncs += len(tickets)
         if rest:
             self._submit_to_threads(rest)
         if not self._running:

@@ -97,16 +97,14 @@ class LogDirectories:
         self._loop = asyncio.get_running_loop()
         self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[LogVolume] = []
+        self.online: list[LogVolume] = []
+        """The volumes that did not fail."""
         self.failed_directory_ids: tuple[UUID, ...] = ()
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
         """The ids of all directories, failed ones too."""
         return tuple(volume.directory.directory_id for volume in self.volumes)
-
-    @property
-    def online(self) -> list[LogVolume]:
-        return [volume for volume in self.volumes if volume.error is None]
 
     def open_directories(self, cluster_id: str | None) -> None:
         """Open every log directory, once. Raises ForeignLogDirectory; OSError where one cannot be used."""
@@ -123,6 +121,7 @@ class LogDirectories:
             volume = LogVolume(directory, Flusher(self._env, self._loop))
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
+            self.online.append(volume)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
@@ -271,6 +270,7 @@ class LogDirectories:
         if volume.error is not None:
             return
         volume.error = error
+        self.online = [each for each in self.volumes if each.error is None]
         volume.flusher.stop()
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
         log.error("log_directory_failed", directory=volume.path, reason=str(error))

@@ -510,6 +510,17 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     assert {index: len(each.records) for index, each in answer.items()} == dict.fromkeys(range(4), 183)
 
 
+async def test_a_replica_that_waits_says_once_what_it_has_flushed() -> None:
+    """When it is read for again, since there is something, that proves nothing new."""
+    fake = FakePartitionServer(FakePartition())
+    follower, producer = as_broker(fake.connect()), fake.connect()
+    follower.send(fetch(1, (0, 0), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID))
+    producer.send(produce(1, (0, batch()), acks=0))
+    await run_pending()
+    assert told(follower, 17)[0].records == batch()
+    assert fake.partition.noted == [(0, ReplicaId(2, 12))]
+
+
 @pytest.mark.parametrize("is_due", [True, False])
 async def test_a_follower_hears_of_high_watermarks_with_an_answer_when_it_is_time(is_due: bool) -> None:
     """Without records to send, a high watermark does not end the wait, and goes along every HIGH_WATERMARKS_S."""

@@ -164,9 +164,7 @@ def test_indexes_that_a_reader_loaded_are_unloaded_again() -> None:
             read = (
                 cluster[1]
                 .partition()
-                .role.read_as_consumer(
-                    offset, 1, min_one=True, last_fetched_epoch=-1, read_committed=False, cached=False
-                )
+                .role.read_as_consumer(offset, 1, min_one=True, last_fetched_epoch=-1, read_committed=False)
             )
             assert read.records
         assert sum(each._indexed for each in segments) > 5
