@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from raftlog.base.env import shared_time
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.quorum.election import Timing
@@ -272,13 +273,13 @@ class RaftCore(PySyncObjAdapter):
             self._drop_repeated_answer(peer)
 
     def _drop_repeated_answer(self, peer: int) -> None:
-        """Answer every second heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
+        """Answer every fourth heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
         answer, now = self.outbox[-1][1], self._now()
         if not isinstance(answer, AppendEntriesResponse) or not answer.success:
             self._answered.pop(peer, None)  # the leader asks again because of it, and needs to hear
             return
         before, answered_at = self._answered.get(peer, (None, 0.0))
-        if answer == before and now < answered_at + 1.5 * self._timing.heartbeat:
+        if answer == before and now < answered_at + 3.5 * self._timing.heartbeat:
             self.outbox.pop()
         else:
             self._answered[peer] = (answer, now)
@@ -346,7 +347,8 @@ class RaftCore(PySyncObjAdapter):
 
         The core's own loop puts the whole of it into the link's buffer at once, be it a snapshot of any size.
         """
-        self.next_heartbeat_at = self._now() + self._timing.heartbeat
+        # a little before, since the core sends once it is past
+        self.next_heartbeat_at = shared_time(self._now(), self._timing.heartbeat) - 0.001
         self.more_to_send = False
         for peer in self._nodes:
             if self.isNodeConnected(self._nodes[peer]) and self.can_send(peer):
