@@ -116,7 +116,7 @@ class RaftCore(PySyncObjAdapter):
 
     @property
     def needs_tick(self) -> bool:
-        """Whether a tick now would begin an election, commit, apply or send anything."""
+        """Whether a tick now would begin an election, commit, apply, step down or send any entry."""
         if (
             self.commit_index != self.applied_index
             or self.election_deadline != _NEVER
@@ -130,8 +130,24 @@ class RaftCore(PySyncObjAdapter):
         return (
             self.commit_index != last_index
             or self._sent != (last_index, last_index)
-            or self._now() > self.next_heartbeat_at
+            or (self._heartbeat_is_due and not self._heard_of_late())
         )
+
+    @property
+    def _heartbeat_is_due(self) -> bool:
+        return self._now() > self.next_heartbeat_at
+
+    def _heard_of_late(self) -> bool:
+        """Whether all voters answered so recently that a tick would count a majority: this leader leads on."""
+        return (
+            min(self.response_times.values(), default=_NEVER)
+            > self._now() - self._timing.check_quorum_timeout
+        )
+
+    def send_heartbeat_if_due(self) -> None:
+        """Send what is due of a leader that needs no tick."""
+        if self.is_leader and self._heartbeat_is_due:
+            self.send_append_entries()
 
     def tick(self) -> None:
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
