@@ -16,7 +16,7 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
-from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
+from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
 from raftlog.base.errors import (
     InvalidRequest,
     NotController,
@@ -433,7 +433,7 @@ class _LoopWatch:
 
     def start(self) -> None:
         """Look from now on."""
-        self._due_at = self._loop.time() + (LOOK_S if self._lateness.was_late else CALM_LOOK_S)
+        self._due_at = shared_time(self._loop.time(), LOOK_S if self._lateness.was_late else CALM_LOOK_S)
         self._timer = self._loop.call_at(self._due_at, self._look)
 
     def close(self) -> None:

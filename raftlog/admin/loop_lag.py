@@ -9,11 +9,12 @@ import asyncio
 import time
 from typing import Final
 
+from raftlog.base.env import shared_time
 from raftlog.base.histogram import Histogram
 
 EVERY_S: Final = 0.02
 """A stall of a busy loop is seen as at least its length less this."""
-CALM_EVERY_S: Final = 0.2
+CALM_EVERY_S: Final = 0.25
 """The same of a process that rests, since each look wakes it up."""
 RESTS_BELOW: Final = 0.02
 """The share of time since the last look below which a process rests."""
@@ -51,7 +52,7 @@ class LoopLag:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        self._due_at = loop.time() + self._every_s
+        self._due_at = shared_time(loop.time(), self._every_s)
         self._timer = loop.call_at(self._due_at, self._look)
 
     def _look(self) -> None:

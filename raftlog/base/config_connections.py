@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +28,10 @@ class ListenerLimits(NamedTuple):
 
 def _read_per_ip_overrides(text: str) -> Mapping[str, int]:
     """Read ADDRESS:COUNT,... Raises ValueError."""
+    if not text:
+        return MappingProxyType({})
+    import ipaddress  # takes 440 KB
+
     limits = {}
     for item in words(text):
         host, _, count = item.rpartition(":")

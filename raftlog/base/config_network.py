@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -61,8 +60,12 @@ def format_optional_address(address: tuple[str, int] | None) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine's own, which nobody reaches from elsewhere."""
-    if host == "localhost":
+    if host in ("localhost", "127.0.0.1", "::1"):
         return True
+    if not (host.startswith("127.") or ":" in host):
+        return False
+    import ipaddress  # takes 440 KB
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from raftlog.base.config_network import is_loopback
 from raftlog.base.config_security import LISTENER_PREFIX
@@ -30,6 +29,8 @@ _HANDLERS: Final = tuple(f"{_PACKAGE}.{each}OAuthBearerValidatorCallbackHandler"
 def _read_url(text: str) -> str:
     if not text:
         return text
+    from urllib.parse import urlsplit  # takes 590 KB
+
     parts = urlsplit(text)
     if "@" in parts.netloc:
         raise SecretInText("must have no user or password in it: keys for verifying are public")
@@ -144,6 +145,8 @@ class ListenerOauth(OauthSettings):
     @property
     def jwks_path(self) -> str | None:
         """The file of the keys; None: they are at an address."""
+        from urllib.parse import unquote, urlsplit
+
         parts = urlsplit(self.oauth_jwks_url)
         return unquote(parts.path) if parts.scheme == "file" else None
 
@@ -273,5 +276,7 @@ def _judge(oauth: ListenerOauth, fault: Callable[[str, str], None]) -> None:
 
 def keys_in_the_clear(oauth: ListenerOauth) -> bool:
     """Whether others on the network could put their own keys in the place of the identity provider's."""
+    from urllib.parse import urlsplit
+
     parts = urlsplit(oauth.oauth_jwks_url)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
+from math import ceil, floor
 from queue import SimpleQueue
 from random import Random, SystemRandom
 from threading import Thread
@@ -60,6 +60,22 @@ def timer_time(at: float) -> float:
 
 DRAIN_LOOK_S: Final = 0.005
 """Between two looks whether all calls have ended, seconds."""
+
+SHARED_S: Final = 0.125
+"""Seconds between two times that timers share: a node that does nothing costs what its wakings cost."""
+
+
+def shared_time(now: float, seconds: float) -> float:
+    """Return when recurring work is due again that is to be done every so many seconds: a time that others choose too.
+
+    It is the last whole eighth of a second within `seconds`, so that one waking serves them all. A shorter interval
+    stays as it is.
+    """
+    at = now + seconds
+    return (
+        at if seconds < SHARED_S else floor((at + 0.001) / SHARED_S) * SHARED_S
+    )  # a timer may come a bit early
+
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from raftlog.base.env import shared_time
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InconsistentClusterId,
@@ -216,6 +217,7 @@ class Lifecycle:
             await asyncio.sleep(SHUTDOWN_HEARTBEAT_S)
             return
         try:
-            await asyncio.wait_for(self._nudged.wait(), self._timing.heartbeat_s)
+            now = asyncio.get_running_loop().time()
+            await asyncio.wait_for(self._nudged.wait(), shared_time(now, self._timing.heartbeat_s) - now)
         except TimeoutError:
             return

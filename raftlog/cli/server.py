@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from raftlog import __version__
@@ -30,6 +29,8 @@ from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
 
 if TYPE_CHECKING:
+    from pathlib import Path  # not in a node: it takes 770 KB
+
     from raftlog.faults.node_faults import NodeFaults
 
 MAX_BROKERS = 64
@@ -47,7 +48,6 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--config",
         "-c",
-        type=Path,
         default=os.environ.get("RAFTLOG_CONFIG"),
         help="a TOML file, or Java .properties as Apache Kafka's server.properties (default: $RAFTLOG_CONFIG)",
     )
@@ -133,7 +133,7 @@ def _loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None
     return factory
 
 
-def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
+def read_config(path: Path | str | None, overrides: Sequence[str]) -> NodeConfig:
     """Return the config of all layers; prints all faults and exits with 2 when there are any."""
     file, faults = read_config_file(path)
     flags = {}
@@ -156,7 +156,7 @@ def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
     return config
 
 
-def read_config_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
+def read_config_file(path: Path | str | None) -> tuple[dict[str, str], list[str]]:
     """Return (settings, faults); a file that cannot be parsed has no settings and one fault.
 
     Exits with 2 if there is no such file.
@@ -164,7 +164,7 @@ def read_config_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
     if path is None:
         return {}, []
     try:
-        return parse_file(_read_text(path), name=path.name), []
+        return parse_file(_read_text(path), name=os.path.basename(path)), []
     except OSError as error:  # what is wrong without it says nothing
         print(f"raftlog: --config {path}: {error.strerror}", file=sys.stderr)
         sys.exit(exits.USAGE)
@@ -184,7 +184,8 @@ def read_secret_files(environment: dict[str, str]) -> list[str]:
             continue
         path = environment.pop(variable)
         try:
-            secret = Path(path).read_text().strip()
+            with open(path) as file:
+                secret = file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
             faults.append(f"{name}_FILE: {error}")
             continue
@@ -194,15 +195,16 @@ def read_secret_files(environment: dict[str, str]) -> list[str]:
     return faults
 
 
-def _read_text(path: Path) -> str:
-    content = path.read_bytes()
+def _read_text(path: Path | str) -> str:
+    with open(path, "rb") as file:
+        content = file.read()
     try:
         return content.decode()
     except UnicodeDecodeError:
         return content.decode("latin-1")  # what java.util.Properties reads
 
 
-def _refuse(path: Path | None, faults: Sequence[str]) -> NoReturn:
+def _refuse(path: Path | str | None, faults: Sequence[str]) -> NoReturn:
     where = f" in {path}" if path else ""
     print(f"raftlog: the config{where} cannot be used:", *faults, sep="\n  ", file=sys.stderr)
     sys.exit(exits.USAGE)

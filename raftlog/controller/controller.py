@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.env import shared_time
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
@@ -480,7 +481,7 @@ class Controller:
         """When `tick` wants to be called at the latest; None while idle."""
         if self._phase == "idle":
             return None
-        deadline = self._seen_at + TICK_S
+        deadline = shared_time(self._seen_at, TICK_S)
         if self._phase == "active":
             deadline = min(deadline, self._soft.next_deadline())
         return max(deadline, self._ticked_at + MIN_TICK_S)

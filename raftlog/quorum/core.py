@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from raftlog.base.env import shared_time
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.quorum.election import Timing
@@ -115,7 +116,7 @@ class RaftCore(PySyncObjAdapter):
 
     @property
     def needs_tick(self) -> bool:
-        """Whether a tick now would begin an election, commit, apply or send anything."""
+        """Whether a tick now would begin an election, commit, apply, step down or send any entry."""
         if (
             self.commit_index != self.applied_index
             or self.election_deadline != _NEVER
@@ -129,8 +130,24 @@ class RaftCore(PySyncObjAdapter):
         return (
             self.commit_index != last_index
             or self._sent != (last_index, last_index)
-            or self._now() > self.next_heartbeat_at
+            or (self._heartbeat_is_due and not self._heard_of_late())
         )
+
+    @property
+    def _heartbeat_is_due(self) -> bool:
+        return self._now() > self.next_heartbeat_at
+
+    def _heard_of_late(self) -> bool:
+        """Whether all voters answered so recently that a tick would count a majority: this leader leads on."""
+        return (
+            min(self.response_times.values(), default=_NEVER)
+            > self._now() - self._timing.check_quorum_timeout
+        )
+
+    def send_heartbeat_if_due(self) -> None:
+        """Send what is due of a leader that needs no tick."""
+        if self.is_leader and self._heartbeat_is_due:
+            self.send_append_entries()
 
     def tick(self) -> None:
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
@@ -272,13 +289,13 @@ class RaftCore(PySyncObjAdapter):
             self._drop_repeated_answer(peer)
 
     def _drop_repeated_answer(self, peer: int) -> None:
-        """Answer every second heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
+        """Answer every fourth heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
         answer, now = self.outbox[-1][1], self._now()
         if not isinstance(answer, AppendEntriesResponse) or not answer.success:
             self._answered.pop(peer, None)  # the leader asks again because of it, and needs to hear
             return
         before, answered_at = self._answered.get(peer, (None, 0.0))
-        if answer == before and now < answered_at + 1.5 * self._timing.heartbeat:
+        if answer == before and now < answered_at + 3.5 * self._timing.heartbeat:
             self.outbox.pop()
         else:
             self._answered[peer] = (answer, now)
@@ -346,7 +363,8 @@ class RaftCore(PySyncObjAdapter):
 
         The core's own loop puts the whole of it into the link's buffer at once, be it a snapshot of any size.
         """
-        self.next_heartbeat_at = self._now() + self._timing.heartbeat
+        # a little before, since the core sends once it is past
+        self.next_heartbeat_at = shared_time(self._now(), self._timing.heartbeat) - 0.001
         self.more_to_send = False
         for peer in self._nodes:
             if self.isNodeConnected(self._nodes[peer]) and self.can_send(peer):

@@ -248,10 +248,11 @@ class Driver:
         if self._needs_tick():
             self._writer.sync_then(self._tick)
         else:
+            self.core.send_heartbeat_if_due()
             self._release()
 
     def _needs_tick(self) -> bool:
-        """Whether there is anything to sync, commit, apply or begin; most heartbeats are only heard and answered."""
+        """Whether there is anything to sync, commit, apply or begin; most heartbeats are only sent, heard, answered."""
         now, snapshot_due_at = self._loop.time(), self._snapshots.due_at
         return (
             self.journal.dirty

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from raftlog.base.env import Env, raise_failure
+from raftlog.base.env import Env, raise_failure, shared_time
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
 from raftlog.quorum.levels import why_too_old
@@ -239,7 +239,7 @@ class RaftLinks:
         now = loop.time()
         stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS
         self._looked_at = now
-        self._timer = loop.call_at(now + PING_SECONDS, self._watch)
+        self._timer = loop.call_at(shared_time(now, PING_SECONDS), self._watch)
         for channel in list(self._channels.values()):
             channel.run_guarded(self._look_at, channel, now, stalled)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -62,7 +61,7 @@ def roll_ms(config: TopicConfig, directory: str, base_offset: int) -> int:
     widest = min(config.segment_jitter_ms, most)
     if widest <= 0:
         return most
-    return most - crc32(f"{PurePosixPath(directory).name}@{base_offset}".encode()) % widest
+    return most - crc32(f"{directory.rpartition('/')[2]}@{base_offset}".encode()) % widest
 
 
 def _newest_ms(segment: Segment, now_ms: int) -> int:

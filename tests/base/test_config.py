@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
+from pathlib import PurePosixPath
+
 import pytest
 
 from raftlog.base.config import ConfigFaults, Listener, NodeConfig, load_config, settings_of
+from raftlog.base.config_network import is_loopback
 
 KAFKA_4_SERVER_PROPERTIES = {
     "process.roles": "broker,controller",
@@ -323,3 +327,34 @@ def test_every_setting_has_a_sentence_and_no_setting_is_also_ignored():
     for row in (row for _, row in settings_of(NodeConfig).values()):
         assert row.doc and not row.doc.endswith("."), row.name
         assert not is_kafkas(row.name), row.name
+
+
+@pytest.mark.parametrize("folder", ["/srv/node", "/srv//node/./", "/", ".", "here"])
+@pytest.mark.parametrize("path", ["/var/log", "data", "./data//one/", "../up", ".", "/", "a/./b"])
+def test_folders_are_resolved_as_pathlib_does(folder: str, path: str) -> None:
+    """A folder has one name, whichever way its setting is written; what follows `..` is left to the system."""
+    config = load_config({"log.dirs": path}, working_dir=folder)
+    assert config.log_dirs == (str(PurePosixPath(folder) / path),)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.8.9.10",
+        "127.0.0.256",
+        "127.example",
+        "::1",
+        "0:0:0:0:0:0:0:1",
+        "::2",
+        "10.0.0.1",
+        "x",
+    ],
+)
+def test_a_loopback_address_is_one_in_any_spelling(host: str) -> None:
+    """As the library of addresses says, which most nodes do not load."""
+    try:
+        expected = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        expected = False
+    assert is_loopback(host) == expected

@@ -13,7 +13,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.base.env import SERVES_A_BROKER, Env, ThreadOffload, TurnQueue, timer_time
+from raftlog.base.env import SERVES_A_BROKER, SHARED_S, Env, ThreadOffload, TurnQueue, shared_time, timer_time
 from tests.kit.examples import examples
 from tests.kit.waits import PATIENCE_S
 
@@ -171,3 +171,27 @@ def test_a_timer_of_a_fraction_of_a_millisecond_does_not_come_early() -> None:
 def test_a_timer_is_never_set_for_more_than_a_millisecond_later(at: float) -> None:
     """It comes at the time asked for or in the next millisecond."""
     assert -1e-6 <= timer_time(at) - at < 0.001 + 1e-6
+
+
+@settings(max_examples=examples(200))
+@given(st.floats(0, 1e9), st.floats(SHARED_S, 100))
+def test_recurring_work_is_due_within_its_interval_at_a_time_that_others_choose_too(
+    now: float, seconds: float
+) -> None:
+    """Later than now, or a loop would spin; whoever waits for something else an eighth of a second at most wakes up
+    with it."""
+    at = shared_time(now, seconds)
+    assert now < at <= now + seconds + 0.001
+    assert at > now + seconds - SHARED_S
+    assert at % SHARED_S == 0
+
+
+@pytest.mark.parametrize("late_s", [-0.0004, 0.0, 0.05])
+def test_an_interval_of_whole_eighths_is_kept_however_early_or_late_its_timer_comes(late_s: float) -> None:
+    """A turn of the loop takes a while, and that does not add up."""
+    assert [shared_time(at + late_s, 0.5) for at in (10.0, 10.5, 11.0)] == [10.5, 11.0, 11.5]
+
+
+def test_an_interval_below_an_eighth_of_a_second_stays_as_it_is() -> None:
+    """It would grow or shrink by too much."""
+    assert shared_time(10.1, 0.1) == 10.1 + 0.1

@@ -39,7 +39,7 @@ FIRST_ASKED: Final = ((18, 4), (18, 3), (3, 13), (3, 12), (3, 1))
 """APIs and versions that clients begin with: ApiVersions and Metadata, of the newest, of librdkafka and of whoever
 waits for a node to be ready."""
 
-LIKELY: Final = (0, 1, 2, 8, 9, 10, 11, 12, 13, 14, 19, 22, 24, 25, 26, 27, 28, 60, 68)
+LIKELY: Final = (0, 1, 2, 8, 9, 10, 11, 12, 13, 14, 19, 22, 24, 25, 26, 28, 68)
 """APIs of programs that produce and consume, in groups and transactions. The others are imported by their first
 request: each takes a few milliseconds, and some 100 KB of memory."""
 

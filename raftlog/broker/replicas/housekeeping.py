@@ -15,6 +15,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from raftlog.base.env import shared_time
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
 from raftlog.broker.replicas.compaction import LogCleaner
@@ -309,8 +310,10 @@ class Housekeeping:
 
 
 async def _every(interval: Callable[[], float], chore: Chore) -> None:
+    loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(interval())
+        now = loop.time()
+        await asyncio.sleep(shared_time(now, interval()) - now)
         try:
             await chore()
         except Exception:
