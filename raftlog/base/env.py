@@ -71,10 +71,9 @@ def shared_time(now: float, seconds: float) -> float:
     It is the last whole eighth of a second within `seconds`, so that one waking serves them all. A shorter interval
     stays as it is.
     """
-    at = now + seconds
-    return (
-        at if seconds < SHARED_S else floor((at + 0.001) / SHARED_S) * SHARED_S
-    )  # a timer may come a bit early
+    if seconds < SHARED_S:
+        return now + seconds
+    return floor((now + seconds + 0.001) / SHARED_S) * SHARED_S  # a timer may come a bit early
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
