@@ -111,16 +111,19 @@ def _loaded(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Return ends that take about `most` offsets in all, from each partition in proportion to what it has.
+    """Return ends that take `most` offsets in all, from each partition in proportion to what it has.
 
     Each partition that has something gives at least one, so it may be more than `most` by the number of partitions.
     """
-    sizes = {at: end[at] - start[at] for at in end if end[at] > start[at]}
-    total = sum(sizes.values())
-    if total <= most:
-        return dict(end)
-    shares = {at: max(1, most * size // total) for at, size in sizes.items()}
-    return {at: start[at] + shares[at] if at in shares else end[at] for at in end}
+    ends = dict(end)
+    total = waiting(start, end)
+    left = min(most, total)
+    for tp in end:
+        if (size := end[tp] - start[tp]) > 0:
+            share = max(1, left * size // total)
+            ends[tp] = start[tp] + share
+            left, total = max(0, left - share), total - size  # the last one gives all that is left
+    return ends
 
 
 def waiting(start: Offsets, end: Offsets) -> int:

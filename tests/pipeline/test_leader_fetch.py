@@ -72,18 +72,32 @@ def test_the_leader_gives_what_librdkafka_gives(topics: Topics, topic: str, isol
 
 
 def test_a_range_of_many_fetches_is_read_once(topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch):
-    """Each fetch begins where the one before it ended, and the last one asks for about what is left."""
+    """Each fetch begins behind the one before it, the last one asks for about what is left, none for what is not
+    there: the leader would wait for that.
+    """
     from raftlog.pipeline import leader_fetch
 
+    asked: list[tuple[int, int]] = []
+    ask = leader_fetch.Leader.ask
+
+    def noted(leader: leader_fetch.Leader, at: TopicPartition, offset: int, **more: Any) -> None:
+        asked.append((offset, more["max_bytes"]))
+        ask(leader, at, offset, **more)
+
+    monkeypatch.setattr(leader_fetch.Leader, "ask", noted)
     monkeypatch.setattr(leader_fetch, "FETCH_BYTES", 2_000)
     monkeypatch.setattr(leader_fetch, "LEAST_FETCH_BYTES", 1_000)
     monkeypatch.setattr(leader_fetch, "ARROW_BYTES", 3_000)
     topics.make(topic)
     for number in range(30):
         topics.fill(topic, [b"%d" % number * 40] * 20)
-    reading = leader_reading(Range(TopicPartition(topic, 0), 5, 590), options(topics.servers, topic))
-    assert [row["offset"] for row in rows(reading.batches())] == list(range(5, 590))
-    assert reading.position >= 590
+    wanted = Range(TopicPartition(topic, 0), 5, topics.held(topic))
+    reading = leader_reading(wanted, options(topics.servers, topic))
+    assert [row["offset"] for row in rows(reading.batches())] == list(range(5, 600))
+    assert reading.position == 600
+    offsets = [offset for offset, _ in asked]
+    assert offsets == sorted(set(offsets)) and offsets[0] == 5 and offsets[-1] < 600
+    assert asked[0][1] == 2_000 and asked[-1][1] < 2_000, "the last fetch asked for more than what was left"
 
 
 def test_a_leader_that_is_gone_is_left_to_librdkafka(java: None, topic: str):
