@@ -202,13 +202,13 @@ def offsets_at(
     asked = {position(*tp): spec for tp in topic_partitions}
     if not asked:
         return {}
-    found = admin.ask(admin.client.list_offsets, asked)
-    return {
-        (each.topic, each.partition): int(
-            admin.wait(future, f"{each.topic} {each.partition}: ", needs="DESCRIBE").offset
-        )
-        for each, future in found.items()
-    }
+    found = {}
+    for each, future in admin.ask(admin.client.list_offsets, asked).items():
+        where = f"{each.topic} {each.partition}: "
+        offset = found[each.topic, each.partition] = int(admin.wait(future, where, needs="DESCRIBE").offset)
+        if offset == confluent_kafka().OFFSET_INVALID:  # no error to librdkafka where other leaders answered
+            raise Failure(f"{where}its leader does not answer", exits.UNREACHABLE)
+    return found
 
 
 @verb(partition, "elect")
