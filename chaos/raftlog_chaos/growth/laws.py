@@ -1,12 +1,14 @@
 """The laws of growth, each with the curve that shows whether it holds.
 
-constant: the same however much exists, but for chance in timing. logarithmic: that, and the depth of a tree of hashes.
+constant: the same however much exists, but for chance in timing. logarithmic: no more than that and the depth of a tree
+of hashes; it may be less, as for a process among brokers that do not vote.
 linear: as much for each that changed, however many do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from math import log10
 from typing import Final, NamedTuple
 
@@ -58,8 +60,10 @@ class Curve(NamedTuple):
             each = [count / size for size, count in self.points]
             return max(each[1:]) <= SLACK * each[0]
         decades = log10(self.points[-1][0] / self.points[0][0])
-        slack = SLACK if self.law == CONSTANT else max(SLACK, 1 + DEPTH * decades)
-        return max(counts) <= slack * min(counts)
+        if self.law == CONSTANT:
+            return max(counts) <= SLACK * min(counts)
+        slack = max(SLACK, 1 + DEPTH * decades)
+        return all(count <= slack * least for count, least in zip(counts, accumulate(counts, min), strict=True))
 
 
 def control_curves(partitions: Sequence[int], brokers: Sequence[int]) -> list[Curve]:

@@ -43,6 +43,8 @@ def test_real_processes_follow_their_laws() -> None:
         (CONSTANT, (200, 101, 100), False),
         (LOGARITHMIC, (100, 130, 159), True),
         (LOGARITHMIC, (100, 130, 161), False),
+        (LOGARITHMIC, (200, 101, 100), True),
+        (LOGARITHMIC, (200, 101, 163), False),
         (LINEAR, (100, 1_000, 10_000), True),
         (LINEAR, (100, 500, 2_500), True),
         (LINEAR, (100, 1_000, 20_000), False),
