@@ -287,24 +287,46 @@ class Cluster:
             raise self._error(str(error), self.nodes) from error
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Wait until a partition has a leader that runs, and return its node id. Raises ClusterError."""
+        """Wait until a partition has a leader that runs, and return its node id.
+
+        Raises ClusterError, at once if all nodes that run answer and none of them knows the partition.
+        """
         found = -1
 
         def is_led() -> bool:
             nonlocal found
             view = self.partitions(topic).get(partition)
+            if view is None:
+                self._check_exists(topic, partition)
             found = -1 if view is None else view.leader
             return found in self.running_ids()
 
         self.wait_until(is_led, f"{topic}-{partition} has a leader", seen=lambda: self._leaders(topic))
         return found
 
+    def _check_exists(self, topic: str, partition: int) -> None:
+        """Raise ClusterError if all nodes that run answer, and none of them knows a partition."""
+        known: set[int] = set()
+        for node_id in self.running_ids():
+            node = self.nodes[node_id]
+            try:
+                known |= view_topic(node.host, node.port, topic, login=self.login).keys()
+            except OSError:
+                return
+        if partition not in known:
+            raise self._error(
+                f"topic {topic} has no partition {partition}, but 0 to {max(known)}"
+                if known
+                else f"there is no topic {topic}",
+                (),
+            )
+
     def _leaders(self, topic: str) -> str:
         led = ", ".join(f"{index} {each.leader}" for index, each in sorted(self.partitions(topic).items()))
         return f"the leaders of its partitions ({led}); nodes {sorted(self.running_ids())} run"
 
     def kill_leader(self, topic: str, partition: int = 0) -> int:
-        """Kill -9 the leader of a partition and return its node id. Raises ClusterError."""
+        """Kill -9 the leader of a partition and return its node id. Raises ClusterError, as `leader`."""
         leader = self.leader(topic, partition)
         self.kill(leader)
         return leader

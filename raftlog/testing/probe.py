@@ -1,6 +1,6 @@
 """A few bytes of the Kafka protocol by hand: enough to ask any node who is there, who controls and who leads what.
 
-Knows five requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be
+Knows four requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be
 timed without loading a client library, and a node asked without a client's opinion of which one to ask. At a listener
 that wants a login it comes with a `Login`.
 """
@@ -161,26 +161,18 @@ def view_topic(
     host: str, port: int, topic: str, *, timeout_s: float = ANSWER_S, login: Login | None = None
 ) -> dict[int, PartitionView]:
     """Ask a node for a topic's partitions; empty when it knows none. Raises OSError while it does not answer."""
-    name = topic.encode()
-    body = struct.pack(f">ih{len(name)}s", 1, len(name), name)
-    answer = _ask(_Ask(host, port, timeout_s, login), _METADATA, version=1, body=body)
-    for _ in _take_brokers(answer):
-        pass
-    answer.skip(4 + 4 + 2)  # controller, one topic, its error
-    answer.skip_string()
-    answer.skip(1)
-    partitions = {}
-    for _ in range(answer.take("i")):
-        answer.skip(2)
-        index = answer.take("i")
-        partitions[index] = PartitionView(answer.take("i"), answer.ints(), answer.ints())
-    return partitions
+    found = _view(_Ask(host, port, timeout_s, login), struct.pack(">i", 1) + _string(topic))
+    return {index: partition for (_, index), (_, partition) in found.partitions.items()}
 
 
 def view_topics(host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None) -> Topics:
     """Ask a node for all topics. Raises OSError while it does not answer."""
-    body = struct.pack(">ib", _ALL, 0)  # a null array: all; and do not create any
-    answer = _ask(_Ask(host, port, timeout_s, login), _METADATA, version=7, body=body)
+    return _view(_Ask(host, port, timeout_s, login), struct.pack(">i", _ALL))
+
+
+def _view(where: _Ask, names: bytes) -> Topics:
+    """Return a node's view of some topics, and create none of them. `names`: their array, null for all."""
+    answer = _ask(where, _METADATA, version=7, body=names + b"\0")
     answer.skip(4)  # throttle
     brokers = set()
     for _ in range(answer.take("i")):

@@ -47,6 +47,18 @@ def test_every_node_sees_all_nodes_once_the_cluster_is_ready(three):
     assert three.controller_id() in three.nodes
 
 
+@pytest.mark.parametrize("ask", [Cluster.leader, Cluster.kill_leader])
+def test_leader_of_a_topic_that_does_not_exist_is_an_error_and_creates_none(three, ask):
+    """A slip of the pen: nobody is killed for it, and no topic is there afterwards."""
+    with pytest.raises(ClusterError, match="there is no topic typo"):
+        ask(three, "typo")
+    assert three.partitions("typo") == {}
+    three.create_topic(f"known-{ask.__name__}", partitions=2)
+    with pytest.raises(ClusterError, match=r"topic known-.* has no partition 2, but 0 to 1"):
+        ask(three, f"known-{ask.__name__}", 2)
+    assert three.running_ids() == {1, 2, 3}
+
+
 def test_a_killed_node_disappears_from_the_cluster_and_comes_back(three):
     """kill -9 and restart on the same data and ports."""
     victim = next(node_id for node_id in three.nodes if node_id != three.controller_id())

@@ -18,7 +18,6 @@ from confluent_kafka import Consumer, Producer
 
 from raftlog.testing import InProcessCluster
 from raftlog.testing.cluster import Cluster, ClusterError
-from raftlog.testing.probe import view_topic
 from tests.kit.waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -82,8 +81,8 @@ def test_several_nodes_in_one_process_are_a_cluster() -> None:
 async def test_the_loop_of_an_async_test_goes_on_meanwhile() -> None:
     """As an async context manager; the node has a loop of its own."""
     async with InProcessCluster() as cluster:
-        topic = await asyncio.to_thread(view_topic, cluster.nodes[1].host, cluster.nodes[1].port, "made")
-        assert len(topic) == 1
+        view = await asyncio.to_thread(cluster.view, 1)
+        assert view.broker_ids == {1}
 
 
 def test_what_a_thread_cannot_do_is_refused_in_words(cluster: InProcessCluster) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from raftlog.testing import Cluster, KafkaContainer
 from raftlog.testing.cluster import ClusterError
-from raftlog.testing.probe import view_topic
+from raftlog.testing.probe import NewTopic, create_topic, view_cluster, view_topic
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -124,7 +124,7 @@ def test_a_cluster_of_a_test_alone_is_hurt_and_healed(tmp_path):
         tmp_path,
         """
         import pytest
-        from raftlog.testing.probe import view_topics
+        from raftlog.testing.probe import NewTopic, create_topic, view_cluster, view_topics
 
         @pytest.mark.raftlog(faults=True, settings={"num.partitions": "2"})
         def test_it(raftlog_cluster):
@@ -337,9 +337,10 @@ def test_a_testcontainer_is_replaced_by_its_import():
         .with_env("KAFKA_NUM_PARTITIONS", "4") as kafka
     ):
         host, _, port = kafka.get_bootstrap_server().rpartition(":")
+        assert create_topic(host, int(port), NewTopic("made", partitions=-1)) == ""
         assert len(view_topic(host, int(port), "made")) == 4
     with pytest.raises(OSError, match="refused"):
-        view_topic(host, int(port), "made")
+        view_cluster(host, int(port))
 
 
 def test_variables_of_kafkas_images_have_signs_other_than_dots():
@@ -353,15 +354,15 @@ def test_a_testcontainer_that_is_started_again_is_one_node():
     """The first one would run until the tests end."""
     with KafkaContainer().start() as kafka:
         host, _, port = kafka.get_bootstrap_server().rpartition(":")
-        assert view_topic(host, int(port), "made")
+        assert view_cluster(host, int(port)).broker_ids
         first = kafka.get_bootstrap_server()
         host, _, port = kafka.start().get_bootstrap_server().rpartition(":")
-        assert view_topic(host, int(port), "made")
+        assert view_cluster(host, int(port)).broker_ids
     assert first != f"{host}:{port}"
     for address in (first, f"{host}:{port}"):
         host, _, port = address.rpartition(":")
         with pytest.raises(OSError, match="refused"):
-            view_topic(host, int(port), "made")
+            view_cluster(host, int(port))
 
 
 async def test_a_cluster_is_an_async_context_manager_too():
