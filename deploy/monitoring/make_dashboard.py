@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 DASHBOARD = Path(__file__).parent / "grafana" / "dashboards" / "raftlog.json"
 WIDTH = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-NODES = 'instance=~"$node"'
-TOPICS = 'topic=~"$topic"'
+CLUSTER = 'cluster="$cluster"'
+"""One cluster, by the label that its targets have; targets without that label are those of the cluster with no name."""
+END_INDEX = f"raftlog_raft_end_index{{{CLUSTER}}}"
+NODES = f'{CLUSTER},instance=~"$node"'
+TOPICS = f'{CLUSTER},topic=~"$topic"'
 
 
 class Panel(NamedTuple):
@@ -37,28 +40,37 @@ def _quantile(share: float, metric: str, by: str, selector: str = NODES) -> str:
 
 ROWS: dict[str, list[Panel]] = {
     "Is it well": [
-        Panel("Nodes", "Nodes that answer.", {"": 'sum(up{job=~"$job"})'}, stat=True, good=-1),
-        Panel("Controllers", "It must be one.", {"": "sum(raftlog_node_is_controller)"}, stat=True, good=1),
+        Panel("Nodes", "Nodes that answer.", {"": f'sum(up{{{CLUSTER},job=~"$job"}})'}, stat=True, good=-1),
+        Panel(
+            "Controllers",
+            "It must be one.",
+            {"": f"sum(raftlog_node_is_controller{{{CLUSTER}}})"},
+            stat=True,
+            good=1,
+        ),
         Panel(
             "Offline",
             "Partitions without a leader.",
-            {"": "max(raftlog_cluster_partitions_leaderless)"},
+            {"": f"max(raftlog_cluster_partitions_leaderless{{{CLUSTER}}})"},
             stat=True,
         ),
         Panel(
             "Under min ISR",
             "Partitions where acks=all fails.",
-            {"": "max(raftlog_cluster_partitions_under_min_isr)"},
+            {"": f"max(raftlog_cluster_partitions_under_min_isr{{{CLUSTER}}})"},
             stat=True,
         ),
         Panel(
             "Under-replicated",
             "Partitions that miss a replica.",
-            {"": "max(raftlog_cluster_partitions_under_replicated)"},
+            {"": f"max(raftlog_cluster_partitions_under_replicated{{{CLUSTER}}})"},
             stat=True,
         ),
         Panel(
-            "Fenced", "Brokers that do not take part.", {"": "max(raftlog_cluster_brokers_fenced)"}, stat=True
+            "Fenced",
+            "Brokers that do not take part.",
+            {"": f"max(raftlog_cluster_brokers_fenced{{{CLUSTER}}})"},
+            stat=True,
         ),
     ],
     "What clients do": [
@@ -66,6 +78,12 @@ ROWS: dict[str, list[Panel]] = {
             "Records in",
             "By topic, a second.",
             {"{{topic}}": _rate("raftlog_topic_messages_in_total", "topic", TOPICS)},
+            "cps",
+        ),
+        Panel(
+            "Records out",
+            "To consumers, by topic, a second; counted by offsets.",
+            {"{{topic}}": _rate("raftlog_topic_messages_out_total", "topic", TOPICS)},
             "cps",
         ),
         Panel(
@@ -110,8 +128,8 @@ ROWS: dict[str, list[Panel]] = {
             "ISR changes",
             "Replicas that left and joined, a second.",
             {
-                "shrinks": "max(rate(raftlog_isr_shrinks_total[$__rate_interval]))",
-                "expands": "max(rate(raftlog_isr_expands_total[$__rate_interval]))",
+                "shrinks": f"max(rate(raftlog_isr_shrinks_total{{{CLUSTER}}}[$__rate_interval]))",
+                "expands": f"max(rate(raftlog_isr_expands_total{{{CLUSTER}}}[$__rate_interval]))",
             },
             "cps",
         ),
@@ -119,9 +137,13 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Lag of voters",
             "Entries of the metadata log behind the node that has most.",
-            {"{{instance}}": "scalar(max(raftlog_raft_end_index)) - raftlog_raft_end_index"},
+            {"{{instance}}": f"scalar(max({END_INDEX})) - {END_INDEX}"},
         ),
-        Panel("Term", "It grows with each election of a controller.", {"{{instance}}": "raftlog_raft_term"}),
+        Panel(
+            "Term",
+            "It grows with each election of a controller.",
+            {"{{instance}}": f"raftlog_raft_term{{{CLUSTER}}}"},
+        ),
     ],
     "Nodes": [
         Panel(
@@ -160,11 +182,15 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Open files", "", {"{{instance}}": f"process_open_fds{{{NODES}}}"}),
     ],
     "Transactions": [
-        Panel("Transactional ids", "By state.", {"{{state}}": "sum by (state) (raftlog_transactional_ids)"}),
+        Panel(
+            "Transactional ids",
+            "By state.",
+            {"{{state}}": f"sum by (state) (raftlog_transactional_ids{{{CLUSTER}}})"},
+        ),
         Panel(
             "Oldest open transaction",
             "Readers of committed records wait for it.",
-            {"": "max(raftlog_transaction_oldest_open_seconds)"},
+            {"": f"max(raftlog_transaction_oldest_open_seconds{{{CLUSTER}}})"},
             "s",
         ),
     ],
@@ -224,7 +250,18 @@ def _panels() -> list[dict[str, Any]]:
     return made
 
 
-def _variable(name: str, label: str, query: str) -> dict[str, Any]:
+def _values(metric: str, label: str) -> str:
+    return f"label_values({metric}{{{CLUSTER}}}, {label})"
+
+
+def _variable(name: str, label: str, query: str, *, one: bool = False) -> dict[str, Any]:
+    """Return a variable of which several values can be chosen, all at first; or `one`, the first at first."""
+    several = {
+        "includeAll": True,
+        "multi": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
     return {
         "name": name,
         "label": label,
@@ -232,10 +269,7 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
         "datasource": SOURCE,
         "query": query,
         "refresh": 2,
-        "includeAll": True,
-        "multi": True,
-        "allValue": ".*",
-        "current": {"text": "All", "value": "$__all"},
+        **({"includeAll": False, "multi": False} if one else several),
     }
 
 
@@ -252,9 +286,10 @@ def make_dashboard() -> str:
         "templating": {
             "list": [
                 {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-                _variable("job", "Job", "label_values(raftlog_node_info, job)"),
-                _variable("node", "Node", "label_values(raftlog_node_info, instance)"),
-                _variable("topic", "Topic", "label_values(raftlog_topic_messages_in_total, topic)"),
+                _variable("cluster", "Cluster", "label_values(raftlog_node_info, cluster)", one=True),
+                _variable("job", "Job", _values("raftlog_node_info", "job")),
+                _variable("node", "Node", _values("raftlog_node_info", "instance")),
+                _variable("topic", "Topic", _values("raftlog_topic_messages_in_total", "topic")),
             ]
         },
         "panels": _panels(),

@@ -19,7 +19,9 @@ from tests.kit import prometheus
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 METRIC = re.compile(r"\b(?:raftlog|kafka|process)_\w+")
-GRAFANA = {"$__rate_interval": "10s", "$node": ".*", "$job": ".*", "$topic": ".*"}
+SELECTED = re.compile(r"\b(?:raftlog|kafka|process)_\w+|\bup\b")
+"""Names of metrics, each of which has labels behind it."""
+GRAFANA = {"$cluster": "", "$__rate_interval": "10s", "$node": ".*", "$job": ".*", "$topic": ".*"}
 
 needs_prometheus = pytest.mark.skipif(not prometheus.INSTALLED, reason="no prometheus and promtool here")
 
@@ -101,6 +103,17 @@ def test_a_real_prometheus_gives_every_panel_something(cluster, dashboard, alert
             scraper.wait_for(plain(each))
         ringing = {each: found for each in alerts if (found := scraper.ask(plain(each)))}
     assert ringing == {}
+
+
+def test_dashboard_shows_one_cluster_at_a_time(dashboard):
+    """Two clusters side by side would have two controllers, and one's offline partitions would be the other's.
+
+    Targets of a lone cluster have no label `cluster`: then the variable is empty, as in kubernetes-mixin.
+    """
+    for each in dashboard:
+        for found in SELECTED.finditer(each):
+            labels = each[found.end() :].partition("}")[0]
+            assert labels.startswith("{") and 'cluster="$cluster"' in labels, each
 
 
 @needs_prometheus
