@@ -24,7 +24,7 @@ from raftlog.base.disk import RealDisk
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
-from raftlog.cli.exits import EXISTS, NOT_FOUND, USAGE, Failure
+from raftlog.cli.exits import EXISTS, INTERRUPTED, NOT_FOUND, USAGE, Failure
 from raftlog.cli.rows import in_bytes
 from raftlog.cli.server import read_config
 from raftlog.metadata.features import UnsupportedMetadata
@@ -53,6 +53,7 @@ def backup(
     and start none of them before all are done."""
     node = read_config(config, [])
     target = destination / f"node-{node.node_id}"
+    advice = f"; {target} is unfinished: remove it"
     with _complaints():
         _refuse_place(node, target)
         with _locked(node):
@@ -60,8 +61,9 @@ def backup(
             metadata = _metadata_of(node)
             found = {folder: files.files_below(folder) for folder in _folders(node)}
             target.mkdir(0o700, parents=True)  # records and users' credentials are in it
-            with _complaints(f"; {target} is unfinished: remove it"):
+            with _complaints(advice):
                 stored, linked = _copy_folders(found, target)
+    with _complaints(advice):
         if linked:
             print(
                 f"node {node.node_id} is copied; {len(linked)} linked segments are being read",
@@ -140,12 +142,16 @@ def restore(
 
 @contextmanager
 def _complaints(advice: str = "") -> Iterator[None]:
-    """Turn what the file system refuses into a Failure that names the file, and says what to do."""
+    """Turn what the file system refuses into a Failure that names the file, and says what to do; and so Ctrl-C."""
     try:
         yield
     except OSError as error:
         told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise Failure(told + advice) from None
+    except KeyboardInterrupt:
+        if not advice:
+            raise
+        raise Failure("interrupted" + advice, INTERRUPTED) from None
 
 
 def _folders(node: NodeConfig) -> list[Path]:
@@ -256,14 +262,13 @@ def _judge_set(found: dict[Path, Manifest]) -> None:
             raise Failure(
                 f"{folder} is of cluster {each.cluster_id}, {first[0]} of cluster {first[1].cluster_id}"
             )
-    voters = [each for each in found.values() if each.metadata_offset is not None]
     by_id: dict[int, Path] = {}
     for folder, each in found.items():
         if by_id.setdefault(each.node_id, folder) != folder:
             raise Failure(
                 f"{folder} and {by_id[each.node_id]} are both of node {each.node_id}: keep one of them"
             )
-    newest = max(voters, key=lambda each: each.metadata_offset or 0, default=None)
+    newest = _newest_voter(found)
     for folder, each in found.items():
         known = None if newest is None else (newest.broker_epochs or {}).get(each.node_id)
         if known is not None and each.broker_epoch is not None and known > each.broker_epoch:

@@ -27,6 +27,9 @@ from raftlog.cli.target import Target
 POLL_S: Final = 0.2
 TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
 """Every refusal to a producer comes of this: a producer id needs the right to write to some topic."""
+INVALID: Final = "INVALID_RECORD"
+NEEDS_KEYS: Final = "a compacted topic takes only records with a key: set one with -k, or split lines with -K"
+"""Brokers say which record is wrong, and why; librdkafka keeps that to itself."""
 
 produce = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -137,6 +140,8 @@ class Sender:
     ) -> None:
         self._topic, self._partition, self._headers = topic, partition, list(headers) or None
         self._failures: list[Any] = []
+        self._lacks_key = False
+        """Whether a record without a key was refused, as compacted topics do."""
         self._heard_at = 0.0
         self._timeout_s = target.timeout_s
         defaults: dict[str, object] = {
@@ -200,10 +205,11 @@ class Sender:
             if content:
                 self.send(key, content)
 
-    def _delivered(self, error: Any, _message: Any) -> None:
+    def _delivered(self, error: Any, message: Any) -> None:
         self._heard_at = time.monotonic()
         if error is not None:
             self._failures.append(error)
+            self._lacks_key |= error.name() == INVALID and message.key() is None
 
     def _is_silent(self, since: float) -> bool:
         """Whether nothing was acknowledged for the timeout: a queue that only moves slowly may take its time."""
@@ -226,5 +232,7 @@ class Sender:
         )
         if self._failures:
             failure = self._failure(self._failures[0], about)
+        if self._lacks_key:
+            failure = Failure(f"{failure}; {NEEDS_KEYS}", failure.code)
         print(f"raftlog: {failure}", file=sys.stderr)
         return failure.code

@@ -539,6 +539,19 @@ def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, 
     assert (code, "the restore is unfinished: empty the node's folders" in complaint) == (1, True)
 
 
+@pytest.mark.parametrize("while_linked", [False, True])
+def test_ctrl_c_says_that_the_folder_is_unfinished(node, tmp_path, monkeypatch, while_linked):
+    """While files are copied, and while the linked ones are read."""
+
+    def interrupted(*_asked: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backup_files, "measure" if while_linked else "copy", interrupted)
+    target = tmp_path / "second" / "node-1"
+    code, complaint = run("backup", "-c", node.config, tmp_path / "second")
+    assert (code, f"raftlog: interrupted; {target} is unfinished: remove it" in complaint) == (130, True)
+
+
 def test_a_restore_that_has_no_room_is_not_begun(copy, other, monkeypatch):
     """All folders of one disk count together."""
     size = sum(

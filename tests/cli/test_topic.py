@@ -69,6 +69,19 @@ def test_a_change_that_is_refused_changes_nothing(raftlog: CommandLine, name: st
     assert row["source"] == "default"
 
 
+def test_record_without_a_key_is_refused_by_a_compacted_topic_with_what_to_do(
+    raftlog: CommandLine, name: str
+) -> None:
+    """librdkafka tells neither the record nor the reason."""
+    raftlog("topic", "create", name, "-c", "cleanup.policy=compact")
+    refused = raftlog("produce", "-t", name, stdin=b"no key\n")
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(
+        "a compacted topic takes only records with a key: set one with -k, or split lines with -K\n"
+    )
+    assert raftlog("produce", "-t", name, "-K", ":", stdin=b"k:v\n").returncode == 0
+
+
 def test_trimming_moves_the_beginning_and_only_that(raftlog: CommandLine, name: str) -> None:
     """Records before the offset are gone, those after it stay."""
     raftlog("topic", "create", name, "-p", "1")
