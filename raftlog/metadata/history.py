@@ -96,6 +96,13 @@ class History:
             if change.batch.offset == offset
         }
 
+    def fencing(self, broker_id: int, offset: int) -> Change[BrokerState] | None:
+        """Return the change that took a broker out of service, if it was so before a metadata offset."""
+        changes = [each for each in self._brokers.get(broker_id, ()) if each.batch.offset < offset]
+        if not changes or _is_in_service(changes[-1].new):
+            return None
+        return next((each for each in reversed(changes) if _is_in_service(each.old)), changes[-1])
+
     def counts(self, broker_id: int) -> LeadershipCounts:
         """Return what befell the partitions that a broker leads."""
         return self._counts[broker_id]
@@ -161,6 +168,10 @@ class History:
             counts.unclean_elections += new.unclean_epoch > old.unclean_epoch
         counts.isr_shrinks += any(each not in new.isr for each in old.isr)
         counts.isr_expands += any(each not in old.isr for each in new.isr)
+
+
+def _is_in_service(broker: BrokerState | None) -> bool:
+    return broker is not None and not broker.fenced
 
 
 def _state(image: MetadataImage, topic_id: UUID, index: int) -> PartitionState | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, get_args
 
 import pytest
 
 from raftlog.admin.facts import AccountFacts
-from raftlog.admin.native.health import _of_chores, _of_memory
+from raftlog.admin.native.health import BrokerHealth, State, _of_brokers, _of_chores, _of_memory
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.recurring_failures import Failure
@@ -53,6 +54,18 @@ class Failing:
 
     def failures(self) -> list[Failure]:
         return [*self._failures]
+
+
+@pytest.mark.parametrize("state", get_args(State))
+def test_several_brokers_are_told_of_in_the_plural(state: State) -> None:
+    """Verbs and pronouns with them."""
+    one, several = (
+        next((each.message for each in _of_brokers(BrokerHealth(id, state, []) for id in ids)), "")
+        for ids in ((2,), (2, 3))
+    )
+    assert (one == "") == (several == "") == (state == "in_service")
+    assert not re.search(r"\b(are|do|they|their)\b", one), one
+    assert not re.search(r"\b(is|does|it|its)\b", several), several
 
 
 def test_a_log_that_cannot_be_cleaned_is_named_with_its_reason() -> None:

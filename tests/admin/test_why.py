@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
+from raftlog.admin.native.why import partition_event
+from raftlog.metadata.causes import Cause
+from raftlog.metadata.history import History
+from raftlog.metadata.metadata_records import BrokerChanged, PartitionChanged
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.admin.test_health import api_of, create
+from tests.metadata.test_history import DEAD, HistorySetup
+from tests.metadata.test_history import TOPIC as TOPIC_ID
 
 TOPIC = "trips"
 
@@ -121,3 +127,23 @@ def test_what_does_not_exist_has_no_why(cluster: AdminCluster) -> None:
     assert (missing.status, missing.body["error_code"]) == (404, 40403)
     assert asked.get(f"/v1/topics/{TOPIC}/partitions/-1/why").status == 404
     assert asked.get("/v1/brokers/99/why").status == 404
+
+
+def test_broker_that_left_the_isr_later_than_it_was_fenced_is_told_with_its_fencing() -> None:
+    """While another broker was in doubt the controller decided nothing; that one's return is half of the reason."""
+    told = HistorySetup(History())
+    told.begin()
+    told.tell(BrokerChanged(1, 0, fenced=False))
+    fenced_at = told.image.offset
+    told.tell(BrokerChanged(1, 0, fenced=True), causes=(DEAD,))
+    told.tell(BrokerChanged(1, 0, draining=True))
+    told.tell(PartitionChanged(TOPIC_ID, 0, leader=2, isr=(1, 2)))
+    told.tell(PartitionChanged(TOPIC_ID, 0, isr=(2,)), causes=(Cause("heard_again", 3),))
+    event = partition_event(told.history, told.history.partition(TOPIC_ID, 0)[-1])
+    assert event.message == "1 left the ISR, which is now 2"
+    assert event.because == (
+        "broker 1 was out of service; broker 3 answered the controller again, which had put this off while it did not"
+    )
+    (fenced,) = event.brokers
+    assert (fenced.broker_id, fenced.what, fenced.when.metadata_offset) == (1, ["fenced"], fenced_at)
+    assert fenced.because == "broker 1 was taken for dead: connection refused"

@@ -96,8 +96,13 @@ def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> It
         yield "drain_ended", f"broker {broker_id} may lead again"
 
 
-def because(moment: AppliedBatch, concerned: Collection[int], what: Collection[str]) -> str:
-    """Return why, in words: the causes that are about whom it concerns, else all; "" where nobody said."""
+def because(
+    moment: AppliedBatch, concerned: Collection[int], what: Collection[str], *, away: Collection[int] = ()
+) -> str:
+    """Return why, in words: the causes that are about whom it concerns, else all; "" where nobody said.
+
+    `away`: brokers that went out of the ISR now, and out of service with an earlier batch.
+    """
     causes = moment.causes
     proposed = next((each for each in causes if each.kind == "proposed"), None)
     if proposed is not None and "isr_shrunk" in what:
@@ -105,7 +110,9 @@ def because(moment: AppliedBatch, concerned: Collection[int], what: Collection[s
     if proposed is not None and "isr_expanded" in what:
         return f"it caught up with its leader, broker {proposed.broker_id}"
     telling = [each for each in causes if each.broker_id in concerned] or causes
-    return "; ".join(describe_cause(each) for each in telling)
+    were = "broker {} was" if len(away) == 1 else "brokers {} were"
+    gone = [were.format(_list(sorted(away))) + " out of service"] if away else []
+    return "; ".join([*gone, *map(describe_cause, telling)])
 
 
 def _list(ids: Iterable[int]) -> str:

@@ -172,22 +172,50 @@ def _voters(ids: list[int]) -> str:
     return f"voter {ids[0]} does" if len(ids) == 1 else f"voters {_list(ids)} do"
 
 
-_OF_STATES: Final[dict[State, tuple[Colour, str, str]]] = {
-    "down": ("yellow", "brokers_down", "fenced, and does not answer: it is down or cut off"),
-    "fenced": ("yellow", "brokers_fenced", "fenced, though it runs: it is starting, or lost a log directory"),
-    "silent": ("yellow", "brokers_silent", "in service, but does not answer this node"),
-    "stopping": ("yellow", "brokers_stopping", "stopping; its leaderships go to others"),
-    "draining": ("green", "brokers_draining", "drained: it leads only what nobody else can lead"),
+_OF_STATES: Final[dict[State, tuple[Colour, str, str, str]]] = {
+    "down": (
+        "yellow",
+        "brokers_down",
+        "is fenced, and does not answer: it is down or cut off",
+        "are fenced, and do not answer: they are down or cut off",
+    ),
+    "fenced": (
+        "yellow",
+        "brokers_fenced",
+        "is fenced, though it runs: it is starting, or lost a log directory",
+        "are fenced, though they run: they are starting, or lost a log directory",
+    ),
+    "silent": (
+        "yellow",
+        "brokers_silent",
+        "is in service, but does not answer this node",
+        "are in service, but do not answer this node",
+    ),
+    "stopping": (
+        "yellow",
+        "brokers_stopping",
+        "is stopping; its leaderships go to others",
+        "are stopping; their leaderships go to others",
+    ),
+    "draining": (
+        "green",
+        "brokers_draining",
+        "is drained: it leads only what nobody else can lead",
+        "are drained: they lead only what nobody else can lead",
+    ),
 }
+"""By the state: what is said of one broker, and of several."""
 
 
 def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
     brokers = list(brokers)
-    for state, (severity, code, text) in _OF_STATES.items():
+    for state, (severity, code, of_one, of_several) in _OF_STATES.items():
         found = [each.broker_id for each in brokers if each.state == state]
         if found:
-            who = f"broker {found[0]} is" if len(found) == 1 else f"brokers {_list(found)} are"
-            yield Reason(severity, code, f"{who} {text}", len(found), found)
+            text = (
+                f"broker {found[0]} {of_one}" if len(found) == 1 else f"brokers {_list(found)} {of_several}"
+            )
+            yield Reason(severity, code, text, len(found), found)
     for each in brokers:
         if each.offline_log_dirs:
             text = f"broker {each.broker_id} lost {', '.join(each.offline_log_dirs)}: its disk failed"

@@ -58,7 +58,10 @@ class BrokerEvent(msgspec.Struct):
 
 
 class PartitionEvent(msgspec.Struct):
-    """The change of a partition in one batch. `brokers`: what became of the brokers concerned, in that batch too."""
+    """The change of a partition in one batch. `brokers`: what became of the brokers concerned, in that batch too.
+
+    Of a broker that left the ISR it may be an earlier batch, which took it out of service.
+    """
 
     when: When
     what: list[str]
@@ -175,14 +178,18 @@ def partition_event(history: History, change: PartitionChange) -> PartitionEvent
     """Return one change of a partition, told."""
     assert change.new is not None, "the history of a partition ends with it"
     what, message, concerned = of_partition(change)
-    moved = history.broker_changes_at(change.batch.offset)
+    offset = change.batch.offset
+    moved = history.broker_changes_at(offset)
+    left = set(change.old.isr).difference(change.new.isr, moved) if change.old is not None else ()
+    away = {each: found for each in left if (found := history.fencing(each, offset)) is not None}
+    told = away | moved
     return PartitionEvent(
         when=_when(change.batch),
         what=what,
         message=message,
-        because=because(change.batch, concerned, what),
+        because=because(change.batch, concerned, what, away=away),
         causes=_causes(change.batch),
-        brokers=[_broker_event(each, moved[each]) for each in sorted(concerned & moved.keys())],
+        brokers=[_broker_event(each, told[each]) for each in sorted(concerned & told.keys())],
         leader=_or_none(change.new.leader),
         leader_epoch=change.new.leader_epoch,
         isr=list(change.new.isr),
