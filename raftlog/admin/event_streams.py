@@ -26,8 +26,15 @@ class EventStreams:
 
     @contextmanager
     def opened(self, request: web.Request) -> Iterator[asyncio.Event]:
-        """Count a stream while it lasts, and yield what is set when there may be news. Raises ApiError 429."""
-        if sum(not is_gone(each) for each in self._open.values()) >= self._most:
+        """Count a stream while it lasts, and yield what is set when there may be news. Raises ApiError 429.
+
+        Streams of clients who left do not count, and are woken to end: else those that come and go would pile up until
+        their next heartbeats.
+        """
+        gone = [news for news, each in self._open.items() if is_gone(each)]
+        for each in gone:
+            each.set()
+        if len(self._open) - len(gone) >= self._most:
             raise ApiError(
                 429,
                 f"{self._most} streams of events are open on this node, which is the most; close one",
@@ -59,5 +66,5 @@ class EventStreams:
 
 
 def is_gone(request: web.Request) -> bool:
-    """Say whether a client has closed its connection, which its stream notices with the next thing it sends."""
+    """Say whether a client has closed its connection, which its stream notices when it is woken."""
     return request.transport is None or request.transport.is_closing()

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.admin.event_streams import is_gone
 from raftlog.admin.limits import Limits
 from raftlog.admin.openapi import document
 from raftlog.admin.resources import ROUTES
@@ -217,6 +218,27 @@ def test_streams_are_bounded_and_those_of_clients_who_left_do_not_count() -> Non
             each.writer.close()
 
     told(scenario, CALM._replace(event_streams=2))
+
+
+def test_clients_that_come_and_go_leave_no_streams_behind() -> None:
+    """Each newcomer has the streams of those who left end, which would else wait for their next heartbeats."""
+
+    async def scenario(world: World) -> None:
+        streams = world.view.streams
+        assert streams is not None
+        for _ in range(5):
+            stream = await world.follow()
+            await stream.event()
+            stream.writer.transport.abort()
+            while not all(map(is_gone, streams._open.values())):
+                await asyncio.sleep(0)
+        last = await world.follow()
+        while len(streams) > 1:
+            await asyncio.sleep(0)
+        assert (await last.event()).name == "metadata"
+        last.writer.close()
+
+    told(scenario)
 
 
 def test_reader_that_takes_nothing_is_dropped_with_a_reason() -> None:

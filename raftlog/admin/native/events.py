@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from raftlog.admin.errors import INVALID, ApiError, Error
-from raftlog.admin.event_streams import EventStreams
+from raftlog.admin.event_streams import EventStreams, is_gone
 from raftlog.admin.listener import limited
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, Call, Route
@@ -167,7 +167,7 @@ async def stream_events(call: Call) -> web.StreamResponse:
 
 
 async def _tell(call: Call, answer: web.StreamResponse, follower: _Follower, news: asyncio.Event) -> None:
-    while True:
+    while not is_gone(call.raw):
         ended = follower.why_it_ends()
         news.clear()
         piece = follower.news() if ended is None else _encode(EndEvent(ended.body))
