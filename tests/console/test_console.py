@@ -228,6 +228,52 @@ def test_story_of_a_group_is_told_on_its_screen_and_by_why(
     member.close()
 
 
+@pytest.fixture
+def long_named(cluster: AdminCluster, topic: str) -> Iterator[str]:
+    """A group with long names, of itself and its member, which has committed nothing."""
+    group = f"g-{uuid.uuid4().hex[:6]}-{'g' * 200}"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "client.id": "c" * 200,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+
+    def assigned() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    until(assigned, "it is a member")
+    yield group
+    consumer.close()
+
+
+def test_group_that_has_committed_nothing_is_listed_without_an_error(
+    page: Any, cluster: AdminCluster, long_named: str
+) -> None:
+    """The log of the page stays empty, see the fixture: nothing is asked for that is not there."""
+    page.goto(f"{cluster.admin_url(1)}/#/groups")
+    page.get_by_role("link", name=long_named).wait_for()
+    with page.expect_response(lambda answer: f"{long_named}/lag" in answer.url):
+        pass
+    with page.expect_response(lambda answer: f"{long_named}/lag" in answer.url):
+        pass
+
+
+def test_long_names_of_clients_do_not_widen_the_page(
+    page: Any, cluster: AdminCluster, long_named: str
+) -> None:
+    """Group, client and member, on a phone: in the list, in the group's screen and in its story."""
+    page.set_viewport_size({"width": 360, "height": 800})
+    for path in ("groups", f"groups/{long_named}", f"why/consumer-groups/{long_named}/events"):
+        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.locator("main").get_by_text("cccc" if long_named in path else long_named).first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
 @pytest.mark.errors_expected
 def test_address_with_a_hostile_name_is_only_text(page: Any, cluster: AdminCluster) -> None:
     """Of a topic and a partition that are not there, and of no screen at all."""

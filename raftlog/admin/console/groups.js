@@ -46,10 +46,13 @@ export function groups(root, [id], signal) {
   async function measure() {
     const [first, end] = rows.window();
     await Promise.all(shown.slice(first, Math.min(end, first + 40)).map(async (each) => {
+      const id = each.consumer_group_id;
       try {
-        lags.set(each.consumer_group_id, (await get(v3("consumer-groups", each.consumer_group_id, "lag-summary"), signal)).total_lag);
-      } catch (error) {
-        if (error.status !== 404) lags.delete(each.consumer_group_id);
+        // a group that has committed nothing has no summary: the browser would log the 404
+        if (!lags.has(id) && !(await get(`${v3("consumer-groups", id, "lags")}?page_size=1`, signal)).data.length) return;
+        lags.set(id, (await get(v3("consumer-groups", id, "lag-summary"), signal)).total_lag);
+      } catch {
+        lags.delete(id);
       }
     }));
     rows.refresh();
