@@ -18,6 +18,7 @@ EVERYWHERE: Final = {
     400: "a parameter or the body is malformed, or asks for what no cluster would do",
     403: "the caller may not do this, or a page from elsewhere asked",
     404: "there is no such thing",
+    501: "a broker that would have to answer is of an older release",
     503: "nobody who could answer is reachable now; ask again",
 }
 WITH_TOKENS: Final = {

@@ -14,7 +14,8 @@ class GroupEvent(msgspec.Struct, omit_defaults=True):
     """One event; `what` is a key of `GROUP_EVENT_KINDS`. `at_ms` is the coordinator's wall clock.
 
     The member is the one that the event is about; `more`: so many further events of this kind followed at once.
-    `detail` is text of clients, or names of partitions. `by`: the principal who asked, "" if that is not known.
+    `detail` is text of clients, or names of topics and partitions: those of `topics`, which not everybody may see.
+    `by`: the principal who asked, "" if that is not known.
     `number`: a generation or an epoch. `count`: members, or offsets. `took_ms`: how long members were gathered.
     `settled_ms`: how long after it began a generation had its assignments; -1: not yet, or never.
     """
@@ -26,6 +27,7 @@ class GroupEvent(msgspec.Struct, omit_defaults=True):
     client_id: str = ""
     client_host: str = ""
     detail: str = ""
+    topics: tuple[str, ...] = ()
     by: str = ""
     number: int = -1
     count: int = 0
@@ -64,9 +66,10 @@ GROUP_EVENT_KINDS: Final = frozenset(
 
 
 class GroupHistoryAnswer(msgspec.Struct):
-    """A group and its events, the oldest first. `forgotten`: how many older ones there were since `loaded_at_ms`.
+    """A group and its events, the oldest first. `forgotten`: how many older ones there were since `known_since_ms`.
 
     `loaded_at_ms`: when this coordinator began, in `leader_epoch` of partition `partition` of the offsets topic.
+    `known_since_ms`: the same, or later if there was no room for what happened until then.
     `type` is "classic", "consumer", or "" for a group that is no more. `topics`: those that its members read.
     """
 
@@ -77,6 +80,7 @@ class GroupHistoryAnswer(msgspec.Struct):
     partition: int
     leader_epoch: int
     loaded_at_ms: int
+    known_since_ms: int
     topics: list[str]
     events: list[GroupEvent]
     forgotten: int

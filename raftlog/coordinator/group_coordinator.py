@@ -370,6 +370,10 @@ class GroupCoordinator:
         """Return what happened to a group, the oldest first, and how many older events were forgotten."""
         return self._groups.history.of(group_id)
 
+    def events_known_since_ms(self, group_id: str, loaded_at_ms: int) -> int:
+        """Return from when on all events of a group are known, but for those forgotten."""
+        return self._groups.history.known_since_ms(group_id, loaded_at_ms)
+
     def group_ids(self) -> list[str]:
         """Return the names of all groups, those included whose end is not committed yet."""
         return self._groups.ids()

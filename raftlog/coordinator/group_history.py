@@ -9,7 +9,8 @@ which those groups go that were quiet for longest. A text of a client is cut to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from raftlog.base.group_events import GROUP_EVENT_KINDS, GroupEvent
@@ -27,6 +28,9 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 MAX_TEXT_CHARS: Final = 120
 """Of each text in an event. A character takes four bytes at most."""
+
+MAX_TOPIC_CHARS: Final = 249
+"""Of a topic's name, which nothing longer is."""
 
 EVENT_BYTES: Final = 400
 """The memory of an event beside its texts."""
@@ -56,10 +60,11 @@ def _nobody() -> str:
 class _Events:
     """Those of one group, the oldest first, in `owner`."""
 
-    __slots__ = ("bytes", "events", "forgotten", "group_id", "owner")
+    __slots__ = ("began_ms", "bytes", "events", "forgotten", "group_id", "owner")
 
-    def __init__(self, group_id: str, owner: GroupHistory) -> None:
+    def __init__(self, group_id: str, owner: GroupHistory, began_ms: int) -> None:
         self.group_id = group_id
+        self.began_ms = began_ms
         self.owner = owner
         self.events: list[GroupEvent] = []
         self.forgotten = 0
@@ -71,6 +76,8 @@ class HistoryMemory:
 
     def __init__(self, max_bytes: int = MAX_BYTES, asked_by: Callable[[], str] = _nobody) -> None:
         self.bytes = 0
+        self.forgotten_until_ms = 0
+        """The last event for which there was no room, and perhaps others before it."""
         self.asked_by = asked_by
         self._max_bytes = max_bytes
         self._groups: dict[_Events, None] = {}
@@ -83,6 +90,7 @@ class HistoryMemory:
         self.bytes += growth
         while self.bytes > self._max_bytes:
             oldest = next(iter(self._groups))
+            self.forgotten_until_ms = max(self.forgotten_until_ms, oldest.events[-1].at_ms)
             oldest.owner.drop(oldest)
 
     def remove(self, kept: _Events) -> None:
@@ -103,6 +111,12 @@ class GroupHistory:
         kept = self._groups.get(group_id)
         return ([], 0) if kept is None else (list(kept.events), kept.forgotten)
 
+    def known_since_ms(self, group_id: str, loaded_at_ms: int) -> int:
+        """Return from when on all events of a group are kept, but for those that `of` counts as forgotten."""
+        kept = self._groups.get(group_id)
+        until_ms = self._memory.forgotten_until_ms
+        return max(loaded_at_ms, until_ms if kept is None else min(until_ms, kept.began_ms))
+
     def clear(self) -> None:
         """Another broker coordinates these groups from now on, and has other events."""
         for each in tuple(self._groups.values()):
@@ -118,7 +132,7 @@ class GroupHistory:
         assert event.what in GROUP_EVENT_KINDS, event.what
         kept = self._groups.get(group_id)
         if kept is None:
-            kept = self._groups[group_id] = _Events(group_id, self)
+            kept = self._groups[group_id] = _Events(group_id, self, event.at_ms)
             growth = kept.bytes
         elif _follows_its_like(kept.events, event):
             kept.events[-1].more += 1
@@ -127,6 +141,7 @@ class GroupHistory:
             growth = 0
         for name in ("member_id", "instance_id", "client_id", "client_host", "detail", "by"):
             setattr(event, name, getattr(event, name)[:MAX_TEXT_CHARS])
+        event.topics = tuple(each[:MAX_TOPIC_CHARS] for each in event.topics)
         kept.events.append(event)
         change = _event_bytes(event)
         if len(kept.events) > KEPT_OF_GROUP:
@@ -165,18 +180,20 @@ class GroupHistory:
         """A member of a classic group has it rebalance. `had`: its protocols until then."""
         topics, before = _topics(request.protocols), _topics(had or ())
         if topics is not None and before is not None and topics != before:
-            self._add_member("subscription_changed", group_id, member, at, _names(topics))
+            self._add_member("subscription_changed", group_id, member, at, _names(topics), topics=topics)
         else:
             what = "leader_rejoined" if leads else "member_rejoined"
             self._add_member(what, group_id, member, at, request.reason)
 
-    def _add_member(self, what: str, group_id: str, who: Who, at: Moment, detail: str) -> None:
+    def _add_member(
+        self, what: str, group_id: str, who: Who, at: Moment, detail: str, *, topics: Collection[str] = ()
+    ) -> None:
         if isinstance(who, Member):
             names = (who.member_id, who.group_instance_id or "", who.client_id, who.client_host)
         else:
             member_id, it = who
             names = (member_id, it.instance_id or "", it.client_id, it.client_host)
-        self.add(group_id, GroupEvent(what, at.now_ms, *names, detail))
+        self.add(group_id, GroupEvent(what, at.now_ms, *names, detail, tuple(sorted(topics)[:NAMED_TOPICS])))
 
     def members_changed(
         self, group: Group, before: Group, at: Moment, *, gone: str = "member_left", detail: str = ""
@@ -215,7 +232,8 @@ class GroupHistory:
                 (each, it) for each, it in new.members.items() if not _reads_same(old.members.get(each), it)
             ]
             for each in changed:
-                self._add_member("subscription_changed", group_id, each, at, _subscription(each[1]))
+                detail, topics = each[1].regex or _names(each[1].topics), each[1].topics
+                self._add_member("subscription_changed", group_id, each, at, detail, topics=topics)
             if not changed:
                 self._changed("topics_changed", group_id, at)
         if new.epoch and (old is None or old.epoch != new.epoch):
@@ -273,18 +291,22 @@ class GroupHistory:
         if not before.exists:
             self.created(request.group_id, at)
         elif isinstance(request, CommitOffsets) and (before.has_metadata or before.consumer is not None):
-            moves = (
-                f"{each.topic}-{each.partition} {_from(before.offsets.get((each.topic, each.partition)))}"
-                f"to {each.committed.offset}"
-                for each in request.commits
-            )
+            moves = [
+                (
+                    each.topic,
+                    f"{each.topic}-{each.partition} {_from(before.offsets.get((each.topic, each.partition)))}"
+                    f"to {each.committed.offset}",
+                )
+                for each in request.commits[:NAMED_PARTITIONS]
+            ]
             self._offsets("offsets_set", request.group_id, len(request.commits), moves, at)
 
     def offsets_deleted(
         self, group: Group, before: Group, partitions: Iterable[tuple[str, int]], at: Moment
     ) -> None:
         """Somebody deleted offsets."""
-        named = (f"{topic}-{index}" for topic, index in partitions if before.has((topic, index)))
+        there = islice((each for each in partitions if before.has(each)), NAMED_PARTITIONS)
+        named = [(topic, f"{topic}-{index}") for topic, index in there]
         self._offsets("offsets_deleted", group.group_id, before.offset_count - group.offset_count, named, at)
 
     def offsets_expired(self, group_id: str, count: int, now_ms: int, *, is_all: bool) -> None:
@@ -293,15 +315,18 @@ class GroupHistory:
         what = "group_expired" if is_all else "offsets_expired"
         self.add(group_id, GroupEvent(what, now_ms, count=count))
 
-    def _offsets(self, what: str, group_id: str, count: int, each: Iterable[str], at: Moment) -> None:
-        named = [one for one, _ in zip(each, range(NAMED_PARTITIONS), strict=False)]
-        event = GroupEvent(what, at.now_ms, detail=", ".join(named), by=self._memory.asked_by(), count=count)
-        self.add(group_id, event)
+    def _offsets(
+        self, what: str, group_id: str, count: int, named: Sequence[tuple[str, str]], at: Moment
+    ) -> None:
+        """`named`: the first few partitions, each by its topic and in words."""
+        detail, topics = ", ".join(words for _, words in named), tuple(dict(named))
+        by = self._memory.asked_by()
+        self.add(group_id, GroupEvent(what, at.now_ms, detail=detail, topics=topics, by=by, count=count))
 
 
 def _event_bytes(event: GroupEvent) -> int:
     texts = (event.member_id, event.instance_id, event.client_id, event.client_host, event.detail, event.by)
-    return EVENT_BYTES + 4 * sum(map(len, texts))
+    return EVENT_BYTES + 4 * sum(map(len, (*texts, *event.topics)))
 
 
 def _follows_its_like(events: list[GroupEvent], event: GroupEvent) -> bool:
@@ -329,10 +354,6 @@ def _reads_same(before: MemberMetadata | None, after: MemberMetadata) -> bool:
     return before is after or (
         before is not None and (before.topics, before.regex) == (after.topics, after.regex)
     )
-
-
-def _subscription(member: MemberMetadata) -> str:
-    return member.regex or _names(member.topics)
 
 
 def _topics(protocols: Protocols) -> frozenset[str] | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace as Answer
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import msgspec
 import pytest
 from confluent_kafka import Consumer
 
-from raftlog.admin.caller import NOBODY
+from raftlog.admin.caller import NOBODY, Caller
 from raftlog.admin.errors import ApiError
 from raftlog.admin.limits import Limits
 from raftlog.admin.native.group_sentences import GENERATIONS, MESSAGES, reason, sentence
@@ -20,6 +20,7 @@ from raftlog.admin.native.group_why import GroupWhy, get_group_why
 from raftlog.admin.route import Call
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
+from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.group_events import GROUP_EVENT_KINDS, GroupEvent, GroupHistoryAnswer
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.history import History
@@ -46,6 +47,7 @@ def answer(*events: GroupEvent, **changes: Any) -> GroupHistoryAnswer:
         "partition": 3,
         "leader_epoch": 0,
         "loaded_at_ms": 1_000,
+        "known_since_ms": 1_000,
         "topics": [],
         "events": list(events),
         "forgotten": 0,
@@ -65,18 +67,28 @@ class Coordinator:
             return Answer(error_code=0, error_message=None, node_id=1)
         assert (api_key, broker_id, message.groups) == (ApiKey.DESCRIBE_GROUPS, 1, ("g",))
         assert message.tell_history
-        group = Answer(group_id="g", error_code=0, group_state="Stable", members=())
+        code = GroupIdNotFound.code if self._told is None else 0
+        group = Answer(group_id="g", error_code=code, group_state="Stable", members=())
         return Answer(groups=(group,), history=b"" if self._told is None else msgspec.json.encode(self._told))
 
 
 def why(
-    told: GroupHistoryAnswer | None, history: History | None = None, image: MetadataImage = EMPTY_IMAGE
+    told: GroupHistoryAnswer | None,
+    history: History | None = None,
+    image: MetadataImage = EMPTY_IMAGE,
+    *,
+    seen: frozenset[str] | None = None,
 ) -> GroupWhy:
+    """`seen`: the topics that the caller may describe; None: all."""
     view = NodeView(NodeConfig(node_id=2), lambda: image, list, lambda: 0.0, history=history or History())
     asker: Any = Coordinator(told)
     nothing: Any = None
     names = {"consumer_group_id": "g"}
-    call = Call(view, asker, "http://h", names, nothing, nothing, nothing, "id", Limits(), NOBODY)
+    caller = NOBODY
+    if seen is not None:
+        caller = Caller("User:eve", "operator", "User:eve", "h")
+        view.authorizer = cast(Any, Answer(allows=lambda *asked: asked[-1] in seen))
+    call = Call(view, asker, "http://h", names, nothing, nothing, nothing, "id", Limits(), caller)
     return asyncio.run(get_group_why(call))
 
 
@@ -125,9 +137,40 @@ def test_reason_of_a_client_and_of_an_administrator_are_told() -> None:
     assert reason([moved], 0) == "User:alice asked for it"
 
 
-def test_unknown_group_is_404_and_an_older_coordinator_503() -> None:
-    """One that was deleted is told of as long as its coordinator remembers it."""
-    for told, status in ((answer(state="Dead", type="", members=0), 404), (None, 503)):
+def test_topics_that_the_caller_may_not_describe_are_not_named() -> None:
+    """The event is told all the same; names of other topics, and of expressions, stay."""
+    events = [
+        GroupEvent("offsets_set", 5, detail="a-0 to 1, b-0 to 2", topics=("a", "b"), count=2),
+        GroupEvent("offsets_deleted", 6, detail="a-0", topics=("a",), count=1),
+        GroupEvent("subscription_changed", 7, "m", client_id="c", detail="b", topics=("b",)),
+        GroupEvent("subscription_changed", 8, "m", client_id="c", detail="b.*"),
+    ]
+    found = why(answer(*events), seen=frozenset("a"))
+    assert [each.message for each in found.events if each.what != ["coordinator_loaded"]] == [
+        "c reads other topics: b.*",
+        "c reads other topics",
+        "1 offset was deleted: a-0",
+        "2 offsets were set from outside of the group",
+    ]
+    assert found.events[0].message == why(answer(*events)).events[0].message
+
+
+def test_group_whose_events_had_no_room_is_not_said_to_have_none() -> None:
+    """Nothing is known of the time before."""
+    found = why(answer(known_since_ms=2_000))
+    assert found.known_since.at_ms == 2_000
+    assert found.summary.endswith(
+        "Nothing has happened to it since 1970-01-01T00:00:02.000+00:00; what was before, there was no room to keep."
+    )
+
+
+def test_unknown_group_is_404_and_an_older_coordinator_501() -> None:
+    """One that was deleted is told of as long as its coordinator remembers it.
+
+    An older coordinator says of groups of the consumer protocol that there are none. It is asked once: 503 is asked
+    again for seconds.
+    """
+    for told, status in ((answer(state="Dead", type="", members=0), 404), (None, 501)):
         with pytest.raises(ApiError) as caught:
             why(told)
         assert caught.value.status == status

@@ -9,6 +9,7 @@ from raftlog.base.group_events import GroupEvent
 from raftlog.coordinator.group_history import (
     KEPT_OF_GROUP,
     MAX_TEXT_CHARS,
+    MAX_TOPIC_CHARS,
     SAME_IN_A_ROW,
     GroupHistory,
     HistoryMemory,
@@ -128,6 +129,7 @@ def test_other_topics_and_a_leader_that_joins_again_are_told_apart(setup: GroupC
         ("leader_rejoined", ""),
         ("subscription_changed", "a, b"),
     ]
+    assert found[1].topics == ("a", "b")
 
 
 def test_consumer_group_is_told_from_its_first_member_to_its_last(setup: GroupCoordinatorSetup) -> None:
@@ -148,7 +150,7 @@ def test_consumer_group_is_told_from_its_first_member_to_its_last(setup: GroupCo
         "member_left",
         "group_emptied",
     ]
-    assert events(setup)[3].detail == "t, u"
+    assert (events(setup)[3].detail, events(setup)[3].topics) == ("t, u", ("t", "u"))
 
 
 def test_members_of_a_consumer_group_that_fall_silent_or_keep_partitions_are_told_apart(
@@ -212,6 +214,7 @@ def test_offsets_set_and_deleted_from_outside_are_told_with_whom_and_what(
         ("offsets_deleted", 1, "t-0"),
         ("group_deleted", 0, ""),
     ]
+    assert [each.topics for each in found] == [("t",), ("t",), ()]
 
 
 def test_offsets_that_expire_and_the_group_with_them(setup: GroupCoordinatorSetup) -> None:
@@ -249,7 +252,7 @@ def test_groups_own_bound_counts_what_went(setup: GroupCoordinatorSetup) -> None
 def note(history: GroupHistory, group_id: str, text: str, at_ms: int = 0) -> None:
     history.add(
         group_id,
-        GroupEvent("member_joined", at_ms, text, text, text, text, text),
+        GroupEvent("member_joined", at_ms, text, text, text, text, text, (text,)),
     )
 
 
@@ -266,9 +269,25 @@ def test_broker_keeps_so_many_bytes_whatever_names_clients_choose() -> None:
     assert len(kept) > 10
     (event,) = one.of("g199")[0]
     assert {len(event.member_id), len(event.client_host), len(event.detail)} == {MAX_TEXT_CHARS}
+    assert len(event.topics[0]) == MAX_TOPIC_CHARS
     one.clear()
     other.clear()
     assert memory.bytes == 0
+
+
+def test_groups_for_which_there_was_no_room_are_known_from_then_on() -> None:
+    """Of a group that was quiet for longer nothing is kept: who asks is not told that nothing happened."""
+    memory = HistoryMemory(max_bytes=3000)
+    history = GroupHistory(memory)
+    for number in range(20):
+        note(history, f"g{number}", "m", at_ms=100 + number)
+    kept = [number for number in range(20) if history.of(f"g{number}")[0]]
+    dropped_at_ms = 100 + kept[0] - 1
+    assert history.known_since_ms("g0", 50) == dropped_at_ms
+    assert history.known_since_ms("never", 50) == dropped_at_ms
+    assert history.known_since_ms("g19", 50) == dropped_at_ms
+    assert history.known_since_ms("g0", 999) == 999
+    assert GroupHistory().known_since_ms("g0", 50) == 50
 
 
 def test_flood_of_one_kind_does_not_wash_the_others_away() -> None:

@@ -76,7 +76,7 @@ def sentence(event: GroupEvent) -> str:
     if template is None:
         return " ".join(filter(None, (event.what.replace("_", " "), event.detail)))
     offsets = "1 offset was" if event.count == 1 else f"{event.count} offsets were"
-    text = template.format(who=member_name(event), detail=event.detail, offsets=offsets)
+    text = template.format(who=member_name(event), detail=event.detail, offsets=offsets).removesuffix(": ")
     missing = event.count - len(event.detail.split(", ")) if event.what.startswith("offsets_") else 0
     if missing > 0 and event.detail:
         text += f" and {missing} more"

@@ -6,7 +6,7 @@ node remembers of the metadata: when the group's coordinator moved, and when top
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -20,6 +20,7 @@ from raftlog.admin.native.cause_sentences import because
 from raftlog.admin.native.group_sentences import GENERATIONS, reason, sentence
 from raftlog.admin.native.why import LEADER_CHANGES, BrokerEvent, history_of, partition_event
 from raftlog.admin.route import TOPIC, Call, Route, of_group
+from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.group_events import GroupEvent, GroupHistoryAnswer
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.metadata.history import AppliedBatch, History
@@ -60,7 +61,7 @@ class GroupChange(msgspec.Struct):
 
 
 class GroupWhy(msgspec.Struct):
-    """A group, how it came to be so, and since when its coordinator knows.
+    """A group, how it came to be so, and since when its coordinator knows: topics that the caller may see are named.
 
     `type` is "classic", "consumer", or null for a group that is no more. `complete`: all of its events since it began
     are there.
@@ -87,6 +88,7 @@ async def get_group_why(call: Call) -> GroupWhy:
     if told.state == DEAD and not told.events:
         raise not_found(f"group {group_id[:249]}")
     history = history_of(call)
+    told.events = await _seen(call, told.events)
     complete = bool(told.events) and told.events[0].what == "group_created" and not told.forgotten
     changes = [_change(told.events, index) for index in range(len(told.events))]
     since_ms = told.events[0].at_ms if complete else 0
@@ -102,7 +104,7 @@ async def get_group_why(call: Call) -> GroupWhy:
         generation=told.generation,
         coordinator=broker_id,
         offsets_partition=told.partition,
-        known_since=_moment(told.loaded_at_ms),
+        known_since=_moment(told.known_since_ms),
         summary=_summary(told, changes, broker_id),
         events=events,
         complete=complete,
@@ -114,12 +116,23 @@ async def _ask(call: Call, group_id: str, broker_id: int) -> GroupHistoryAnswer:
         groups=(group_id,), include_authorized_operations=False, tell_history=True
     )
     response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)
-    check(response.groups[0].error_code, about=f"group {group_id[:249]}")
+    code = response.groups[0].error_code
+    if code != GroupIdNotFound.code:  # as an older coordinator says of each group of the consumer protocol
+        check(code, about=f"group {group_id[:249]}")
     if not response.history:
         raise ApiError(
-            503, f"broker {broker_id}, the group's coordinator, is of a release that does not tell why"
+            501, f"broker {broker_id}, the group's coordinator, is of a release that does not tell why"
         )
     return msgspec.json.decode(response.history, type=GroupHistoryAnswer)
+
+
+async def _seen(call: Call, events: Sequence[GroupEvent]) -> list[GroupEvent]:
+    """Return the events without the names of topics that the caller may not know of."""
+    topics = await call.among(Operation.DESCRIBE, TOPIC, {topic for each in events for topic in each.topics})
+    return [
+        each if topics.issuperset(each.topics) else msgspec.structs.replace(each, detail="", topics=())
+        for each in events
+    ]
 
 
 def _moment(at_ms: int, metadata_offset: int | None = None) -> GroupMoment:
@@ -204,7 +217,11 @@ def _summary(told: GroupHistoryAnswer, changes: list[GroupChange], broker_id: in
     telling = [each for each in changes if each.what[0] in GENERATIONS] if told.type else []
     last = (telling or changes)[-1:]
     if not last:
-        since = _moment(told.loaded_at_ms).at
+        since = _moment(told.known_since_ms).at
+        if told.known_since_ms > told.loaded_at_ms:
+            return (
+                f"{now} Nothing has happened to it since {since}; what was before, there was no room to keep."
+            )
         return f"{now} Nothing has happened to it since that broker loaded it, at {since}."
     return f"{now} {_told(last[0])}"
 

@@ -380,9 +380,8 @@ class GroupCoordinators:
         """Return a group as committed, with what happened to it as far as this coordinator knows."""
         from raftlog.base.group_events import MAX_TOLD_TOPICS, GroupHistoryAnswer
 
-        shard = self._shard(group_id)
         group = await self.read(group_id)
-        coordinator = self._coordinator(group_id)
+        shard, coordinator = self._shard(group_id), self._coordinator(group_id)
         events, forgotten = coordinator.events_of(group_id)
         state, members = group.consumer, group.membership
         kind = ("classic" if state is None else "consumer") if group.exists else ""
@@ -394,6 +393,7 @@ class GroupCoordinators:
             partition=shard.index,
             leader_epoch=shard.leader_epoch,
             loaded_at_ms=shard.loaded_at_ms,
+            known_since_ms=coordinator.events_known_since_ms(group_id, shard.loaded_at_ms),
             topics=sorted(read_topics(group) or ())[:MAX_TOLD_TOPICS],
             events=events,
             forgotten=forgotten,

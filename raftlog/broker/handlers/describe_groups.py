@@ -1,6 +1,7 @@
 """DescribeGroups 0-6: members and their assignments, of classic groups only.
 
-A node's admin API also asks what happened to a group of either type, in a field of raftlog's own.
+A node's admin API also asks what happened to a group of either type, in a field of raftlog's own. Nobody else is told:
+the answer names topics, which the admin API hides from those who may not see them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import ADMIN_API, Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_GROUPS
 
@@ -32,7 +33,8 @@ MAX_MEMBERS: Final = 20_000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
-    if getattr(message, "tell_history", False) and len(message.groups) == 1:
+    is_admin = request.has_all_rights or request.principal == ADMIN_API
+    if is_admin and getattr(message, "tell_history", False) and len(message.groups) == 1:
         return await _tell_history(broker, request, message.groups[0])
     groups, told, pace = [], 0, TurnCounter(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
@@ -78,11 +80,10 @@ async def _describe(
 
 
 async def _tell_history(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
-    """Answer what happened to a group of either type, without its members."""
+    """Answer what happened to a group of either type, without its members. The admin API has seen to its rights."""
     make = response_builders(API_KEY, request.api_version)
     history, state, error_code, error_message = b"", "", NONE, None
     try:
-        demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
         found = await broker.groups.read_history(group_id)
         history, state = msgspec.json.encode(found), found.state
     except KafkaError as error:

@@ -48,7 +48,9 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 def _size(join: JoinGroup) -> int:
-    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in join.protocols)
+    who = (join.group_id, join.member.member_id, join.member.group_instance_id or "", join.client_id)
+    protocols = sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in join.protocols)
+    return protocols + sum(map(len, (*who, join.protocol_type, join.reason)))
 
 
 async def _join_once_loaded(broker: BrokerContext, join: JoinGroup) -> JoinGroupResult | MemberIdRequired:

@@ -117,6 +117,8 @@ class GroupBroker:
         self.image = MetadataImage(brokers={1: BROKER}, topics={"t": TOPIC}, topic_names={TOPIC_ID: "t"})
         self.submitted: list[Any] = []
         self.asker: int | None = None
+        self.connection: Any = None
+        """The connection on which requests come; None: this broker asks itself."""
         """The broker that asks, if it is one."""
         config = NodeConfig(node_id=1, **{"group_initial_rebalance_delay_ms": 0, **settings})
         self.broker = BrokerContext(
@@ -190,7 +192,7 @@ class GroupBroker:
         frame = encode_request(RequestHeader(key, version, 3, "client"), request_of(key, version, fields))
         header, position = decode_header(memoryview(frame)[4:])
         message = decode_request(key, version, memoryview(frame)[4:], position)
-        request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker)
+        request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker, self.connection)
         try:
             response = handler.handle(self.broker, request, message)
             if inspect.isawaitable(response):
