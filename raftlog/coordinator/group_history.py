@@ -205,24 +205,20 @@ class GroupHistory:
         group_id, had, has = group.group_id, _members(before), _members(group)
         if not before.exists:
             self.created(group_id, at)
-        instances = {it.instance_id for member_id, it in has.items() if member_id not in had} - {None}
-        left = [(each, it) for each, it in had.items() if each not in has]
-        self.members(
-            "static_member_replaced",
-            group_id,
-            [each for each in left if each[1].instance_id in instances],
-            at,
-        )
-        self.members(
-            gone, group_id, [each for each in left if each[1].instance_id not in instances], at, detail
-        )
-        for member_id, it in has.items():
-            if member_id not in had:
-                self.joined(group_id, (member_id, it), at)
+        if had is not has:  # most changes are steps of one member, perhaps of thousands
+            came = [(each, it) for each, it in has.items() if each not in had]
+            left = [(each, it) for each, it in had.items() if each not in has]
+            instances = {it.instance_id for _, it in came} - {None}
+            replaced = [each for each in left if each[1].instance_id in instances]
+            others = [each for each in left if each[1].instance_id not in instances]
+            self.members("static_member_replaced", group_id, replaced, at)
+            self.members(gone, group_id, others, at, detail)
+            for each in came:
+                self.joined(group_id, each, at)
         if (before.consumer is None) is not (group.consumer is None) and had and has:
             self.turned(group, at)
         if group.consumer is not None:
-            self._epoch_changed(group, before, at, is_other=had.keys() != has.keys())
+            self._epoch_changed(group, before, at, is_other=had is not has and had.keys() != has.keys())
 
     def _epoch_changed(self, group: Group, before: Group, at: Moment, *, is_other: bool) -> None:
         old, new, group_id = before.consumer, group.consumer, group.group_id

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from raftlog.base.errors import NotCoordinator
 from raftlog.base.group_events import GroupEvent
+from raftlog.coordinator.consumer.consumer_membership import MemberMetadata
+from raftlog.coordinator.group import Group
 from raftlog.coordinator.group_history import (
     KEPT_OF_GROUP,
     MAX_TEXT_CHARS,
@@ -168,6 +173,24 @@ def test_members_of_a_consumer_group_that_fall_silent_or_keep_partitions_are_tol
     setup.pass_time(60)
     gone = [(each.what, each.member_id) for each in events(setup) if each.what.endswith("timed_out")]
     assert gone == [("rebalance_timed_out", "keeps"), ("session_timed_out", "new")]
+
+
+class Watched(dict[str, MemberMetadata]):
+    """Members that nobody may go through one by one."""
+
+    def items(self) -> Any:
+        raise AssertionError("each member was looked at")
+
+
+def test_step_of_one_member_does_not_cost_a_look_at_each(setup: GroupCoordinatorSetup) -> None:
+    """A rebalance has a step of each member: in a group of thousands that would be millions of looks."""
+    setup.image = image_of({"t": 1})
+    setup.consumer_group_heartbeat("one", 0)
+    group: Group = setup.ask(setup.coordinator.read, "g")
+    assert group.consumer is not None
+    watched = replace(group.consumer, members=Watched(group.consumer.members))
+    before, after = (replace(group, consumer=replace(watched, target_epoch=number)) for number in range(2))
+    GroupHistory().members_changed(after, before, setup.moment)
 
 
 def test_static_member_that_leaves_for_a_while_and_its_successor(setup: GroupCoordinatorSetup) -> None:
