@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import Mock
+from types import SimpleNamespace as Fake
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID
@@ -50,8 +51,10 @@ def test_a_missing_certificate_is_named_with_its_setting(words: tuple[str, ...],
 
 def test_an_offset_that_no_leader_told_is_none() -> None:
     """librdkafka gives -1001 and no error for a partition whose leader was silent, where another leader answered."""
-    admin = Mock()
-    admin.ask.side_effect = lambda ask, asked: {each: Mock() for each in asked}
-    admin.wait.return_value.offset = OFFSET_INVALID
+    admin: Any = Fake(
+        client=Fake(list_offsets=None),
+        ask=lambda ask, asked: dict.fromkeys(asked),
+        wait=lambda future, where, needs: Fake(offset=OFFSET_INVALID),
+    )
     with pytest.raises(exits.Failure, match="orders 0: its leader does not answer"):
         offsets_at(admin, [("orders", 0)], OffsetSpec.latest())

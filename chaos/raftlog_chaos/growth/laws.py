@@ -63,7 +63,9 @@ class Curve(NamedTuple):
         if self.law == CONSTANT:
             return max(counts) <= SLACK * min(counts)
         slack = max(SLACK, 1 + DEPTH * decades)
-        return all(count <= slack * least for count, least in zip(counts, accumulate(counts, min), strict=True))
+        return all(
+            count <= slack * least for count, least in zip(counts, accumulate(counts, min), strict=True)
+        )
 
 
 def control_curves(partitions: Sequence[int], brokers: Sequence[int]) -> list[Curve]:
