@@ -241,6 +241,7 @@ class ControlPlane:
         self._leaderless.close()
         self.loop_watch.close()
         if self._threads is not None:
+            await self._threads.drain()  # the folder is locked until the journal's last write has ended
             self._threads.close()
 
     # -- asking the active controller ----------------------------------------------------

@@ -51,7 +51,7 @@ REGRESSIONS: Final = (
     Regression("made-up-producers", 3.0, 4, "planted: a follower pushes out other producers than its leader"),
     Regression("clock-jumps", 3.0, 1, "planted: age is judged by the wall clock"),
     Regression(
-        "quorum-calm", 6.0, 20, "a leader that hears nobody led for so long that its successor came late"
+        "quorum-calm", 6.0, 23, "a leader that hears nobody led for so long that its successor came late"
     ),
     Regression("refused-holes", 6.0, 1, "rot cut a committed marker off, and what it had aborted was shown"),
 )

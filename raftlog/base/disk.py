@@ -31,8 +31,21 @@ def sync_data(descriptor: int) -> None:
     """Make the contents and size of an open file durable. Raises OSError."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
-    else:  # macOS, whose fsync leaves bytes in the cache of the drive
+    else:
+        sync_whole(descriptor)
+
+
+def sync_whole(descriptor: int) -> None:
+    """Make an open file or folder durable, with all that the system knows of it. Raises OSError."""
+    if hasattr(os, "fdatasync"):
+        os.fsync(descriptor)
+        return
+    try:  # macOS, whose fsync leaves bytes in the cache of the drive
         fcntl.fcntl(descriptor, FULL_SYNC)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:  # a file system without it, SMB say: no sync was tried
+            raise
+        os.fsync(descriptor)
 
 
 class File(Protocol):
@@ -184,7 +197,7 @@ class RealDisk:
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            sync_whole(fd)
         finally:
             os.close(fd)
 
@@ -198,7 +211,7 @@ class RealDisk:
             file.write(data)
             if sync:
                 file.flush()
-                os.fsync(file.fileno())
+                sync_whole(file.fileno())
         os.replace(temporary, path)
         if sync:
             self.sync_dir(os.path.dirname(path))

@@ -58,9 +58,6 @@ def timer_time(at: float) -> float:
     return whole if whole >= at else whole + 0.001
 
 
-DRAIN_LOOK_S: Final = 0.005
-"""Between two looks whether all calls have ended, seconds."""
-
 SHARED_S: Final = 0.125
 """Seconds between two times that timers share: a node that does nothing costs what its wakings cost."""
 
@@ -90,6 +87,8 @@ class ThreadOffload:
         self._most = threads
         self._threads: list[Thread] = []
         self._open = 0
+        self._idle: asyncio.Event | None = None
+        """Set when all calls have ended, for whoever waits for that."""
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._context = copy_context()
 
@@ -107,8 +106,9 @@ class ThreadOffload:
 
     async def drain(self) -> None:
         """Wait until every call has ended, and its result was heard of."""
-        while self._open:  # noqa: ASYNC110 - only at an end; an event would cost every job something
-            await asyncio.sleep(DRAIN_LOOK_S)
+        while self._open:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
 
     def close(self) -> None:
         """Let each thread end once it has nothing to do; no call may be given after this."""
@@ -132,12 +132,13 @@ class ThreadOffload:
 
     def _finish(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._open -= 1
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+        if not future.cancelled():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if self._idle is not None and not self._open:
+            self._idle.set()
 
 
 SERVES_A_BROKER: Final = ContextVar("SERVES_A_BROKER", default=False)

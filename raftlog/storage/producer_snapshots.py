@@ -22,9 +22,13 @@ class ProducerSnapshots:
         self._latest_offset = latest_offset
 
     def save(self, producers: ProducerState, end_offset: int, segments: list[Segment]) -> None:
-        """Write a snapshot for the log's end, unless there is one or the log is empty."""
+        """Write a snapshot for the log's end, unless there is one or the log is empty.
+
+        Nor while a marker is not known to be committed, since a snapshot does not hold its transaction. After a restart
+        compaction would take the records for committed, and their marker may yet be cut off.
+        """
         old = self._latest_offset
-        if end_offset in (old, segments[0].base_offset):
+        if end_offset in (old, segments[0].base_offset) or producers.has_uncommitted_markers:
             return
         save(self._disk, self._directory, producers, end_offset)
         self._latest_offset = end_offset

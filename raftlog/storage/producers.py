@@ -442,6 +442,11 @@ class ProducerState:
         return True
 
     @property
+    def has_uncommitted_markers(self) -> bool:
+        """Whether a transaction was ended by a marker that is not yet known to be committed."""
+        return bool(self._ended)
+
+    @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended by a marker not yet known to be committed."""
         first = next(iter(self._open.values()), None)

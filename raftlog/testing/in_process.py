@@ -100,7 +100,7 @@ class NodeThread(NodeProcess):
                 offload.close()
 
     def _serve(self, offload: ThreadOffload) -> None:
-        from raftlog.process import STOP_S, run_until, share_files
+        from raftlog.process import STOP_S, NodeStuck, run_until, share_files
 
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
@@ -111,7 +111,12 @@ class NodeThread(NodeProcess):
                 raise ValueError("; ".join(map(str, error.faults))) from None
             env = Env(offload=offload)
             share_files(env, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            hangs = False
             try:
                 runner.run(run_until(self._signals, config, env))
+            except NodeStuck:
+                hangs = True
+                raise
             finally:  # a sync that is under way has its file closed on the loop; a process would just end
-                runner.run(asyncio.wait_for(offload.drain(), STOP_S))
+                if not hangs:
+                    runner.run(asyncio.wait_for(offload.drain(), STOP_S))

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +24,7 @@ from raftlog.base.config import load_config
 from raftlog.base.env import raise_failure
 from raftlog.base.log import LIMITED_LINES, LimitedLog
 from raftlog.node import Node, NodeFailed
+from raftlog.quorum.quorum import Quorum
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from tests.kit.garbage import made_to_stay
@@ -72,6 +74,28 @@ async def test_a_signal_ends_a_node_cleanly_and_nothing_is_left_running(
     assert (tmp_path / CLEAN_SHUTDOWN).exists()
     assert all(map(_can_listen, ports))
     assert not await _left_running()
+
+
+async def test_a_node_holds_its_folder_until_the_last_write_to_its_journal_has_ended(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor in this process would write to the same places of the same file, and this one's stayed open."""
+    release, heard = threading.Event(), list[asyncio.Future[bool]]()
+    stop = Quorum.stop
+
+    async def stop_while_it_writes(quorum: Quorum) -> None:
+        await stop(quorum)
+        asyncio.get_running_loop().call_soon(release.set)
+
+    def write_and_end(node: Node) -> None:
+        assert node.control.quorum is not None
+        write = node.control.quorum.driver._env.offload(partial(release.wait, PATIENCE_S))
+        write.add_done_callback(heard.append)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Quorum, "stop", stop_while_it_writes)
+    await process.run(load_config(settings), ready=write_and_end)
+    assert [each.result() for each in heard] == [True]
 
 
 async def test_a_signal_before_the_node_is_ready_ends_it_too(

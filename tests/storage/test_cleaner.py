@@ -180,6 +180,7 @@ def test_a_marker_goes_after_its_horizon_once_nothing_of_its_transaction_is_left
         assert len([each for each in headers if each.base_offset == 2]) == markers, step
         assert len([each for each in headers if each.base_offset == 1]) == data, step
         log = reopened(log)
+        log.on_high_watermark_updated(log.log_end_offset)
         assert log.first_unstable_offset is None
 
 

@@ -50,11 +50,31 @@ def test_an_aborted_transaction_is_listed_after_a_power_loss_that_spared_the_pro
         log = sim_log(disk)
         write(log, 0)
         end(log, commit=False)
+        log.on_high_watermark_updated(log.log_end_offset)
         log.flush()
         point = log.checkpoint()
         disk.crash()
         disk.power_up()
         assert aborted(sim_log(disk, recovery_point=point)) == [(PRODUCER, 0)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_transaction_whose_marker_may_yet_be_cut_off_is_undecided_after_a_restart_too(clean: bool) -> None:
+    """Compaction took its records for committed, and removed what they might not replace in the end (KIP-98)."""
+    disk = SimDisk(1)
+    log = sim_log(disk)
+    append(log, b"sound")
+    write(log, 0)
+    end(log, commit=True)
+    log.on_high_watermark_updated(2)
+    log.flush()
+    point = log.checkpoint()
+    log.close(clean=clean)
+    again = sim_log(disk, recovery_point=point, clean=clean)
+    again.on_high_watermark_updated(2)
+    assert again.first_unstable_offset == 1
+    again.on_high_watermark_updated(3)
+    assert again.first_unstable_offset is None
 
 
 def test_the_index_forgets_an_abort_whose_marker_was_truncated() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import ssl
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,27 @@ def test_macos_syncs_through_the_cache_of_the_drive(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("fcntl.fcntl", lambda _descriptor, command: asked.append(command))
     disk.RealDisk().open(str(tmp_path / "log"), create=True).sync()
     assert asked == [disk.FULL_SYNC]
+    disk.RealDisk().write_file(str(tmp_path / "checkpoint"), b"tea")
+    assert asked == 3 * [disk.FULL_SYNC], "the file and its folder"
+
+
+@pytest.mark.parametrize("code", [errno.ENOTSUP, errno.EIO])
+def test_macos_syncs_as_far_as_a_file_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """One of a network has no F_FULLFSYNC (Go falls back as well); a sync that failed is never repeated."""
+    synced: list[int] = []
+
+    def refuse(_descriptor: int, _command: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr("fcntl.fcntl", refuse)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    file = disk.RealDisk().open(str(tmp_path / "log"), create=True)
+    with nullcontext() if code == errno.ENOTSUP else pytest.raises(OSError, match=os.strerror(code)):
+        file.sync()
+    assert len(synced) == (code == errno.ENOTSUP)
 
 
 def test_macos_lets_a_process_have_fewer_files_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

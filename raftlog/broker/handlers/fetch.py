@@ -526,7 +526,7 @@ class PendingFetch(Slot):
             entry.seen_bytes = partition.log.size_bytes
         # DeleteRecords waits for the least log start of all replicas (KIP-107): a follower tells its own as it fetches.
         replica = self.replica
-        is_new, entry.moved = entry.moved, False
+        is_new = entry.moved
         if replica is not None and is_new:
             partition.note_log_start(replica, entry.log_start_offset)
         entry.held = (
@@ -547,6 +547,8 @@ class PendingFetch(Slot):
         )
         if read.error_code:
             entry.image = None  # perhaps another replica object serves it by now
+        else:
+            entry.moved = False
         return read
 
     def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:

@@ -142,7 +142,8 @@ class Flusher:
         dirty, self._dirty = self._dirty, {}
         self._round_waiters, self._next_waiters = self._next_waiters, []
         self._began_at = self._time()
-        tickets, rest = self._round, []
+        tickets: Tickets = []
+        rest = []
         for partition in dirty:
             ticket = partition.log.begin_flush()
             if ticket is None:
@@ -151,6 +152,7 @@ class Flusher:
             tickets.append((partition, ticket))
             if not self._submit(ticket):
                 rest.append(ticket)
+        self._round = tickets
         self.rounds += 1
         self.syncs += len(tickets)
         if rest:

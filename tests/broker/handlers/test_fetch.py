@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.errors import NotLeaderOrFollower, UnknownLeaderEpoch
 from raftlog.base.types import NAME_MAX_CHARS, EpochEnd
 from raftlog.broker.handlers import fetch as fetch_handler
 from raftlog.broker.links.peer_auth import HELLO
@@ -518,6 +518,22 @@ async def test_a_replica_that_waits_says_once_what_it_has_flushed() -> None:
     producer.send(produce(1, (0, batch()), acks=0))
     await run_pending()
     assert told(follower, 17)[0].records == batch()
+    assert fake.partition.noted == [(0, ReplicaId(2, 12))]
+
+
+async def test_a_position_that_a_leader_could_not_take_is_noted_once_it_can() -> None:
+    """It may learn later than its follower that it leads; an idle partition is not named again."""
+    fake = FakePartitionServer(FakePartition())
+    follower = as_broker(fake.connect())
+    session_fields: dict[str, Any] = {"version": 17, "replica": (2, 12), "topic": TOPIC_ID}
+    fake.partition.error = UnknownLeaderEpoch()
+    follower.send(fetch(1, (0, 0), session=(0, 0), **session_fields))
+    answer = follower.answer(1, 17)
+    assert [each.error_code for topic in answer.responses for each in topic.partitions] == [
+        UnknownLeaderEpoch.code
+    ]
+    fake.partition.error = None
+    follower.send(fetch(2, session=(answer.session_id, 1), **session_fields))
     assert fake.partition.noted == [(0, ReplicaId(2, 12))]
 
 

@@ -214,6 +214,19 @@ async def test_a_file_that_cannot_be_submitted_is_synced_in_a_thread() -> None:
     assert (sound.noted, closed.noted) == ([], [])
 
 
+async def test_a_round_that_failed_to_begin_counts_nothing() -> None:
+    """Of what it had begun, one log is synced by the kernel, and the other one would be by a thread: it never is."""
+    flusher, by_kernel, by_thread, broken = new_flusher(), FakePartition(), FakePartition(), FakePartition()
+    by_kernel.log.kernel = kernel = []
+    broken.log.begin_flush = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    for partition in (by_kernel, by_thread, broken):
+        dirty(flusher, partition)
+    with pytest.raises(ZeroDivisionError):
+        flusher.flush_now(lambda: None)
+    kernel[0](None)
+    assert (by_thread.log.ran_in, by_thread.noted, broken.noted) == ([], [], [])
+
+
 async def test_new_folders_are_synced_off_the_loop() -> None:
     """The first flush of a partition syncs three names as well; fifty of them would hold up the loop."""
     flusher, partition = new_flusher(), FakePartition()
