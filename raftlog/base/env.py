@@ -61,6 +61,11 @@ def timer_time(at: float) -> float:
 SHARED_S: Final = 0.125
 """Seconds between two times that timers share: a node that does nothing costs what its wakings cost."""
 
+SHARED_PHASE: Final = ContextVar("SHARED_PHASE", default=0.0)
+"""Seconds by which shared times lie before whole eighths of a second. The clocks of two machines do not agree on those,
+so simulated machines must not either.
+"""
+
 
 def shared_time(now: float, seconds: float) -> float:
     """Return when recurring work is due again that is to be done every so many seconds: a time that others choose too.
@@ -70,7 +75,10 @@ def shared_time(now: float, seconds: float) -> float:
     """
     if seconds < SHARED_S:
         return now + seconds
-    return floor((now + seconds + 0.001) / SHARED_S) * SHARED_S  # a timer may come a bit early
+    phase = SHARED_PHASE.get()
+    return (
+        floor((now + seconds + phase + 0.001) / SHARED_S) * SHARED_S - phase
+    )  # a timer may come a bit early
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]

@@ -57,7 +57,9 @@ def test_a_node_alone_wakes_up_for_all_its_recurring_work_together() -> None:
 
 
 def test_nodes_at_rest_wake_up_for_the_quorums_heartbeats_and_hardly_for_anything_else() -> None:
-    """The leader sends eight a second, and its own work is due with them. A follower wakes up for its own as well."""
+    """The leader sends eight a second, and its own work is due with them. A follower wakes up for its own as well. The
+    answers and the brokers' heartbeats come by the clocks of other machines.
+    """
     leader, others = wakings_per_second(3)
-    assert leader <= 10
-    assert max(others) <= 11
+    assert leader <= 13
+    assert max(others) <= 14

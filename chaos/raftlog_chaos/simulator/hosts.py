@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from raftlog.base.env import SHARED_PHASE, SHARED_S
 from raftlog_chaos.simulator.disk import SimDisk
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Process:
         self._graves: list[asyncio.Task[Any]] = []
         self.context = contextvars.Context()
         self.context.run(current_process.set, self)
+        phase = host.loop.stream(f"shared times/{host.name}").uniform(0, SHARED_S)
+        self.context.run(SHARED_PHASE.set, phase)
 
     def kill(self) -> None:
         """Run nothing of this process any more.

@@ -105,7 +105,7 @@ def test_a_node_that_ends_is_found(monkeypatch: pytest.MonkeyPatch):
 
     def fatal(server: BrokerServer, _connection: object) -> None:
         server.broker.replicas.on_directory_failed()
-        server.broker.replicas.logs.volumes.clear()
+        server.broker.replicas.logs.online.clear()
 
     monkeypatch.setattr(BrokerServer, "connection_closed", fatal)
     tally = sent(framed(head(12, 0) + b"\xff"))
