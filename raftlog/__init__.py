@@ -1,3 +1,3 @@
 """raftlog: a Kafka-wire-compatible, replicated log cluster in Python. Start with ARCHITECTURE.md beside this file."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
