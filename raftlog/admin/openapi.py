@@ -152,7 +152,7 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
+        {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
         for name, text in route.headers.items()
     ]
 
