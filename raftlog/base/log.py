@@ -150,7 +150,7 @@ def _logger_class() -> Any:
     """Return the class of all loggers, which is made once structlog is imported."""
     base: Any = _structlog().make_filtering_bound_logger(LEVELS["debug"])
 
-    def to_its_log(self: Any, method: str, event: str | None = None, **facts: Any) -> Any:
+    def to_its_log(self: Any, method: str, event: str | None = None, /, **facts: Any) -> Any:
         separate = _separate.get()
         logger = self if separate is None else base(*separate, self._context)
         return base._proxy_to_logger(logger, method, event, **facts)

@@ -51,12 +51,13 @@ def test_a_separate_log_has_the_events_of_its_context_alone():
     log.info("outside")
     with separate_log(separate):
         log.info("used_before")
-        bound.warning("bound_before", partition=3)
+        bound.warning("bound_before", partition=3, method="GET")
         copy_context().run(log.info, "in_a_task")
     log.info("outside_again")
     events = [json.loads(line) for line in separate.getvalue().splitlines()]
     assert [each["event"] for each in events] == ["used_before", "bound_before", "in_a_task"]
     assert (events[1]["room"], events[1]["topic"], events[1]["partition"]) == ("replication", "t", 3)
+    assert events[1]["method"] == "GET"
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
         "outside",
         "outside_again",

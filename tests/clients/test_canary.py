@@ -249,13 +249,16 @@ class Told(NamedTuple):
 
 
 def _fetch(url: str, path: str, token: str, *, method: str = "GET", body: Any = None) -> Told:
+    """Of a stream of events, which does not end by itself, the first one."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         content = None if body is None else json.dumps(body)
         connection.request(method, path, content, {**headers, "Content-Type": "application/json"})
         answer = connection.getresponse()
-        return Told(answer.status, str(answer.headers), answer.read().decode(errors="replace"))
+        is_endless = answer.headers.get_content_type() == "text/event-stream"
+        text = b"".join(iter(answer.readline, b"\n")) if is_endless else answer.read()
+        return Told(answer.status, str(answer.headers), text.decode(errors="replace"))
     finally:
         connection.close()
 
