@@ -84,10 +84,18 @@ def holder_of(port: int) -> str:
                     inodes.add(f"socket:[{fields[9]}]")
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if any(os.readlink(each) in inodes for each in (process / "fd").iterdir()):
+            if any(_opened(each) in inodes for each in (process / "fd").iterdir()):
                 name = (process / "comm").read_text().strip()
                 return f"process {process.name} ({name})"
     return ""
+
+
+def _opened(descriptor: Path) -> str:
+    """Return what a descriptor is of; "" if it was closed meanwhile, as that of the listing always is."""
+    try:
+        return os.readlink(descriptor)
+    except OSError:
+        return ""
 
 
 def look_at_advertised(node: NodeConfig) -> Iterator[Finding]:
