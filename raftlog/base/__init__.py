@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from types import ModuleType
 
 
-def _import_msgspec_alone() -> None:
-    """Import msgspec without typing_extensions, which it takes where that is installed: 330 KB of a node's memory."""
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment] # an import of it raises ImportError
+def import_without(hidden: str, name: str) -> ModuleType:
+    """Import a module as if `hidden` were not installed, unless that is loaded already.
+
+    The module knows no `hidden` from then on. So in a program of somebody else's, hide only what nobody else wants of
+    the module.
+    """
+    if hidden in sys.modules:
+        return import_module(name)
+    sys.modules[hidden] = None  # type: ignore[assignment]  # an import of it raises ImportError
     try:
-        import msgspec  # noqa: F401
+        return import_module(name)
     finally:
-        del sys.modules["typing_extensions"]
-
-
-_import_msgspec_alone()
+        del sys.modules[hidden]

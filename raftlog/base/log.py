@@ -8,12 +8,13 @@ person. Hot paths count instead. structlog is imported on first use, so that a c
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
+
+from raftlog.base import import_without
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
@@ -85,13 +86,7 @@ LIMITED_EVERY_S: Final = 10.0
 
 def _structlog() -> Any:
     """Import structlog without rich, which it would load for colourful tracebacks: a third of a node's log's start."""
-    if "structlog" in sys.modules or "rich" in sys.modules:
-        return importlib.import_module("structlog")
-    sys.modules["rich"] = None  # type: ignore[assignment]  # an import of None fails, which structlog allows for
-    try:
-        return importlib.import_module("structlog")
-    finally:
-        del sys.modules["rich"]
+    return import_without("rich", "structlog")
 
 
 def configure_log(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import sys
 import threading
 import types
 from enum import Enum
@@ -96,20 +95,7 @@ def message_type(api_key: int, version: int, direction: Direction) -> KioType:
 def module_of(api_key: int, version: int, direction: Direction) -> types.ModuleType:
     """Import kio's module of one message; any thread may."""
     with _importing:
-        if "kio" not in sys.modules:
-            _import_kio_alone()
         return import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{direction}")
-
-
-def _import_kio_alone() -> None:
-    """kio imports hypothesis where that is installed: a quarter of a second, and nothing a node needs."""
-    if "hypothesis" in sys.modules:
-        return
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
-    try:
-        import_module("kio.static.primitive")
-    finally:
-        del sys.modules["hypothesis"]
 
 
 def _entity_role(candidate: object) -> str | None:

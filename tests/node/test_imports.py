@@ -30,25 +30,30 @@ imported when it is used."""
 MOST_OF_PYTHON = 198
 """Modules of the standard library: 188 in 3.11, a few more in 3.13, and some builds have one or two more."""
 
-NODE = """
-import json, os, signal, sys
+NODE = '''
+import gc, json, os, signal, sys
 # structlog takes these, with ten modules more, where something else has brought them: playwright brings greenlet
 sys.modules["colorama"] = sys.modules["greenlet"] = None
 sys.argv = ["raftlog", "server", *json.loads(sys.argv[1])]
-from raftlog import process
-from raftlog.admin import process_facts  # a node imports it in the moment in which it is ready: before that or after
 
-async def run(config, **options):
-    def tell(node):
-        print(json.dumps(sorted(name for name, found in sys.modules.items() if found)), flush=True)
-        os.kill(os.getpid(), signal.SIGTERM)
+def replace_run():
+    """Main calls this when it has hidden what is to be hidden, and has imported nothing of the node."""
+    from raftlog import process
+    from raftlog.admin import process_facts  # a node imports it when it is ready: before that moment or after
 
-    await plain(config, **options, ready=tell)
+    async def run(config, **options):
+        def tell(node):
+            print(json.dumps(sorted(name for name, found in sys.modules.items() if found)), flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-plain, process.run = process.run, run
+        await plain(config, **options, ready=tell)
+
+    plain, process.run = process.run, run
+
+gc.disable = replace_run
 from raftlog.cli import main
 main()
-"""
+'''
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +115,11 @@ def test_paths_addresses_and_urls_are_read_without_the_modules_for_them(modules:
 def test_email_and_importlib_metadata_are_not_needed(modules: list[str]) -> None:
     """crc32c and caio look up their own versions with them; `raftlog.base.compiled` does without."""
     assert not {"email", "importlib.metadata", "crc32c", "caio", "multiprocessing", "zipfile"} & set(modules)
+
+
+def test_a_program_that_imports_raftlog_has_all_of_msgspec() -> None:
+    """Its own structs may need typing_extensions. Only the process of a node does without."""
+    ran = run(
+        [sys.executable, "-c", "import raftlog.process, sys; sys.modules['typing_extensions']"], text=True
+    )
+    assert ran.returncode == 0, ran.stderr
