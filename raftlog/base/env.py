@@ -76,9 +76,8 @@ def shared_time(now: float, seconds: float) -> float:
     if seconds < SHARED_S:
         return now + seconds
     phase = SHARED_PHASE.get()
-    return (
-        floor((now + seconds + phase + 0.001) / SHARED_S) * SHARED_S - phase
-    )  # a timer may come a bit early
+    latest = now + seconds + phase + 0.001  # a timer may come a bit early
+    return floor(latest / SHARED_S) * SHARED_S - phase
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]

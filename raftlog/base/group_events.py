@@ -36,32 +36,36 @@ class GroupEvent(msgspec.Struct, omit_defaults=True):
     more: int = 0
 
 
-GROUP_EVENT_KINDS: Final = frozenset(
+TRIGGERS: Final = frozenset(
     {
-        "group_created",
         "member_joined",
         "member_rejoined",
         "leader_rejoined",
         "subscription_changed",
         "member_left",
-        "member_away",
         "session_timed_out",
         "rebalance_timed_out",
         "sync_timed_out",
         "static_member_replaced",
         "member_refused",
         "topics_changed",
-        "generation_began",
-        "group_emptied",
         "became_consumer_group",
         "became_classic_group",
-        "offsets_set",
-        "offsets_deleted",
-        "offsets_expired",
-        "group_deleted",
-        "group_expired",
     }
 )
+"""The kinds of events that a new generation follows from."""
+
+GROUP_EVENT_KINDS: Final = TRIGGERS | {
+    "group_created",
+    "member_away",
+    "generation_began",
+    "group_emptied",
+    "offsets_set",
+    "offsets_deleted",
+    "offsets_expired",
+    "group_deleted",
+    "group_expired",
+}
 """The kinds of events. Those of `offsets_set` and the like come from outside of the group."""
 
 

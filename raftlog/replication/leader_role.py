@@ -57,14 +57,7 @@ CHECKED_REFETCH_INTERVAL = 3
 
 Two are usual: a fetch may be under way while the answer to the one before it comes.
 """
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
-    -1,
-    -2,
-    -3,
-    -4,
-    -5,
-    -6,
-)
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 """Special timestamps of ListOffsets."""
 
 

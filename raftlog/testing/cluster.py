@@ -31,7 +31,7 @@ from raftlog.testing.evidence import NodeAddress
 from raftlog.testing.forked_process import fork_server
 from raftlog.testing.hosts import Addresses, Hosts, Loopback, own_settings
 from raftlog.testing.network import CLIENTS, Network
-from raftlog.testing.node_process import NOT_MADE_FOR_FAULTS, NodeProcess, environment_of_nodes
+from raftlog.testing.node_process import NOT_MADE_FOR_FAULTS, NodeProcess, Nodes, environment_of_nodes
 from raftlog.testing.ports import HeldPorts
 from raftlog.testing.probe import (
     ClusterView,
@@ -92,7 +92,7 @@ class Cluster:
         self._chance = random.Random()
         self._more_ports: list[HeldPorts] = []
         self._temporary = False
-        self.nodes: dict[int, NodeProcess] = _Nodes()
+        self.nodes: dict[int, NodeProcess] = Nodes()
         self._hosts = self.open_hosts(nodes)
         try:
             self.directory = Path(tempfile.mkdtemp(prefix="raftlog-") if directory is None else directory)
@@ -524,13 +524,6 @@ class Cluster:
     def _error(self, message: str, node_ids: Iterable[int]) -> ClusterError:
         tails = (f"--- node {node_id}: {self.nodes[node_id].log_tail()}" for node_id in node_ids)
         return ClusterError("\n".join([message, *tails]))
-
-
-class _Nodes(dict[int, NodeProcess]):
-    """The nodes by their ids."""
-
-    def __missing__(self, node_id: object) -> NodeProcess:
-        raise ValueError(f"there is no node {node_id!r}: the nodes are {', '.join(map(str, self))}")
 
 
 class AdminCluster(Cluster):

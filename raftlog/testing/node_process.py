@@ -211,3 +211,10 @@ class NodeProcess:
 def environment_of_nodes() -> dict[str, str]:
     """Return this process's environment without raftlog's settings, which are not meant for these nodes."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}
+
+
+class Nodes(dict[int, NodeProcess]):
+    """The nodes by their ids."""
+
+    def __missing__(self, node_id: object) -> NodeProcess:
+        raise ValueError(f"there is no node {node_id!r}: the nodes are {', '.join(map(str, self))}")

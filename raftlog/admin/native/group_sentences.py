@@ -5,26 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from raftlog.base.group_events import GroupEvent
-
-TRIGGERS: Final = frozenset(
-    {
-        "member_joined",
-        "member_rejoined",
-        "leader_rejoined",
-        "subscription_changed",
-        "member_left",
-        "session_timed_out",
-        "rebalance_timed_out",
-        "sync_timed_out",
-        "static_member_replaced",
-        "member_refused",
-        "topics_changed",
-        "became_consumer_group",
-        "became_classic_group",
-    }
-)
-"""The events that a new generation follows from."""
+from raftlog.base.group_events import TRIGGERS, GroupEvent
 
 GENERATIONS: Final = frozenset({"generation_began", "group_emptied"})
 

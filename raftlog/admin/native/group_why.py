@@ -18,7 +18,7 @@ from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.groups import DEAD, STATES
 from raftlog.admin.native.cause_sentences import because
 from raftlog.admin.native.group_sentences import GENERATIONS, reason, sentence
-from raftlog.admin.native.why import LEADER_CHANGES, BrokerEvent, history_of, partition_event
+from raftlog.admin.native.why import LEADER_CHANGES, BrokerEvent, as_sentence, history_of, partition_event
 from raftlog.admin.route import TOPIC, Call, Route, of_group
 from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.group_events import GroupEvent, GroupHistoryAnswer
@@ -223,12 +223,7 @@ def _summary(told: GroupHistoryAnswer, changes: list[GroupChange], broker_id: in
                 f"{now} Nothing has happened to it since {since}; what was before, there was no room to keep."
             )
         return f"{now} Nothing has happened to it since that broker loaded it, at {since}."
-    return f"{now} {_told(last[0])}"
-
-
-def _told(change: GroupChange) -> str:
-    why = f", because {change.because}" if change.because else ""
-    return f"At {change.when.at}: {change.message}{why}."
+    return f"{now} {as_sentence(last[0].when.at, last[0].message, last[0].because)}"
 
 
 ROUTES: Final = (

@@ -232,10 +232,15 @@ def _broker_summary(broker_id: int, events: list[BrokerEvent]) -> str:
     return _told(events[0]) if events else f"What became of broker {broker_id}, this node does not remember."
 
 
+def as_sentence(at: str | None, message: str, because: str) -> str:
+    """Return an event as a sentence."""
+    when = f"At {at}: " if at else ""
+    reason = f", because {because}" if because else ""
+    return f"{when}{message}{reason}."
+
+
 def _told(event: PartitionEvent | BrokerEvent) -> str:
-    at = f"At {event.when.at}: " if event.when.at else ""
-    reason = f", because {event.because}" if event.because else ""
-    return f"{at}{event.message}{reason}."
+    return as_sentence(event.when.at, event.message, event.because)
 
 
 ROUTES: Final = (
