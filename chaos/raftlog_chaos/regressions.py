@@ -2,8 +2,8 @@
 
 `planted:` is what a seed finds where that bug of `tests/planted` is put into sound code.
 
-A change of the simulator or of a scenario gives every seed another world: the seed then proves less than it did, and
-the unit test that came with the mending proves the rest.
+A change of the simulator or of a scenario gives every seed another world. Then a seed proves less than it did. The unit
+test that came with the mending proves the rest.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Sample(msgspec.Struct):
 
     `offline` and `under_replicated` count the cluster's partitions; everything else is of this node alone. Consumers'
     reads go out, followers' do not. `records_out` is counted by offsets: in a compacted topic, removed records count
-    too. `lag` is that of the groups that the node coordinates, in partitions with a replica here; it is null until
+    too. `lag` is that of the groups that the node coordinates, in partitions with a replica here. It is null until
     somebody asks for samples, and again once nobody has asked for a quarter of an hour.
     """
 

@@ -16,8 +16,10 @@ class LongProducer(TransactionalProducer):
     timeout_ms = 60_000
 
     async def init(self, *, go_on: bool = False) -> None:
-        """Begin. Going on, the answer may be lost with its coordinator: the next one does not know the epoch before, as
-        with Apache Kafka, whose log of transactions has no field for it.
+        """Begin. If a producer goes on, the answer may be lost with its coordinator.
+
+        The next coordinator does not know the epoch before: like Apache Kafka's, the log of transactions has no field
+        for it.
         """
         try:
             await super().init(go_on=go_on)

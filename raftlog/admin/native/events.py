@@ -1,8 +1,8 @@
 """GET /v1/events: server-sent events, for whoever follows a cluster and would otherwise ask again and again.
 
 There is no queue of events. A stream that looks finds the newest metadata offset, and those of the kept samples that it
-has not told yet. So a reader that is slow, or comes back with the id of the last event that it has, is told what counts
-now, and costs the node no more memory than one answer. A reader that takes nothing for `Limits.chunk_s` is cut off.
+has not told yet. So a slow reader is told what counts now, and takes no more memory than one answer. The same is true
+of one that comes back with the id of its last event. A reader that takes nothing for `Limits.chunk_s` is cut off.
 """
 
 from __future__ import annotations
