@@ -341,7 +341,10 @@ async def test_the_gate_closes_by_itself_when_the_time_is_over() -> None:
             while not pipe.transport.closed:
                 pipe.send(produce(9, (0, batch())))
                 await asyncio.sleep(0)
-    assert [line["event"] for line in logs] == ["request_before_login"]
+    events = [line["event"] for line in logs]
+    assert [each for each in events if each != "request_held_the_loop"] == [
+        "request_before_login"
+    ]  # slow machine
 
 
 async def test_a_broker_proves_the_clusters_secret_instead_of_logging_in() -> None:

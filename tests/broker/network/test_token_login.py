@@ -216,4 +216,7 @@ async def test_a_session_of_a_token_closes_its_gate_when_it_expires() -> None:
             while not pipe.transport.closed:
                 pipe.send(produce(9, (0, batch())))
                 await asyncio.sleep(0)
-    assert [line["event"] for line in logs] == ["request_before_login"]
+    events = [line["event"] for line in logs]
+    assert [each for each in events if each != "request_held_the_loop"] == [
+        "request_before_login"
+    ]  # slow machine
