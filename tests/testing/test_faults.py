@@ -200,7 +200,7 @@ def test_a_disk_stays_full_over_a_restart_until_it_is_healed(three: Cluster) -> 
     three.nodes[1].start()
     three.wait_until(lambda: told(three, 1)[-1] == ("fault_injected", "full-disk"), "the disk is full again")
     three.trouble_disk(1, DiskTrouble())
-    assert told(three, 1)[-1] == ("fault_healed", "full-disk")
+    three.wait_until(lambda: told(three, 1)[-1] == ("fault_healed", "full-disk"), "the disk is healed")
     three.restart(1)
     assert told(three, 1)[-1] == ("faults_enabled", None)
 
