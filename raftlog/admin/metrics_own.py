@@ -19,6 +19,7 @@ from raftlog.protocol.apis import APIS
 def families(scrape: Scrape) -> Iterator[Family]:
     """Yield all of them."""
     yield from _node(scrape)
+    yield from _log(scrape)
     yield from _cluster(scrape.survey)
     yield from _partitions(scrape)
     yield from _changes(scrape)
@@ -57,6 +58,17 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     active = [] if scrape.node.faults is None else scrape.node.faults.active()
     in_force = ((labels(fault=name_of(each)), 1) for each in active)
     yield labelled("raftlog_fault_active", "gauge", "A fault in force on this node; always 1.", in_force)
+
+
+def _log(scrape: Scrape) -> Iterator[Family]:
+    state = scrape.node.log_state()
+    text = "Whether this node's log can be written."
+    yield single("raftlog_log_writable", "gauge", text, not state.reason)
+    text = "Lines of this node's log that could not be written."
+    yield single("raftlog_log_lines_lost_total", "counter", text, state.lines_lost)
+    if state.audit_file:
+        text = "Whether the audit log's own file can be written; else its lines are in the node's log."
+        yield single("raftlog_audit_file_writable", "gauge", text, not state.audit_reason)
 
 
 def _cluster(found: Survey) -> Iterator[Family]:

@@ -272,8 +272,8 @@ class _Recovery:
                 segment.end_offset if recovery_point is None else recovery_point
             )
         except CorruptMessage:
-            _log.info("index_rebuilt", path=segment.path)
             entry = None
+            _log.info("index_rebuilt", path=segment.path)
         if entry is None:
             return 0, segment.base_offset
         last_offset, position = entry

@@ -94,6 +94,7 @@ async def get_health(call: Call) -> Health:
         *_of_memory(node),
         *_of_chores(node),
         *_of_clock(node),
+        *log_reasons(node),
         *_of_slowness(node),
         *_of_faults(node),
     ]
@@ -306,6 +307,23 @@ def _of_clock(node: NodeView) -> Iterator[Reason]:
             "POST /v1/clock/accept says that it is right"
         )
         yield Reason("yellow", "clock_jumped", text, 1, [node_id])
+
+
+def log_reasons(node: NodeView) -> Iterator[Reason]:
+    """Yield what keeps this node's log, or the audit log's file, from being written."""
+    node_id, state = node.config.node_id, node.log_state()
+    if state.reason:
+        text = (
+            f"node {node_id}, which answers, cannot write its log: {state.reason}; {state.lines_lost} lines are lost "
+            "so far; look at what reads its standard error, or at the disk that it is on"
+        )
+        yield Reason("yellow", "log_unwritable", text, 1, [node_id])
+    if state.audit_reason:
+        text = (
+            f"node {node_id}, which answers, cannot write {state.audit_file}: {state.audit_reason}; lines of the audit "
+            "log are in its log until it can"
+        )
+        yield Reason("yellow", "audit_file_unwritable", text, 1, [node_id])
 
 
 def _of_faults(node: NodeView) -> Iterator[Reason]:

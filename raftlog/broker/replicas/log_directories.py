@@ -273,8 +273,8 @@ class LogDirectories:
         self.online = [each for each in self.volumes if each.error is None]
         volume.flusher.stop()
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
-        log.error("log_directory_failed", directory=volume.path, reason=str(error))
         self._failed(volume)
+        log.error("log_directory_failed", directory=volume.path, reason=str(error))
 
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""

@@ -401,11 +401,11 @@ class Replicas:
     def _say(self, moved: list[Partition]) -> None:
         if not moved:
             return
-        leading = sum(each.is_leader for each in moved)
-        log.info("roles_changed", leading=leading, following=len(moved) - leading)
         for each in moved:
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
             self.log_event(event, each, log_end_offset=each.log_end_offset)
+        leading = sum(each.is_leader for each in moved)
+        log.info("roles_changed", leading=leading, following=len(moved) - leading)
 
     # -- configs and brokers ------------------------------------------------------------------------------------
 
