@@ -115,6 +115,17 @@ class DirectoryFacts(NamedTuple):
     path: str
     online: bool
     sync_seconds: Histogram
+    trouble: str = ""
+    """Why it has just refused something that it may take later; empty: it has not."""
+
+
+class RefusedReplica(NamedTuple):
+    """A replica that belongs here and could not be made, for lack of room, say; it is tried again."""
+
+    name: TopicPartition
+    leads: bool
+    """Whether the partition is led here, as the metadata says: then it cannot be read or written."""
+    reason: str
 
 
 class CompactionFacts(Protocol):
@@ -222,6 +233,9 @@ class Facts(Protocol):
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""
+
+    def refused_replicas(self) -> list[RefusedReplica]:
+        """Return the replicas that belong here and could not be made."""
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""

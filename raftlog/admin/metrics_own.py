@@ -310,6 +310,11 @@ def _disks(scrape: Scrape) -> Iterator[Family]:
     directories = [(labels(path=each.path), each) for each in scrape.facts.directories()]
     online = ((own, int(each.online)) for own, each in directories)
     yield labelled("raftlog_log_directory_online", "gauge", "Whether a log directory is in service.", online)
+    troubled = ((own, int(bool(each.trouble))) for own, each in directories)
+    text = "Whether a log directory refused something in the last minute, for want of room or of descriptors."
+    yield labelled("raftlog_log_directory_refuses", "gauge", text, troubled)
+    text = "Replicas of this node that could not be made yet, for want of room, say."
+    yield single("raftlog_replicas_not_created", "gauge", text, len(scrape.facts.refused_replicas()))
     seconds = ((own, each.sync_seconds) for own, each in directories)
     text = "How long a log directory's rounds of syncs took: what acks=all waits for on this disk."
     yield histogram("raftlog_log_sync_seconds", text, seconds)

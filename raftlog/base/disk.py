@@ -2,7 +2,7 @@
 
 Ordering law: bytes are durable once `File.sync` returned; a new, renamed or removed name is durable once
 `Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
-callers take the log directory offline.
+callers take the log directory offline. A sync that was not begun (`SyncNotBegun`) is tried again.
 
 This is the only module of the core that touches `os`.
 """
@@ -13,7 +13,8 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from raftlog.base.kernel_syncs import KernelSyncs, SyncCallback
@@ -25,6 +26,48 @@ FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
 
 IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
+
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of writes that find no room."""
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of calls for which the system has no descriptor or no memory left. They say nothing of the disk."""
+
+
+class SyncNotBegun(OSError):
+    """The file or folder to sync could not be opened, for one of OUT_OF_FILES: nothing is lost, so try again."""
+
+
+@contextmanager
+def opening_to_sync() -> Iterator[None]:
+    """Raise SyncNotBegun where the system has no descriptor for what is opened inside."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        raise SyncNotBegun(error.errno, error.strerror, error.filename) from error
+
+
+@contextmanager
+def half_changed(path: str) -> Iterator[None]:
+    """Raise EIO for a change that a want of descriptors stops half-way, since it cannot be tried again."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        raise OSError(errno.EIO, f"half changed: {error.strerror}", path) from error
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Give each OSError that is raised inside the path that it is about, which calls on descriptors leave out."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
 
 
 def sync_data(descriptor: int) -> None:
@@ -98,7 +141,8 @@ class Disk(Protocol):
 
     def rmtree(self, path: str) -> None: ...
 
-    def sync_dir(self, path: str) -> None: ...
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable. SyncNotBegun if it could not be opened for want of descriptors."""
 
     def read_file(self, path: str) -> bytes: ...
 
@@ -138,9 +182,13 @@ class RealFile:
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         total = sum(map(len, buffers))
-        written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
-        if written != total:
-            self._write_rest(buffers, position, written)
+        try:
+            written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
+            if written != total:
+                self._write_rest(buffers, position, written)
+        except OSError as error:
+            error.filename = self.path
+            raise
         return total
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
@@ -151,13 +199,15 @@ class RealFile:
             rest = rest[count:]
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with naming(self.path):
+            os.ftruncate(self._fd, size)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
     def sync(self) -> None:
-        sync_data(self._fd)
+        with naming(self.path):
+            sync_data(self._fd)
 
     def submit_sync(self, done: SyncCallback) -> bool:
         return self._kernel_syncs.submit(self._fd, self.path, done)
@@ -195,9 +245,11 @@ class RealDisk:
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with opening_to_sync():
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            sync_whole(fd)
+            with naming(path):
+                sync_whole(fd)
         finally:
             os.close(fd)
 
@@ -207,7 +259,7 @@ class RealDisk:
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
+        with naming(temporary), open(temporary, "wb") as file:
             file.write(data)
             if sync:
                 file.flush()

@@ -18,7 +18,7 @@ from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 from raftlog.base import import_without
-from raftlog.base.log_output import Lost, LogOutput, describe, output_of
+from raftlog.base.log_output import LogOutput, Lost, describe, output_of
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
@@ -150,7 +150,11 @@ def configure_log(
         processors=[
             *_shared_processors(node_id),
             *([functools.partial(_take_audit_event, audit)] if audit is not None else []),
-            *(_console(colours=terminal) if format == "console" or (format == "auto" and terminal) else _json()),
+            *(
+                _console(colours=terminal)
+                if format == "console" or (format == "auto" and terminal)
+                else _json()
+            ),
         ],
         logger_factory=lambda *_: _LineLogger(output),
         cache_logger_on_first_use=True,
@@ -182,7 +186,7 @@ def log_state() -> LogState:
 
 
 def flush_log() -> None:
-    """Wait until the lines of this process are written, for a second at most: before a process ends without `atexit`."""
+    """Wait for the lines of this process, a second at most: for a process that ends without `atexit`."""
     _configured.output.flush()
 
 
@@ -382,7 +386,10 @@ def _to_json(event: dict[str, Any], **_: Any) -> str:
 
 def _printable(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event whose facts can be written: numbers, and text without surrogates."""
-    return {name: value if isinstance(value, bool | int | float) else _text(value) for name, value in event.items()}
+    return {
+        name: value if isinstance(value, bool | int | float) else _text(value)
+        for name, value in event.items()
+    }
 
 
 def _text(value: object) -> str:

@@ -9,11 +9,11 @@ disk, of Raft's promises or of the state machine stops the pump for good: the ot
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from raftlog.base.disk import DISK_FULL
 from raftlog.base.env import Env, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.base.log import get_logger
@@ -46,14 +46,6 @@ MAX_UNCOMMITTED_BATCHES: Final = 1_000
 MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
 MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
-
-_EVENTS: Final = {
-    errno.ENOSPC: "quorum_disk_full",
-    errno.EDQUOT: "quorum_disk_full",
-    errno.EMFILE: "quorum_out_of_files",
-    errno.ENFILE: "quorum_out_of_files",
-}
-"""The log line of a journal that waits until it can be written."""
 
 STALL_SECONDS: Final = 0.1
 """A timer that comes so late means that our own loop stood still."""
@@ -448,11 +440,11 @@ class Driver:
     def _disk_full(self, error: OSError) -> None:
         """Nothing leaves until there is room again, so the others elect; we stop believing that we lead."""
         self._tell(None, self.core.term, False)
-        log.error(_EVENTS[error.errno or 0], node_id=self.node_id, reason=str(error))
+        log.error(_event_of(error), node_id=self.node_id, reason=str(error))
 
     def _disk_has_space(self, error: OSError) -> None:
         self.core.resign()
-        log.info(f"{_EVENTS[error.errno or 0]}_ended", node_id=self.node_id)
+        log.info(f"{_event_of(error)}_ended", node_id=self.node_id)
 
     def _fail(self, error: BaseException) -> None:
         self._stopped = True
@@ -466,3 +458,8 @@ class Driver:
     def _snapshot_durable(self, index: int) -> None:
         self._compact_to = max(self._compact_to, index)
         self._schedule()
+
+
+def _event_of(error: OSError) -> str:
+    """Return the log line of a journal that waits until it can be written."""
+    return "quorum_disk_full" if error.errno in DISK_FULL else "quorum_out_of_files"

@@ -70,7 +70,9 @@ def test_closed_pipe_raises_nothing_and_is_named(pipe: Pipe) -> None:
     """The reader of standard error has died."""
     pipe.close_reader()
     pipe.output.write("unheard")
-    until(lambda: pipe.output.reason == "Broken pipe", "the failure is noted", seen=lambda: pipe.output.reason)
+    until(
+        lambda: pipe.output.reason == "Broken pipe", "the failure is noted", seen=lambda: pipe.output.reason
+    )
 
 
 def test_full_pipe_holds_up_no_writer_and_its_lines_are_counted(
@@ -203,7 +205,12 @@ def test_logger_never_raises_over_its_stream_and_says_how_many_lines_were_lost()
     log.info("heard")
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert first["event"] == "heard"
-    assert {"event": "log_lines_lost", "lines": 2, "reason": "Broken pipe", "level": "warning"}.items() <= second.items()
+    assert {
+        "event": "log_lines_lost",
+        "lines": 2,
+        "reason": "Broken pipe",
+        "level": "warning",
+    }.items() <= second.items()
     assert log_state()[:2] == ("", 2)
 
 

@@ -94,7 +94,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[TroubledCluster]:
 
 def asked(cluster: AdminCluster, node_id: int, path: str) -> Any:
     """Return what a node answers; an answer that is no 200 raises HTTPError."""
-    with urllib.request.urlopen(f"{cluster.admin_url(node_id)}{path}", timeout=PATIENCE_S) as answer:  # noqa: S310
+    with urllib.request.urlopen(f"{cluster.admin_url(node_id)}{path}", timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     return json.loads(text) if text.startswith("{") else text
 
@@ -104,6 +104,15 @@ def codes_of(cluster: AdminCluster, node_id: int) -> set[str]:
     return {each["code"] for each in asked(cluster, node_id, "/v1/health")["reasons"]}
 
 
+def kill_controller(cluster: AdminCluster) -> int:
+    """Kill the active controller, wait for the next one, and return the one that was killed."""
+    controller = cluster.controller_id()
+    assert controller is not None
+    cluster.kill(controller)
+    until(lambda: cluster.controller_id() not in (None, controller), "another controller is active")
+    return controller
+
+
 def test_every_walk_of_a_cluster_goes_on(cluster: TroubledCluster) -> None:
     """Topics come and go, records are acknowledged, controllers and leaders fail over, nodes stop in order."""
     client = Confluent(cluster.bootstrap_servers)
@@ -111,10 +120,7 @@ def test_every_walk_of_a_cluster_goes_on(cluster: TroubledCluster) -> None:
     client.create_topic("gone", 6, 3)
     client.produce("kept", [b"before"], partition=0)
     for _ in range(2):
-        controller = cluster.controller_id()
-        assert controller is not None
-        cluster.kill(controller)
-        until(lambda: cluster.controller_id() not in (None, controller), "another controller is active")
+        controller = kill_controller(cluster)
         client.produce("kept", [b"meanwhile"], partition=0)
         cluster.restart(controller)
         cluster.nodes[controller].trouble()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.house.source import PACKAGE, modules_under
 
@@ -48,7 +49,7 @@ def acts_after_lines(tree: ast.Module) -> Iterator[tuple[int, str]]:
             block = getattr(node, field, None)
             if not isinstance(block, list):
                 continue
-            for line, following in zip(block, block[1:], strict=False):
+            for line, following in pairwise(block):
                 if is_line(line) and not is_line(following) and not isinstance(following, LEAVES):
                     yield line.lineno, event_of(line)
 

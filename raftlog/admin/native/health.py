@@ -27,6 +27,9 @@ from raftlog.protocol.apis import ApiKey
 ANSWER_S: Final = 1.0
 """Longest wait for each broker, all at once."""
 
+ROOM_BYTES: Final = 1 << 20
+"""A log directory with less room is full: what is appended, rolled or written anew does not fit."""
+
 COMPACTION: Final = "compaction"
 FAILURES_TOLD: Final = 5
 """Logs, groups or ids of one kind that are named."""
@@ -60,6 +63,8 @@ class BrokerHealth(msgspec.Struct):
     broker_id: int
     state: State
     offline_log_dirs: list[str]
+    full_log_dirs: list[str] = []
+    """Those in which nothing more fits."""
 
 
 class Health(msgspec.Struct):
@@ -93,6 +98,7 @@ async def get_health(call: Call) -> Health:
         *_of_partitions(found),
         *_of_memory(node),
         *_of_chores(node),
+        *_of_directories(node),
         *_of_clock(node),
         *log_reasons(node),
         *_of_slowness(node),
@@ -123,6 +129,7 @@ def _controller(quorum: Quorum, named: int) -> int | None:
 
 async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
     offline: list[str] = []
+    full: list[str] = []
     answers = True
     make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
     try:
@@ -132,9 +139,10 @@ async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
                 ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id, at_once=True
             )
         offline = [each.log_dir for each in answer.results if each.error_code]
+        full = [each.log_dir for each in answer.results if 0 <= each.usable_bytes < ROOM_BYTES]
     except (BrokerUnreachable, KafkaError, TimeoutError):
         answers = False
-    return BrokerHealth(broker.broker_id, _state(broker, answers=answers), offline)
+    return BrokerHealth(broker.broker_id, _state(broker, answers=answers), offline, full)
 
 
 def _state(broker: BrokerState, *, answers: bool) -> State:
@@ -221,6 +229,12 @@ def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
         if each.offline_log_dirs:
             text = f"broker {each.broker_id} lost {', '.join(each.offline_log_dirs)}: its disk failed"
             yield Reason("yellow", "log_dirs_offline", text, len(each.offline_log_dirs), [each.broker_id])
+        if each.full_log_dirs:
+            text = (
+                f"broker {each.broker_id} has no room in {', '.join(each.full_log_dirs)}: it refuses records and new "
+                "partitions; make room, or move partitions away"
+            )
+            yield Reason("red", "log_dirs_full", text, len(each.full_log_dirs), [each.broker_id])
 
 
 def _of_partitions(found: Survey) -> Iterator[Reason]:
@@ -295,6 +309,28 @@ def _of_chores(node: NodeView) -> Iterator[Reason]:
         node_id = node.config.node_id
         text = f"node {node_id}, which answers: {chore} fails, and is tried again later, for {told}{more}"
         yield Reason("yellow", code, text, len(failures), [node_id])
+
+
+def _of_directories(node: NodeView) -> Iterator[Reason]:
+    """What this node's log directories have refused, and replicas that it could not make."""
+    if node.facts is None:
+        return
+    node_id = node.config.node_id
+    for each in node.facts.directories():
+        if each.trouble and each.online:
+            text = f"node {node_id}, which answers: {each.path} has just refused something: {each.trouble}"
+            yield Reason("yellow", "log_dir_refuses", text, 1, [node_id])
+    refused = sorted(node.facts.refused_replicas())
+    if refused:
+        led = sum(each.leads for each in refused)
+        text = (
+            f"node {node_id}, which answers, could not make {len(refused)} of its replicas and tries again: "
+            f"{refused[0].reason}"[:MOST_TOLD]
+        )
+        text += f"; it leads {led} of them, which nobody can read or write" if led else ""
+        names = [f"{each.name.topic}-{each.name.partition}" for each in refused[:FAILURES_TOLD]]
+        severity: Colour = "red" if led else "yellow"
+        yield Reason(severity, "replicas_not_created", text, len(refused), [node_id], names)
 
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:

@@ -1,13 +1,13 @@
 """The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
 
 Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room.
+restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. Neither
+is a want of descriptors or memory (EMFILE, ENFILE, ENOMEM), which says nothing of the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,11 +15,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from raftlog.base.disk import DISK_FULL, OUT_OF_FILES
 from raftlog.base.env import Env
 from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
-from raftlog.base.log import get_logger
+from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.types import TopicPartition
-from raftlog.broker.replicas.flusher import Flusher
+from raftlog.broker.replicas.flusher import ADVICE, Flusher
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory, Offsets
@@ -27,8 +28,11 @@ from raftlog.storage.log_directory import LogDirectory, Offsets
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+TROUBLED_S = 60.0
+"""A directory that refused something counts as troubled for so long: it is tried again sooner than that."""
+RECOVERY_PAUSE_S = 1.0
+RECOVERY_RETRIES = 30
+"""A log that cannot be opened for want of descriptors is tried again after such a pause, so often."""
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
 CLOSES_AT_ONCE = 4
@@ -62,6 +66,10 @@ class LogVolume:
         self.flusher = flusher
         self.logs: dict[TopicPartition, Log] = {}
         self.error: OSError | None = None
+        self.trouble = ""
+        """Why it last refused something that it may take later, in words."""
+        self.is_full = False
+        self._troubled_at: float | None = None
         self.generation = 0
         """Grows whenever checkpoints forget something: those drawn up before are out of date."""
         self._checkpoints = Lock()
@@ -86,6 +94,16 @@ class LogVolume:
     def path(self) -> str:
         return self.directory.path
 
+    def note_trouble(self, error: OSError, now: float) -> None:
+        """Note that it refused something that it may take later."""
+        self.trouble = error.strerror or str(error)
+        self.is_full = error.errno in DISK_FULL
+        self._troubled_at = now
+
+    def is_troubled(self, now: float) -> bool:
+        """Whether it refused something not long ago."""
+        return self._troubled_at is not None and now - self._troubled_at < TROUBLED_S
+
 
 class LogDirectories:
     """All logs of this broker. `failed` is told of each volume that goes offline."""
@@ -95,6 +113,7 @@ class LogDirectories:
         self._config = config
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._limited = LimitedLog(log, self._loop.time)
         self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[LogVolume] = []
         self.online: list[LogVolume] = []
@@ -134,7 +153,7 @@ class LogDirectories:
         async def open_one(volume: LogVolume, name: TopicPartition) -> RecoveredLog | None:
             async with slots:
                 try:
-                    opened = await self._env.offload(lambda: self._open(volume, name, None, config_of(name)))
+                    opened = await self._open_patiently(volume, name, config_of(name))
                 except OSError as error:
                     self.fail(volume, error)
                     return None
@@ -153,6 +172,18 @@ class LogDirectories:
             clean=not found or all(each.directory.was_clean_shutdown for each in self.volumes),
         )
         return found
+
+    async def _open_patiently(self, volume: LogVolume, name: TopicPartition, config: TopicConfig) -> Log:
+        """Open a log away from the loop. Wait for descriptors: that there are none says nothing of the disk."""
+        for _ in range(RECOVERY_RETRIES):
+            try:
+                return await self._env.offload(partial(self._open, volume, name, None, config))
+            except OSError as error:
+                if error.errno not in OUT_OF_FILES:
+                    raise
+                self.report(volume, error)
+            await asyncio.sleep(RECOVERY_PAUSE_S)
+        return await self._env.offload(partial(self._open, volume, name, None, config))
 
     def _open(
         self, volume: LogVolume, name: TopicPartition, topic_id: UUID | None, config: TopicConfig
@@ -190,25 +221,28 @@ class LogDirectories:
             return error
 
     def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
-        """The online volume with the fewest logs, `planned` included. KafkaStorageError if none is left."""
+        """The online volume with the fewest logs, `planned` included, that refused nothing lately, if there is one.
+
+        KafkaStorageError if none is left.
+        """
         volumes = self.online
         if not volumes:
-            raise KafkaStorageError()
+            raise KafkaStorageError("no log directory is left")
         if len(volumes) == 1:
             return volumes[0]
-        more = Counter(new.volume for new in planned)
-        return min(volumes, key=lambda each: len(each.logs) + more[each])
+        more, now = Counter(new.volume for new in planned), self._loop.time()
+        return min(volumes, key=lambda each: (each.is_troubled(now), len(each.logs) + more[each]))
 
     def take(self, new: NewLog, made: Log | Exception) -> Log:
         """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
         if isinstance(made, OSError):
             self.report(new.volume, made)
-            raise KafkaStorageError() from made
+            raise KafkaStorageError(str(made)) from made
         if isinstance(made, Exception):
             raise KafkaStorageError(f"the folder of {new.name} belongs to another topic of that name")
         if new.volume.error is not None:
             made.close(clean=False)
-            raise KafkaStorageError()
+            raise KafkaStorageError(f"{new.volume.path} is offline: {new.volume.error}")
         new.volume.logs[new.name] = made
         return made
 
@@ -258,12 +292,15 @@ class LogDirectories:
 
     def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
-        if error.errno in DISK_FULL:
-            log.warning("disk_full", directory=volume.path)
-        elif error.errno in TOO_MANY_FILES:
-            log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
-        else:
+        if error.errno not in DISK_FULL | OUT_OF_FILES:
             self.fail(volume, error)
+            return
+        volume.note_trouble(error, self._loop.time())
+        if error.errno in DISK_FULL:
+            self._limited.warning("disk_full", per=volume.path, directory=volume.path, reason=str(error))
+        else:
+            facts = {"directory": volume.path, "reason": str(error), "advice": ADVICE}
+            self._limited.warning("too_many_open_files", per=volume.path, **facts)
 
     def fail(self, volume: LogVolume, error: OSError) -> None:
         """Take a volume offline; the second time nothing happens."""
