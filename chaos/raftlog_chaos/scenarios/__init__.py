@@ -29,9 +29,11 @@ from raftlog_chaos.scenarios.jepsen import jepsen
 from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.late_bytes import late_bytes
+from raftlog_chaos.scenarios.log_trouble import log_trouble
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
+from raftlog_chaos.scenarios.out_of_files import out_of_files
 from raftlog_chaos.scenarios.pause_kill import pause_kill
 from raftlog_chaos.scenarios.quorum import quorum_storm
 from raftlog_chaos.scenarios.quorum_calm import quorum_calm
@@ -82,9 +84,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,
+    "log-trouble": log_trouble,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
     "offsets-cleaned": offsets_cleaned,
+    "out-of-files": out_of_files,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
     "quorum-calm": quorum_calm,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from raftlog.base.disk import Buffer
+from raftlog.base.disk import Buffer, opening_to_sync
 from raftlog.base.kernel_syncs import SyncCallback
 from raftlog_chaos.simulator.medium import Folder, Inode, used_bytes
 
@@ -263,6 +263,8 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         folder = self._folder(path)
+        with opening_to_sync():
+            self.check("open", path)
         try:
             self.check("sync", path)
         except OSError:

@@ -123,7 +123,7 @@ class SimTestbed:
             torn=self._chance.random() < 0.5,
         )
         yield kind, extent
-        if self._chance.random() < 0.6:  # the file system needs its device for names, too
+        if kind != "open" and self._chance.random() < 0.6:  # the file system needs its device for names, too
             yield ("open" if kind == "read" else "name"), extent
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
@@ -167,3 +167,6 @@ class SimTestbed:
         """A clock that jumped may go wrong from then on, too."""
         drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
         self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        self.cluster.nodes[node_id].host.log_failure_rate = rate

@@ -173,6 +173,9 @@ class ProcessTestbed:
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
 
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        raise NotImplementedError
+
     async def _deed(self, name: str, *arguments: Any) -> Any:
         method: Callable[..., Any] = getattr(self.cluster, name)
         return await asyncio.to_thread(method, *arguments)

@@ -13,6 +13,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | slow-link | no | netem, if the kernel has it |
 | slow-disk, full-disk, failing-disk, clock | the node does it to itself (`faults/node_faults.py`) | the same |
 | power-cut | kill -9, and what was not synced is taken from the files (`faults/power_cut.py`) | the same |
+| out-of-files, log-trouble | no; real ones are in `tests/clients/test_standard_error.py` | no |
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
 """
 
@@ -45,6 +46,8 @@ class Ability(StrEnum):
     FLIP_BIT = "flip-bit"
     WIPE = "wipe"
     CLOCK = "clock"
+    OUT_OF_FILES = "out-of-files"
+    LOG_TROUBLE = "log-trouble"
 
 
 class PartitionView(NamedTuple):
@@ -136,3 +139,6 @@ class Testbed(Protocol):
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump, relative to the true time."""
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        """Let that share of the lines that a node logs fail to be written; 0 heals it."""
