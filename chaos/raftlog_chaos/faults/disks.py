@@ -64,7 +64,7 @@ class FailingDisk(OneNodeFault):
 
 
 class OutOfFiles(OneNodeFault):
-    """The system has no descriptor left for files that one node opens: EMFILE. That says nothing of its disk."""
+    """The system has no descriptor left for files that one node opens (EMFILE); its disk is well."""
 
     name = "out-of-files"
     needs = frozenset({Ability.OUT_OF_FILES, Ability.KILL})

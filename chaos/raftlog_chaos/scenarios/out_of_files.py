@@ -1,6 +1,6 @@
 """The system has no descriptors left for a while: nothing is lost, and no disk is taken for a failed one.
 
-What could not be opened was not begun, so it is tried again. Here no replica cuts its log meanwhile, so that no node has
+A sync or a roll that could not be begun is tried again. Here no replica cuts its log meanwhile, so that no node has
 a reason to end itself.
 """
 

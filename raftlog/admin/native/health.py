@@ -312,7 +312,7 @@ def _of_chores(node: NodeView) -> Iterator[Reason]:
 
 
 def _of_directories(node: NodeView) -> Iterator[Reason]:
-    """What this node's log directories have refused, and replicas that it could not make."""
+    """Yield the refusals of this node's log directories, and the replicas that it could not make."""
     if node.facts is None:
         return
     node_id = node.config.node_id

@@ -100,6 +100,10 @@ class LogVolume:
         self.is_full = error.errno in DISK_FULL
         self._troubled_at = now
 
+    def end_trouble(self) -> None:
+        """Note that it took something new."""
+        self._troubled_at = None
+
     def is_troubled(self, now: float) -> bool:
         """Whether it refused something not long ago."""
         return self._troubled_at is not None and now - self._troubled_at < TROUBLED_S
@@ -244,6 +248,7 @@ class LogDirectories:
             made.close(clean=False)
             raise KafkaStorageError(f"{new.volume.path} is offline: {new.volume.error}")
         new.volume.logs[new.name] = made
+        new.volume.end_trouble()
         return made
 
     def volume_of(self, opened: Log) -> LogVolume:
