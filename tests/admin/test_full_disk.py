@@ -32,7 +32,7 @@ def test_a_full_disk_is_named_until_there_is_room() -> None:
             assert health["status"] == "red"
             assert reasons(health)["log_dirs_full"]["brokers"] == [2]
             assert "node-2/data" in reasons(health)["log_dirs_full"]["message"]
-        with urllib.request.urlopen(f"{cluster.admin_url(2)}/metrics", timeout=PATIENCE_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{cluster.admin_url(2)}/metrics", timeout=PATIENCE_S) as answer:
             assert b"\nraftlog_replicas_not_created 10\n" in answer.read()
         cluster.trouble_disk(2, DiskTrouble())
         until(lambda: told().keys() == {"faults_enabled"}, "they are made", seen=told)

@@ -72,6 +72,12 @@ class TroubledCluster(AdminCluster):
 
     kind = ""
 
+    def trouble(self, node_id: int) -> None:
+        """Have the reader of a node's standard error go."""
+        node = self.nodes[node_id]
+        assert isinstance(node, Standing)
+        node.trouble()
+
     def make_node(self, node_id: int, folder: Path, **options: Any) -> NodeProcess:
         node = Standing(node_id, folder, **options)
         node.kind = self.kind
@@ -83,8 +89,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[TroubledCluster]:
     made = type("Made", (TroubledCluster,), {"kind": request.param})(3)
     try:
         made.start()
-        for node in made.nodes.values():
-            node.trouble()
+        for node_id in made.nodes:
+            made.trouble(node_id)
         yield made
     finally:
         made.close()
@@ -123,7 +129,7 @@ def test_every_walk_of_a_cluster_goes_on(cluster: TroubledCluster) -> None:
         controller = kill_controller(cluster)
         client.produce("kept", [b"meanwhile"], partition=0)
         cluster.restart(controller)
-        cluster.nodes[controller].trouble()
+        cluster.trouble(controller)
     client.delete_topic("gone")
     until(lambda: codes_of(cluster, 1) <= {"log_unwritable", "node_slow"}, "all is well but for the logs")
     (read,) = client.read_ranges("kept", 0, [(0, 3)])
