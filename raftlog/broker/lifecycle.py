@@ -76,6 +76,8 @@ class Lifecycle:
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
+        self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
+        """Told of log directories that the controller knows to be older copies."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
         """Told when a heartbeat was sent, in loop seconds, whose answer says that this broker takes part."""
         self.broker_epoch = NO_EPOCH
@@ -172,6 +174,8 @@ class Lifecycle:
         self._was_registered = True
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
+        if reply.went_back:
+            self.on_went_back(reply.went_back)
 
     async def _catch_up(self, start_serving: Callable[[], Awaitable[None]]) -> None:
         """Wait until the image holds this registration, and open the doors, once."""

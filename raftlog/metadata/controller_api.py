@@ -25,7 +25,20 @@ class ByClient(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class PreviousOpening(msgspec.Struct, frozen=True):
+    """What a log directory says of the processes that had it open before.
+
+    `clean_epoch`: the broker epoch in the clean-shutdown marker, -1 without one. `incarnations`: the ids written there,
+    one of which the cluster registered last.
+    """
+
+    clean_epoch: int = -1
+    incarnations: tuple[UUID, ...] = ()
+
+
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
+    """`previous`: what each of the log directories says, in their order; none from releases before 0.4.0 (KIP-966)."""
+
     broker_id: int
     incarnation_id: UUID
     cluster_id: str
@@ -33,10 +46,14 @@ class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
     rack: str | None = None
     directory_ids: tuple[UUID, ...] = ()
     features: tuple[SupportedFeature, ...] = ()
+    previous: tuple[PreviousOpening, ...] = ()
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration"):
+    """`went_back`: the log directories that are older than the metadata; the broker is in no ISR for that."""
+
     broker_epoch: int
+    went_back: tuple[UUID, ...] = ()
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):

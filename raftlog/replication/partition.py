@@ -10,6 +10,7 @@ ISR; an unclean election chose it in this epoch. Until then it counts for nothin
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from raftlog.base.config import TopicConfig
@@ -44,11 +45,13 @@ from raftlog.replication.replica_host import (
     ReplicaId,
     TxnMarker,
 )
-from raftlog.replication.role import OfflineRole, ReplicaRole, Search
+from raftlog.replication.role import FailedRole, OfflineRole, ReplicaRole, Search
 from raftlog.replication.traffic import Traffic
 from raftlog.storage.log import Log, LogAppendInfo
 from raftlog.storage.producers import ActiveProducer
 from raftlog.storage.verification import Verification
+
+FAILED_ADVICE: Final = "compare the replicas; elect one that has the records, or remove the folder of this one"
 
 ISR_CHANGE_REJECTED = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
 """Answers to AlterPartition that say for sure: not done, and nobody else changed the partition."""
@@ -214,6 +217,17 @@ class Partition:
         role.resign(error)
         self.high_watermark_moved()
         self.log_end_moved()
+
+    def fail_following(self, reason: str) -> None:
+        """Follow no more until another leader is elected; the log stays as it is, for a person to judge."""
+        self.role = FailedRole(self, reason)
+        self.host.log_event("replica_failed", self, reason=reason, advice=FAILED_ADVICE)
+        self.host.log_damaged(self)
+
+    @property
+    def failure(self) -> str | None:
+        """Why this replica follows nobody though the metadata has it follow; None if it does not."""
+        return self.role.reason if type(self.role) is FailedRole else None
 
     def stop_replica(self, *, elsewhere: bool = False) -> None:
         """The topic was deleted or, if it goes on `elsewhere`, this broker no longer holds a replica."""

@@ -102,6 +102,20 @@ class ReplicaRole:
         """Something outside changed (brokers, config, time): look again at the ISR and the high watermark."""
 
 
+class FailedRole(ReplicaRole):
+    """A follower that would have had to cut committed records: it neither fetches nor serves in this leader epoch.
+
+    Kafka calls this a failed partition of its fetcher. `reason` is for people.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, partition: Partition, reason: str) -> None:
+        super().__init__(partition, KafkaStorageError)
+        self.leader_epoch = partition.leader_epoch
+        self.reason = reason
+
+
 class OfflineRole(ReplicaRole):
     """The replica's disk failed, or the replica was removed: nothing is read from or written to it any more."""
 

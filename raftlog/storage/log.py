@@ -71,7 +71,9 @@ class Log:
         self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
         self.truncation_count = 0  # how often the log's end went back
         self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
-        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated)
+        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated_to is not None)
+        self.truncated_to = contents.truncated_to
+        """Where the log was cut before it was opened, if checkpoints may speak of what was cut; None: they do not."""
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config
@@ -343,40 +345,43 @@ class Log:
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> int:
-        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
+    def truncate_to(self, offset: int, *, committed: bool = False) -> int:
+        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset.
+
+        `committed`: some of it was, so that checkpoints of the high watermark are beyond the log's end.
+        """
         self.truncate_damage()
         if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+            self.truncate_fully_and_start_at(offset, committed=committed)
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
         segments = self._segments
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
         position, end_offset = segments.all[keep - 1].cut_point(offset)
-        self._announce_cut(end_offset)
+        self._announce_cut(end_offset, committed=committed)
         segments.cut(keep).truncate(position, end_offset)
         segments.configure(self._config)
         self._forget_beyond(end_offset)
         return self.log_end_offset
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, committed: bool = False) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
 
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
-        self._announce_cut(offset)
+        self._announce_cut(offset, committed=committed)
         self._epochs.clear()
         recovery.remove_epoch_checkpoint(self.disk, self.directory)
         self._segments.restart_at(offset)
         self.log_start_offset = offset
         self._forget_beyond(offset)
 
-    def _announce_cut(self, end_offset: int) -> None:
-        """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
-        if end_offset < self.recovery_point:
+    def _announce_cut(self, end_offset: int, *, committed: bool = False) -> None:
+        """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it."""
+        if committed or end_offset < self.recovery_point:
             self._truncation_mark.write(end_offset)
-            self.recovery_point = end_offset
+            self.recovery_point = min(self.recovery_point, end_offset)
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset

@@ -65,7 +65,7 @@ class LoadedLog:
     snapshot_offset: int = -1
     damage: Damage | None = None
     topic_id: UUID | None = None
-    truncated: bool = False
+    truncated_to: int | None = None
     unsynced_directories: set[str] = field(default_factory=set)
 
 
@@ -101,7 +101,7 @@ def load(
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
     truncated_to = _read_truncation(disk, directory)
     if truncated_to is not None:
-        contents.truncated = True
+        contents.truncated_to = truncated_to
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
     # all that was flushed up to the recovery point was in the checkpoint before that was written

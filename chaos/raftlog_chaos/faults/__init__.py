@@ -27,6 +27,7 @@ from raftlog_chaos.faults.nodes import (
     PauseLeader,
     PowerCut,
     RestartAll,
+    RollBackFollower,
     Terminate,
     WipeFollower,
 )
@@ -60,6 +61,7 @@ FAULTS: dict[str, type[Fault]] = {
         FailingDisk,
         FlipBit,
         WipeFollower,
+        RollBackFollower,
         ClockJump,
     )
 }

@@ -48,6 +48,8 @@ from raftlog_chaos.scenarios.relay import relay
 from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
+from raftlog_chaos.scenarios.rolled_back import rolled_back
+from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -97,6 +99,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "relay": relay,
     "retry": retry,
     "rights": rights,
+    "rolled-back": rolled_back,
+    "rolled-back-unnoticed": rolled_back_unnoticed,
     "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,

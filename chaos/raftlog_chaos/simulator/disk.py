@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Final, NamedTuple
 
 from raftlog.base.disk import Buffer
@@ -297,6 +298,27 @@ class SimDisk:
         self.generation += 1
         self._trap = None
         self._root.crash(self._chance)
+
+    def snapshot(self) -> Folder:
+        """Return a copy of the disk as a power loss at this moment would leave it; the disk itself goes on."""
+        copied = deepcopy(self._root)
+        copied.crash(self._chance)
+        return copied
+
+    def restore(self, snapshot: Folder, folder: str, *, but: str = "") -> None:
+        """Put a folder back as it was in a snapshot, durably, except for one entry: that stays as it is now."""
+        current, parent = self._folder(folder), self._folder(posixpath.dirname(folder))
+        old: Inode | Folder = snapshot
+        for name in _parts(folder):
+            assert isinstance(old, Folder), folder
+            old = old.names[name]
+        restored = deepcopy(old)
+        if but:
+            assert isinstance(restored, Folder), folder
+            restored.names[but] = current.names[but]
+            restored.sync()
+        parent.change({posixpath.basename(folder): restored})
+        parent.sync()
 
     def release(self) -> None:
         """End of a process without power loss: its open files are closed, the page cache stays."""

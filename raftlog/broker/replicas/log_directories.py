@@ -18,8 +18,10 @@ from uuid import UUID
 from raftlog.base.env import Env
 from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
 from raftlog.base.log import get_logger
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_EPOCH, TopicPartition
 from raftlog.broker.replicas.flusher import Flusher
+from raftlog.metadata.controller_api import PreviousOpening
+from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory, Offsets
@@ -100,6 +102,10 @@ class LogDirectories:
         self.online: list[LogVolume] = []
         """The volumes that did not fail."""
         self.failed_directory_ids: tuple[UUID, ...] = ()
+        self.incarnation_id = UUID(int=0)
+        """Of this process, as it registers. The log directories name it from `open_directories` on."""
+        self.previous: tuple[PreviousOpening, ...] = ()
+        """What the directories said of earlier processes, in the order of `directory_ids`."""
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
@@ -122,6 +128,33 @@ class LogDirectories:
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
             self.online.append(volume)
+        self.previous = tuple(
+            PreviousOpening(
+                NO_EPOCH if each.clean_broker_epoch is None else each.clean_broker_epoch, each.incarnations
+            )
+            for each in (volume.directory for volume in self.volumes)
+        )
+        self._note_incarnation()
+
+    def _note_incarnation(self) -> None:
+        """Name this process in every directory. If one has no room for that, none of them is compared next time."""
+        bits = self._env.unguessable.getrandbits(128)
+        self.incarnation_id = new_incarnation(bits, written=True)
+        for volume in self.volumes:
+            try:
+                volume.directory.note_incarnation(self.incarnation_id)
+            except OSError as error:
+                self.report(volume, error)
+                self.incarnation_id = new_incarnation(bits, written=False)
+
+    async def confirm_incarnation(self) -> None:
+        """Forget earlier processes: this one has registered. What a disk refuses is done after the next start."""
+        for volume in self.online:
+            confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
+            try:
+                await self._env.offload(confirm)
+            except OSError as error:
+                self.report(volume, error)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
@@ -139,7 +172,10 @@ class LogDirectories:
                     self.fail(volume, error)
                     return None
             volume.logs[name] = opened
-            return RecoveredLog(name, opened, volume.directory.high_watermarks.get(name, 0))
+            high_watermark = volume.directory.high_watermarks.get(name, 0)
+            if opened.truncated_to is not None:
+                high_watermark = min(high_watermark, opened.truncated_to)
+            return RecoveredLog(name, opened, high_watermark)
 
         jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
         left_over = [
