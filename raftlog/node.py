@@ -333,6 +333,7 @@ class BrokerRole:
             ),
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
+            lacks_room=lambda: self.replicas.logs.lacks_room,
         )
         self.lifecycle.lateness = env.lateness
         self.lifecycle.on_session_renewed = session.renew
@@ -341,6 +342,7 @@ class BrokerRole:
         self.lifecycle.on_went_back = self._note_older_directories
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
+        self.replicas.logs.on_full = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
 
     def _make_session(self) -> ControllerSession:

@@ -71,6 +71,7 @@ class Lifecycle:
         timing: Timing,
         failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
         damaged: Callable[[], tuple[tuple[UUID, int], ...]] = tuple,
+        lacks_room: Callable[[], bool] = bool,
     ) -> None:
         self.start_serving: Callable[[], Awaitable[None]] | None = None
         """Called once, when the image holds the first registration. Set it before `run`."""
@@ -89,6 +90,7 @@ class Lifecycle:
         self._timing = timing
         self._failed_directories = failed_directories
         self._damaged = damaged
+        self._lacks_room = lacks_room
         self._nudged = asyncio.Event()
         self._want_shutdown = False
         self._may_leave = asyncio.Event()
@@ -197,6 +199,7 @@ class Lifecycle:
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
                 late_ms=int(self.lateness.late_s * 1000),
+                lacks_room=self._lacks_room(),
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )

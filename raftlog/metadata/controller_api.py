@@ -61,6 +61,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
     `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
+    `lacks_room`: a log directory is full, so that the sender shall lead only what nobody else can lead.
     """
 
     broker_id: int
@@ -71,6 +72,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     failed_directory_ids: tuple[UUID, ...] = ()
     damaged: tuple[tuple[UUID, int], ...] = ()
     late_ms: int = 0
+    lacks_room: bool = False
 
 
 class BrokerHeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):

@@ -92,7 +92,9 @@ class Partition:
     def __init__(
         self, name: TopicPartition, topic_id: UUID, *, log: Log, host: ReplicaHost, high_watermark: int = 0
     ) -> None:
-        """`high_watermark` is the last checkpointed one; what the log no longer has is taken off."""
+        """`high_watermark` is the last checkpointed one; what the log no longer has is taken off, or was cut from it."""
+        if log.truncated_to is not None:
+            high_watermark = min(high_watermark, log.truncated_to)
         self.topic, self.index = name
         self.topic_id = topic_id
         self.log = log

@@ -92,7 +92,7 @@ class SimFile:
             self._write_part(written, position)
             raise
         growth = max(0, position + len(written) - len(self._inode.content))
-        room = self._disk.room_bytes()
+        room = self._disk.room_bytes(self.path)
         if growth > room:
             fits = max(0, len(written) - (growth - room))
             if fits:
@@ -173,6 +173,8 @@ class SimDisk:
         self._root = Folder()
         self._failures: list[_Failure] = []
         self.capacity_bytes = capacity_bytes
+        self._limited = "/"
+        """The folder whose bytes the capacity limits."""
         self.cold_read_rate = 0.0
         self.lies: Callable[[str], bool] | None = None
         """Syncs of the paths that it tells report success and do nothing."""
@@ -289,7 +291,7 @@ class SimDisk:
             self.sync_dir(posixpath.dirname(path))
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        return self.capacity_bytes, self.room_bytes()
+        return self.capacity_bytes, self.room_bytes(path)
 
     # -- the faults ---------------------------------------------------------------------------------
 
@@ -448,17 +450,20 @@ class SimDisk:
         """Whether only so much fits as was there when it was filled."""
         return self.capacity_bytes < ROOMY_BYTES
 
-    def fill(self) -> None:
-        """Leave no room for more than is there."""
-        self.capacity_bytes = used_bytes(self._root)
+    def fill(self, under: str = "/") -> None:
+        """Leave no room for more than is there, on the whole disk or, as a quota does, under one folder."""
+        self._limited = under.rstrip("/") + "/"
+        self.capacity_bytes = used_bytes(self._folder(under))
 
     def make_room(self) -> None:
+        self._limited = "/"
         self.capacity_bytes = ROOMY_BYTES
 
-    def room_bytes(self) -> int:
-        if self.capacity_bytes >= ROOMY_BYTES:
-            return self.capacity_bytes
-        return max(0, self.capacity_bytes - used_bytes(self._root))
+    def room_bytes(self, path: str = "/") -> int:
+        """Return how many bytes more fit at a path."""
+        if self.capacity_bytes >= ROOMY_BYTES or not f"{path}/".startswith(self._limited):
+            return ROOMY_BYTES
+        return max(0, self.capacity_bytes - used_bytes(self._folder(self._limited)))
 
     # -- names --------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ LIFTED_BELOW = 0.8
 """Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
 CLOCK_INTERVAL = 10.0
 """Seconds between two looks at the clocks, so that a jump is told soon."""
+ROOM_INTERVAL = 2.0
+"""Seconds between two looks at the room of log directories that were full."""
 FEW_ENTRIES = 100
 """Entries of replicas that were looked at since, or are gone, that the queue of expiries may hold in any case."""
 TURN = 0.002
@@ -95,6 +97,7 @@ class Housekeeping:
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
             (lambda: CLOCK_INTERVAL, self.look_at_clocks),
+            (lambda: ROOM_INTERVAL, self._replicas.logs.look_for_room),
         ]
         if config.log_cleaner_enable:
             chores.append((each_ms("log_cleaner_backoff_ms"), self.compact))

@@ -1,7 +1,9 @@
 """The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
 
 Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room.
+restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
+as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while, and
+longer each time it fills up again, so that leaderships do not go to and fro.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
+ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
+"""A directory that was full has room again with this share of its disk free, or so many bytes."""
+ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
+"""So long after the last refused write it is looked at, at first, and once it has filled up again and again."""
 CLOSES_AT_ONCE = 4
 """Threads that share a volume's logs at a clean stop."""
 
@@ -67,6 +73,28 @@ class LogVolume:
         self.generation = 0
         """Grows whenever checkpoints forget something: those drawn up before are out of date."""
         self._checkpoints = Lock()
+        self.full = False
+        """A write was refused for lack of room, and there was no room for long enough since."""
+        self._full_again = 0
+        self._refused_at = float("-inf")
+
+    def note_full(self, now: float) -> bool:
+        """Note a write that found no room; returns whether that is news."""
+        if not self.full:
+            calm = now - self._refused_at > ROOM_AGAIN_AFTER_MOST_S
+            self._full_again = 0 if calm else self._full_again + 1
+        was, self.full, self._refused_at = self.full, True, now
+        return not was
+
+    def has_room(self, free: tuple[int, int], now: float) -> bool:
+        """Take note of (all, usable) bytes of the disk; returns whether a full directory has room again by now."""
+        total, usable = free
+        wait_s = min(ROOM_AGAIN_AFTER_S * 2**self._full_again, ROOM_AGAIN_AFTER_MOST_S)
+        enough = usable >= min(ROOM_BYTES, ROOM_SHARE * total)
+        if not self.full or not enough or now - self._refused_at < wait_s:
+            return False
+        self.full = False
+        return True
 
     def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
         """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
@@ -106,6 +134,8 @@ class LogDirectories:
         """Of this process, as it registers. The log directories name it from `open_directories` on."""
         self.previous: tuple[PreviousOpening, ...] = ()
         """What the directories said of earlier processes, in the order of `directory_ids`."""
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when a directory has become full."""
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
@@ -172,10 +202,7 @@ class LogDirectories:
                     self.fail(volume, error)
                     return None
             volume.logs[name] = opened
-            high_watermark = volume.directory.high_watermarks.get(name, 0)
-            if opened.truncated_to is not None:
-                high_watermark = min(high_watermark, opened.truncated_to)
-            return RecoveredLog(name, opened, high_watermark)
+            return RecoveredLog(name, opened, volume.directory.high_watermarks.get(name, 0))
 
         jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
         left_over = [
@@ -295,7 +322,9 @@ class LogDirectories:
     def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
         if error.errno in DISK_FULL:
-            log.warning("disk_full", directory=volume.path)
+            if volume.note_full(self._loop.time()):
+                log.warning("disk_full", directory=volume.path, advice="leaderships go to others until it has room")
+                self.on_full()
         elif error.errno in TOO_MANY_FILES:
             log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
         else:
@@ -311,6 +340,24 @@ class LogDirectories:
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
         log.error("log_directory_failed", directory=volume.path, reason=str(error))
         self._failed(volume)
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a directory is full, so that this broker had better not lead."""
+        return any(volume.full for volume in self.online)
+
+    async def look_for_room(self) -> None:
+        """See whether directories that were full have room again."""
+        for volume in self.online:
+            if not volume.full:
+                continue
+            try:
+                free = await self._env.offload(partial(self._env.disk.free_bytes, volume.path))
+            except OSError as error:
+                self.report(volume, error)
+                continue
+            if volume.has_room(free, self._loop.time()):
+                log.info("disk_has_room", directory=volume.path)
 
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""
