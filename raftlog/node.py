@@ -333,13 +333,13 @@ class BrokerRole:
             ),
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
-            lacks_room=lambda: self.replicas.logs.lacks_room,
         )
         self.lifecycle.lateness = env.lateness
         self.lifecycle.on_session_renewed = session.renew
         control.loop_watch.on_look = session.look
         self.lifecycle.start_serving = self._start_serving
         self.lifecycle.on_went_back = self._note_older_directories
+        self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
         self.replicas.logs.on_full = self.lifecycle.nudge

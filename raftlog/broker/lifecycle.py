@@ -71,12 +71,13 @@ class Lifecycle:
         timing: Timing,
         failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
         damaged: Callable[[], tuple[tuple[UUID, int], ...]] = tuple,
-        lacks_room: Callable[[], bool] = bool,
     ) -> None:
         self.start_serving: Callable[[], Awaitable[None]] | None = None
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
+        self.lacks_room: Callable[[], bool] = bool
+        """Whether a log directory is full, so that others had better lead. Set it before `run`."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
         """Told of log directories that the controller knows to be older copies."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
@@ -90,7 +91,6 @@ class Lifecycle:
         self._timing = timing
         self._failed_directories = failed_directories
         self._damaged = damaged
-        self._lacks_room = lacks_room
         self._nudged = asyncio.Event()
         self._want_shutdown = False
         self._may_leave = asyncio.Event()
@@ -199,7 +199,7 @@ class Lifecycle:
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
                 late_ms=int(self.lateness.late_s * 1000),
-                lacks_room=self._lacks_room(),
+                lacks_room=self.lacks_room(),
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )

@@ -26,7 +26,7 @@ class ByClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreviousOpening(msgspec.Struct, frozen=True):
-    """What a log directory says of the processes that had it open before.
+    """The processes that had a log directory open before, as the directory itself names them.
 
     `clean_epoch`: the broker epoch in the clean-shutdown marker, -1 without one. `incarnations`: the ids written there,
     one of which the cluster registered last.
@@ -37,7 +37,7 @@ class PreviousOpening(msgspec.Struct, frozen=True):
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
-    """`previous`: what each of the log directories says, in their order; none from releases before 0.4.0 (KIP-966)."""
+    """`previous`: one for each log directory, in their order; none from releases before 0.4.0 (KIP-966)."""
 
     broker_id: int
     incarnation_id: UUID
@@ -50,7 +50,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration"):
-    """`went_back`: the log directories that are older than the metadata; the broker is in no ISR for that."""
+    """`went_back`: the log directories that are older copies, so that the broker's records do not count."""
 
     broker_epoch: int
     went_back: tuple[UUID, ...] = ()

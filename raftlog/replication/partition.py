@@ -51,7 +51,9 @@ from raftlog.storage.log import Log, LogAppendInfo
 from raftlog.storage.producers import ActiveProducer
 from raftlog.storage.verification import Verification
 
-FAILED_ADVICE: Final = "compare the replicas; elect one that has the records, or remove the folder of this one"
+FAILED_ADVICE: Final = (
+    "compare the replicas; elect one that has the records, or remove the folder of this one"
+)
 
 ISR_CHANGE_REJECTED = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
 """Answers to AlterPartition that say for sure: not done, and nobody else changed the partition."""
@@ -92,7 +94,7 @@ class Partition:
     def __init__(
         self, name: TopicPartition, topic_id: UUID, *, log: Log, host: ReplicaHost, high_watermark: int = 0
     ) -> None:
-        """`high_watermark` is the last checkpointed one; what the log no longer has is taken off, or was cut from it."""
+        """`high_watermark` is the last checkpointed one; it is lowered to what the log has, and to where it was cut."""
         if log.truncated_to is not None:
             high_watermark = min(high_watermark, log.truncated_to)
         self.topic, self.index = name

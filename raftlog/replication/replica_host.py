@@ -55,7 +55,8 @@ class ReplicaHost(Protocol):
     def log_damaged(self, partition: Partition) -> None:
         """The log lacks records that it once had: report that to the controller until it is repaired.
 
-        So with a replica that failed (`Partition.failure`), for which nothing is fetched any more. May be repeated, and come from another thread (a cold read's).
+        So with a replica that failed (`Partition.failure`), for which nothing is fetched any more. May be repeated, and
+        come from another thread (a cold read's).
         """
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:

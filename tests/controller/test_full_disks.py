@@ -63,7 +63,7 @@ def test_a_new_controller_hears_of_it_with_the_next_heartbeat(cluster: Controlle
 
 
 def test_it_leads_when_the_last_other_is_gone(cluster: ControllerCluster) -> None:
-    """What it has can be read."""
+    """Its records can be read."""
     cluster.heartbeat(1, lacks_room=True)
     for broker_id in (2, 3):
         cluster.die(broker_id)

@@ -1,4 +1,4 @@
-"""Bugs of those who meet a node whose folders went back in time, or who take a killed node for such a one."""
+"""Bugs around a node whose folders went back in time, and around a killed node that passes for such a node."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def write_incarnations_without_sync(patch: pytest.MonkeyPatch) -> None:
         with pytest.MonkeyPatch.context() as within:
             write = type(disk).write_file
             within.setattr(
-                type(disk), "write_file", lambda disk, path, data, *, sync=True: write(disk, path, data, sync=False)
+                type(disk),
+                "write_file",
+                lambda disk, path, data, *, sync=True: write(disk, path, data, sync=False),
             )
             note(directory, incarnation_id)
 
@@ -85,7 +87,7 @@ def name_the_last_process_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def join_without_refetching(patch: pytest.MonkeyPatch) -> None:
-    """Whoever once was in sync is taken back with its first fetch."""
+    """A replica that once was in sync is taken back with its first fetch."""
     consider = LeaderRole._consider_joining
 
     def take_back(role: LeaderRole, progress: FollowerProgress) -> None:
@@ -127,13 +129,21 @@ def forget_high_watermarks(patch: pytest.MonkeyPatch) -> None:
 PLANTS = [
     Plant("older-copies-trusted", "H16 older copy", rolled_back, compare_no_incarnations, 4.0),
     Plant("unclean-copies-trusted", "H16 older copy", rolled_back, compare_clean_stops_only, 4.0),
-    Plant("first-directory-compared", "H16 one older disk", rolled_back, compare_the_first_directory_only, 4.0),
+    Plant(
+        "first-directory-compared", "H16 one older disk", rolled_back, compare_the_first_directory_only, 4.0
+    ),
     Plant("older-copies-only-logged", "H16 older copy", rolled_back, only_say_it, 4.0),
     Plant("incarnation-written-late", "H16 killed node", rolled_back, write_incarnations_too_late, 4.0),
     Plant("incarnation-not-synced", "H16 killed node", rolled_back, write_incarnations_without_sync, 4.0),
     Plant("one-incarnation-named", "H16 killed node", rolled_back, name_the_last_process_only, 4.0),
     Plant("joins-without-refetch", "H16 older copy", rolled_back, join_without_refetching, 4.0),
-    Plant("committed-records-cut", "H16 older leader", rolled_back_unnoticed, cut_below_the_high_watermark, 2.0),
-    Plant("every-leader-unclean", "H16 older leader", rolled_back_unnoticed, take_every_leader_for_unclean, 2.0),
-    Plant("high-watermarks-forgotten", "H16 older leader", rolled_back_unnoticed, forget_high_watermarks, 2.0),
+    Plant(
+        "committed-records-cut", "H16 older leader", rolled_back_unnoticed, cut_below_the_high_watermark, 2.0
+    ),
+    Plant(
+        "every-leader-unclean", "H16 older leader", rolled_back_unnoticed, take_every_leader_for_unclean, 2.0
+    ),
+    Plant(
+        "high-watermarks-forgotten", "H16 older leader", rolled_back_unnoticed, forget_high_watermarks, 2.0
+    ),
 ]

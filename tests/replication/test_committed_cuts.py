@@ -77,7 +77,7 @@ def test_what_an_unclean_election_gave_up_is_cut() -> None:
 
 
 def test_an_unclean_election_excuses_no_later_records() -> None:
-    """What was committed after it is cut by a later one alone."""
+    """Records that were committed after it are cut for a later unclean election alone."""
     cluster = ReplicaCluster(size=2, isr=(2,))
     cluster.elect(1, isr=(1,), tell=(1, 2))
     cluster.change(isr=(1, 2), tell=(1, 2))
@@ -121,7 +121,7 @@ def test_a_follower_does_not_begin_anew_before_its_committed_end() -> None:
 
 
 def test_a_follower_far_behind_begins_anew_at_its_leaders_start() -> None:
-    """What lies between has expired there: nothing is cut that anybody else still has."""
+    """The records between have expired there, so none of them is lost by that."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
     cluster.catch_up(1, 2)

@@ -34,6 +34,7 @@ from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
 from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.pending_markers import pending_markers
 from raftlog_chaos.scenarios.quorum import quorum_storm
 from raftlog_chaos.scenarios.quorum_calm import quorum_calm
 from raftlog_chaos.scenarios.quorum_choreography import (
@@ -48,9 +49,9 @@ from raftlog_chaos.scenarios.refused_holes import refused_holes
 from raftlog_chaos.scenarios.relay import relay
 from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
-from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.rolled_back import rolled_back
 from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
+from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -90,6 +91,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "made-up-producers": made_up_producers,
     "offsets-cleaned": offsets_cleaned,
     "pause-kill": pause_kill,
+    "pending-markers": pending_markers,
     "quorum": quorum_storm,
     "quorum-calm": quorum_calm,
     "quorum-hidden-minority": quorum_hidden_minority,

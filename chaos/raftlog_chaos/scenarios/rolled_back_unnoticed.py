@@ -1,7 +1,7 @@
 """A node comes back with an older copy of its logs that was taken in its last life, so that no epoch tells, and leads.
 
-Whoever has the records must keep them: followers stop rather than cut what is committed, and say so. An operator who
-sees that gives the leader an empty disk and elects one of the others, and then nothing is lost.
+The other replicas must keep the records: followers stop rather than cut what is committed, and say so. An operator
+then gives the leader an empty disk and elects another replica, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ async def rolled_back_unnoticed(loop: SimLoop, seconds: float = 2.0) -> Report:
     await asyncio.sleep(scene.a_while(seconds))
     await scene.served(3)
     scene.stop()
-    await scene.cluster.until(lambda: all(each.done for each in scene.producers), SERVED_S, "all acknowledged")
+    await scene.cluster.until(
+        lambda: all(each.done for each in scene.producers), SERVED_S, "all acknowledged"
+    )
     await scene.cluster.until(lambda: all(map(scene.in_sync, range(PARTITIONS))), SERVED_S, "all in sync")
     await asyncio.sleep(CHECKPOINTED_S)
     scene.cluster.invariants.excuse(TOPIC)  # what they promise in vain is that this never leads

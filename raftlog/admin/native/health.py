@@ -253,7 +253,7 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
 
 
 def _of_replicas(node: NodeView) -> Iterator[Reason]:
-    """What this node's own replicas and their disks lack."""
+    """Replicas of this node that stopped, and log directories without room."""
     if node.facts is None:
         return
     node_id = node.config.node_id

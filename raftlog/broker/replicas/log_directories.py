@@ -133,7 +133,7 @@ class LogDirectories:
         self.incarnation_id = UUID(int=0)
         """Of this process, as it registers. The log directories name it from `open_directories` on."""
         self.previous: tuple[PreviousOpening, ...] = ()
-        """What the directories said of earlier processes, in the order of `directory_ids`."""
+        """The earlier processes that each directory names, in the order of `directory_ids`."""
         self.on_full: Callable[[], None] = lambda: None
         """Called when a directory has become full."""
 
@@ -178,7 +178,7 @@ class LogDirectories:
                 self.incarnation_id = new_incarnation(bits, written=False)
 
     async def confirm_incarnation(self) -> None:
-        """Forget earlier processes: this one has registered. What a disk refuses is done after the next start."""
+        """Drop the names of earlier processes: this one has registered. A disk that refuses keeps them until the next start."""
         for volume in self.online:
             confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
             try:
@@ -323,7 +323,9 @@ class LogDirectories:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
         if error.errno in DISK_FULL:
             if volume.note_full(self._loop.time()):
-                log.warning("disk_full", directory=volume.path, advice="leaderships go to others until it has room")
+                log.warning(
+                    "disk_full", directory=volume.path, advice="leaderships go to others until it has room"
+                )
                 self.on_full()
         elif error.errno in TOO_MANY_FILES:
             log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
