@@ -73,7 +73,7 @@ class Log:
         self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
         self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated_to is not None)
         self.truncated_to = contents.truncated_to
-        """The offset at which the log was cut before it was opened, if checkpoints may lie beyond it; None: they do not."""
+        """The offset at which the log was cut before it was opened; None if no checkpoint can lie beyond that."""
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config

@@ -178,7 +178,7 @@ class LogDirectories:
                 self.incarnation_id = new_incarnation(bits, written=False)
 
     async def confirm_incarnation(self) -> None:
-        """Drop the names of earlier processes: this one has registered. A disk that refuses keeps them until the next start."""
+        """Drop the names of earlier processes: this one has registered. A disk may keep them if it refuses."""
         for volume in self.online:
             confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
             try:
