@@ -35,6 +35,13 @@ WRITERS = {
     "raftlog/testing/shared_cluster.py:_lock": "a lock holds nothing",
     "raftlog/testing/snapshots.py:copy_data": "copies for a test to go back to; they end with it",
     "raftlog/testing/snapshots.py:replace_data": "as above",
+    # power cuts in a guest kernel: the host's own power does not fail, and the guest's does what it must
+    "chaos/raftlog_chaos/power_cut/book.py:Book.__init__": "grows line by line",
+    "chaos/raftlog_chaos/power_cut/campaign.py:Campaign.__init__": "must be a new folder",
+    "chaos/raftlog_chaos/power_cut/image.py:make_image": "a disk of a gigabyte, all holes",
+    "chaos/raftlog_chaos/power_cut/inside.py:SerialLine.__init__": "a serial line",
+    "chaos/raftlog_chaos/power_cut/inside.py:prepare": "mount points in memory",
+    "chaos/raftlog_chaos/power_cut/kernel.py:Guest.__init__": "the guest kernel's log grows line by line",
     # no disk, or nothing that outlives the process
     "chaos/raftlog_chaos/bench/measure.py:fdatasync_latency": "measures syncs",
     "chaos/raftlog_chaos/growth/counted/sitecustomize.py:_end": "a count for the process beside it; needs no raftlog",

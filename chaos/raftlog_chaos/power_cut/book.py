@@ -12,7 +12,7 @@ from raftlog_chaos.checkers import judge
 from raftlog_chaos.checkers.verdict import Verdict
 from raftlog_chaos.history import Header, HistoryFile, Op, StoredHistory
 from raftlog_chaos.power_cut.loads import LOADS
-from raftlog_chaos.power_cut.words import Committed, Found, LoadState, Logged, Said, Word
+from raftlog_chaos.power_cut.words import Committed, Found, LoadState, Logged, Reached, Said, Word
 from raftlog_chaos.runs.landmarks import violations
 
 NS_PER_S: Final = 1_000_000_000
@@ -30,7 +30,7 @@ class Book:
         self.loads = {name: LoadState() for name in LOADS}
         self.committed: dict[str, dict[str, int]] = {}
         self.found: list[str] = []
-        """What guests found wrong since the last `take_found`."""
+        """Faults that guests found since the last `take_found`."""
         self.acked = self.read = self.commits = 0
         self.last_ns = 0
         self._log = (folder / "nodes.log").open("a")
@@ -49,6 +49,9 @@ class Book:
         if isinstance(word, Said):
             self._histories[word.load].keep(word.op)
             self._note(self.loads[word.load], word.op)
+        elif isinstance(word, Reached):
+            self._log.write(f"-- {word.phase} after {word.seconds:.1f} s\n")
+            self._log.flush()
         elif isinstance(word, Committed):
             self.committed.setdefault(word.group, {}).update(word.offsets)
             self.commits += 1

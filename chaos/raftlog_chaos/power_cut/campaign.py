@@ -1,7 +1,7 @@
 """Cuts on one disk, one after the other: boot, read everything, judge, use, cut, and boot again.
 
 A cut is judged by the next boot that gets as far as to read. One whose successor falls into that boot's recovery is
-judged together with it. What is found ends the campaign, and the disk is kept.
+judged together with it. A finding ends the campaign, and the disk is kept.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from typing import Final
 import msgspec
 
 from raftlog.base.disk import write_file
-from raftlog.testing.progress import Stalled, Wait, signs_of_descendants
+from raftlog.testing.progress import Stalled, Wait, patient, signs_of_descendants
 from raftlog_chaos.checkers.verdict import Verdict
 from raftlog_chaos.power_cut.book import GAP_NS, Book
 from raftlog_chaos.power_cut.image import FILE_SYSTEMS, make_image, repair_image
 from raftlog_chaos.power_cut.kernel import Guest, free_base
 from raftlog_chaos.power_cut.loads import SETTINGS
 from raftlog_chaos.power_cut.moments import Moment, Sight, draw
-from raftlog_chaos.power_cut.words import PLAN, BootPlan, Mark, Reached, Word
+from raftlog_chaos.power_cut.words import GAVE_UP, PLAN, BootPlan, Mark, Reached, Word
 
 DISK: Final = "disk.img"
+FINDING_S: Final = 120.0
+"""A boot in which something was found goes on for so long at most, to see what else is wrong."""
+ENDS: Final = frozenset({"loading", GAVE_UP})
+"""Phases in which there is nothing more to see."""
 HEAR_S: Final = 0.2
 FIRST_START_S: Final = 10.0
 """Taken for the time of a start, before one was seen."""
@@ -37,7 +41,7 @@ HOST_STALL_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is the same for all disks. `settings` are the nodes', besides those of the loads."""
+    """Options that all disks share. `settings` are the nodes', besides those of the loads."""
 
     out: Path
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +93,7 @@ class Campaign:
         self._chance = random.Random(f"{seed}/{file_system}")
         self._boots = 0
         self._start_s = FIRST_START_S
+        self._found_at = 0.0
         self._reached: dict[str, float] = {}
 
     @property
@@ -126,7 +131,7 @@ class Campaign:
         words, self._reached = 0, {}
         wait = Wait("the guest goes on", seen=lambda: words, signs=signs_of_descendants, stall_s=HOST_STALL_S)
         try:
-            while not (self.failed or self._is_due(guest, sight)):
+            while not self._is_due(guest, None if self.failed else sight):  # all that is lost is to be seen
                 heard = guest.hear(self._patience_s(sight))
                 words += len(heard)
                 self._take(heard, sight)
@@ -136,7 +141,9 @@ class Campaign:
         finally:
             for word in guest.cut():
                 self._take_last(word)
-        if moment is not None and not self.failed:
+        if self.failed:
+            self._tell(line_of(self.cuts[-1]))
+        elif moment is not None:
             self._note_cut(moment, missed=bool(sight and sight.missed))
 
     def _boot(self) -> Guest:
@@ -173,7 +180,8 @@ class Campaign:
             self._blame([f"the guest ended by itself: see {self.folder / 'console.log'}"])
             return True
         if sight is None:
-            return "loading" in self._reached
+            since_s = time.monotonic() - self._found_at if self.failed else 0.0
+            return bool(ENDS & self._reached.keys()) or since_s > patient(FINDING_S)
         left_s = sight.wait_s(time.monotonic())
         return left_s is not None and left_s <= 0
 
@@ -235,7 +243,7 @@ class Campaign:
         last.ready_s = reached["ready"] - reached["started"]
         last.read_s = reached["read"] - reached["ready"]
         self._blame(faults)
-        if not faults:
+        if not self.failed:
             self._tell(line_of(last))
 
     def _unjudged(self) -> list[Cut]:
@@ -244,10 +252,11 @@ class Campaign:
     def _blame(self, found: list[str]) -> None:
         if not found:
             return
+        if not self.failed:
+            self._found_at = time.monotonic()
         if not self.cuts:  # before the first cut: nothing to blame it for
             self._note_cut(Moment("none"), missed=False)
         self.cuts[-1].found += found
-        self._tell(line_of(self.cuts[-1]))
 
     def _write(self) -> None:
         write_file(self.folder / "cuts.json", msgspec.json.format(msgspec.json.encode(self.cuts), indent=1))

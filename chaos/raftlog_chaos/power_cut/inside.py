@@ -31,6 +31,7 @@ from raftlog_chaos.history import Op, Recorder
 from raftlog_chaos.power_cut.loads import LOADS, NotingPorts, identities, reader_of, resume
 from raftlog_chaos.power_cut.watch import Watch
 from raftlog_chaos.power_cut.words import (
+    GAVE_UP,
     BootPlan,
     Committed,
     Found,
@@ -60,7 +61,7 @@ QUIET: Final = ('"level": "info"', '"level":"info"', '"level": "debug"', '"level
 
 
 class SerialLine:
-    """What the guest says. Threads may share it; each word has left the guest when `tell` returns."""
+    """The guest's end of the line to the host. Threads may share it; each word has left the guest when `tell` returns."""
 
     def __init__(self) -> None:
         self._fd = os.open(SERIAL_LINE, os.O_RDWR | os.O_NOCTTY)
@@ -173,7 +174,9 @@ class Boot:
         self._follow_logs()
         await self._start()
         if self.plan.boot:
-            await self._wait_whole()
+            if not await self._is_whole():
+                self._reached(GAVE_UP)
+                await asyncio.Event().wait()
             await self._read()
         self._reached("loading")
         await self._load()
@@ -214,6 +217,7 @@ class Boot:
         while READY not in (text := (await self._dev.stdout.readline()).decode()):
             if not text:
                 self._found("the cluster does not start again:\n" + "\n".join(self._said))
+                self._reached(GAVE_UP)
                 await asyncio.Event().wait()
             self._said.append(text.rstrip())
         self._reached("ready")
@@ -229,7 +233,8 @@ class Boot:
             last = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.exists() else []
             self._found("\n".join([text.rstrip(), *last]))
 
-    async def _wait_whole(self) -> None:
+    async def _is_whole(self) -> bool:
+        """Wait until the cluster is whole by itself; return False if it cannot be any more."""
         addresses = {node_id: (LOOPBACK, port) for node_id, port in self._ports.items()}
         lacks = ["not asked yet"]
         wait = self._wait("the cluster is whole", lambda: "; ".join(lacks))
@@ -238,10 +243,19 @@ class Boot:
                 wait.pause()
             except Stalled as error:
                 self._found(str(error))
-                return
+                return False
             await asyncio.sleep(LOOK_S)
-            lacks = (await look(addresses, paused=frozenset())).lacks(NODES)
+            view = await look(addresses, paused=frozenset())
+            lacks = view.lacks(NODES)
+            gone = sorted(self._acked_keys() - view.partitions.keys())
+            if gone and view.ready == frozenset(NODES):
+                self._found(f"{', '.join(gone)}: not in the metadata, but records were acknowledged there")
+                return False
         self._reached("whole")
+        return True
+
+    def _acked_keys(self) -> frozenset[str]:
+        return frozenset(key for state in self.plan.loads.values() for key in state.acked)
 
     def _wait(self, what: str, seen: Any) -> Wait:
         return Wait(what, seen=seen, signs=signs_of_descendants, stall_s=self.plan.stall_s)
@@ -260,7 +274,8 @@ class Boot:
             name, self.plan.loads[name], self._recorders[name], self._ports_of_clients, self._chance
         )
         load.start()
-        missing = await load.finish(self.plan.stall_s, signs=signs_of_descendants)
+        # the nodes' signs of life do not count: a whole cluster either gives what is due or has lost it
+        missing = await load.finish(self.plan.stall_s)
         for key, offset in missing.items():
             self._found(f"{key}: not read up to offset {offset}, which was acknowledged")
         self._tell_faults(load)
@@ -327,6 +342,7 @@ async def main(plan: BootPlan) -> None:
         await Boot(plan, line, folder).run()
     except BaseException:
         line.tell(Found(f"the guest's own program failed:\n{traceback.format_exc()}"))
+        line.tell(Reached(GAVE_UP, 0.0))
         threading.Event().wait()
 
 

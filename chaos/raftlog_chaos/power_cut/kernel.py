@@ -33,7 +33,7 @@ LARGE_STATE: Final = frozenset({"amx_tile"})
 INIT: Final = """#!/bin/sh
 {variables}exec {python} -B -m raftlog_chaos.power_cut.inside {plan}
 """
-GUARD: Final = 'read _; kill -KILL -- "-$0"'
+GUARD: Final = 'read _; kill -s KILL -- "-$0"'
 """A shell's script: its standard input ends with the process that holds it."""
 
 

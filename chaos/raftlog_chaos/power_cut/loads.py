@@ -1,7 +1,7 @@
 """The loads of a power cut: plain writers, transactions with read-process-write, and groups that commit what they read.
 
-Each is the stock workload with a history of its own. What is new is that it goes on after a cut: on the same
-partitions, in the same groups, with the same transactional ids.
+Each is the stock workload with a history of its own, and goes on after a cut: on the same partitions, in the same
+groups, with the same transactional ids.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from raftlog_chaos.workloads.stock import StockPort
 TOPIC: Final = {"min.insync.replicas": "2", "segment.bytes": "16384"}
 COMMON: Final[Mapping[str, Any]] = {"topic_configs": TOPIC, "writes_per_key": 2_000, "crash_every_s": 20.0}
 LOADS: Final[Mapping[str, LogOptions]] = {
-    "plain": LogOptions(prefix="plain", clients=2, writers=2, readers=0, rate=60.0, **COMMON),
+    "plain": LogOptions(prefix="plain", clients=1, writers=2, readers=0, rate=60.0, **COMMON),
     "transactions": LogOptions(
-        prefix="transactions", clients=1, writers=1, readers=0, transformers=2, txn=True, rate=30.0, **COMMON
+        prefix="transactions", clients=0, writers=1, readers=0, transformers=2, txn=True, rate=30.0, **COMMON
     ),
     "groups": LogOptions(
-        prefix="groups", clients=0, writers=1, readers=4, members=2, subscribe=True, rate=60.0, **COMMON
+        prefix="groups", clients=0, writers=1, readers=2, members=2, subscribe=True, rate=60.0, **COMMON
     ),
 }
 SETTINGS: Final = {

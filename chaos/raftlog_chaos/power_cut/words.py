@@ -16,6 +16,10 @@ PLAN: Final = "boot.json"
 """The file of a run's folder that says what the next boot is to do."""
 
 
+GAVE_UP: Final = "gave up"
+"""The phase after which a guest does nothing more, since what it met was fatal."""
+
+
 class LoadState(msgspec.Struct, kw_only=True):
     """How far one of the loads was when the power failed."""
 
@@ -65,7 +69,7 @@ class Committed(msgspec.Struct, tag=True):
 
 
 class Reached(msgspec.Struct, tag=True):
-    """A phase of the boot has been reached: booted, started, ready, whole, read, loading."""
+    """A phase of the boot has been reached: booted, started, ready, whole, read, loading, gave up."""
 
     phase: str
     seconds: float
