@@ -22,7 +22,7 @@ from raftlog_chaos.checkers.verdict import Verdict
 from raftlog_chaos.power_cut.book import GAP_NS, Book
 from raftlog_chaos.power_cut.image import FILE_SYSTEMS, make_image, repair_image
 from raftlog_chaos.power_cut.kernel import Guest, free_base
-from raftlog_chaos.power_cut.loads import SETTINGS
+from raftlog_chaos.power_cut.loads import BETWEEN_SNAPSHOTS, BYTES_BETWEEN_SNAPSHOTS, SETTINGS
 from raftlog_chaos.power_cut.moments import Moment, Sight, draw
 from raftlog_chaos.power_cut.words import GAVE_UP, PLAN, BootPlan, Mark, Reached, Word
 
@@ -91,6 +91,8 @@ class Campaign:
         self._first = first
         self._tell = tell
         self._chance = random.Random(f"{seed}/{file_system}")
+        between = {BETWEEN_SNAPSHOTS: self._chance.choice(BYTES_BETWEEN_SNAPSHOTS)}
+        self._settings = {**SETTINGS, **between, **options.settings}
         self._boots = 0
         self._start_s = FIRST_START_S
         self._found_at = 0.0
@@ -159,7 +161,7 @@ class Campaign:
             base=free_base(each for each in needed if each),
             folder=str(self.folder.resolve()),
             first_ns=self.book.last_ns + GAP_NS,
-            settings={**SETTINGS, **self._options.settings},
+            settings=self._settings,
             loads=self.book.loads,
             committed=self.book.committed,
             stall_s=GUEST_STALL_S,

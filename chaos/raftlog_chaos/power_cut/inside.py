@@ -61,7 +61,7 @@ QUIET: Final = ('"level": "info"', '"level":"info"', '"level": "debug"', '"level
 
 
 class SerialLine:
-    """The guest's end of the line to the host. Threads may share it; each word has left the guest when `tell` returns."""
+    """The line to the host. Threads may share it; each word has left the guest when `tell` returns."""
 
     def __init__(self) -> None:
         self._fd = os.open(SERIAL_LINE, os.O_RDWR | os.O_NOCTTY)

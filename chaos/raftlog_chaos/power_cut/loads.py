@@ -32,14 +32,18 @@ LOADS: Final[Mapping[str, LogOptions]] = {
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
-    "offsets.topic.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "4096",
     "transaction.state.log.num.partitions": "2",
-    "transaction.state.log.segment.bytes": "16384",
-    "log.cleaner.backoff.ms": "500",
+    "transaction.state.log.segment.bytes": "4096",
+    "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.01",
-    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
 }
-"""Of the nodes: segments roll, the coordinators' logs are compacted and the metadata is written anew all the time."""
+"""Of the nodes: segments roll, coordinators' logs are compacted, and checkpoints are written all the time."""
+BETWEEN_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
+BYTES_BETWEEN_SNAPSHOTS: Final = ("2000", "2000", "20971520")
+"""Of a disk, one by chance: a journal that is written anew all the time, and one that only grows, as by default."""
 
 NoteCommit = Callable[[str, Mapping[str, int]], object]
 

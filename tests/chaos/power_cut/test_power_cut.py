@@ -11,6 +11,7 @@ import pytest
 from raftlog_chaos.power_cut import image, kernel
 from raftlog_chaos.power_cut.__main__ import as_table, main
 from raftlog_chaos.power_cut.campaign import Cut
+from raftlog_chaos.power_cut.loads import BETWEEN_SNAPSHOTS
 from raftlog_chaos.runs.rig import Unavailable
 from tests.planted import power_cuts
 from tests.planted.power_cuts import PLANTED
@@ -51,7 +52,9 @@ def test_nothing_acknowledged_is_lost(file_system: str, tmp_path: Path) -> None:
 )
 def test_a_sync_that_is_left_out_is_found(bug: str, file_system: str, tmp_path: Path) -> None:
     """A folder's is only missed where there is no journal: the others sync a new name along with its file."""
-    ran = cut("--cuts", CUTS, "--file-system", file_system, "--out", str(tmp_path), bug)
+    # with a snapshot after each few records, the journal is written anew, and synced with it, before it can be missed
+    long_journal = f"--override={BETWEEN_SNAPSHOTS}=20971520"
+    ran = cut("--cuts", CUTS, "--file-system", file_system, "--out", str(tmp_path), bug, long_journal)
     assert ran.returncode == 1 and "FOUND" in ran.stdout, ran.stdout + ran.stderr
     assert list(tmp_path.glob("*/disk.img")), "the disk is kept"
 
