@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.disk import make_folders
 from raftlog.base.env import Env
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import account_of_bodies, max_bytes
@@ -244,7 +245,7 @@ def _is_accept(context: dict[str, Any]) -> bool:
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
     """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError."""
-    os.makedirs(folder, exist_ok=True)
+    make_folders(folder)
     with open(f"{folder}/.lock", "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

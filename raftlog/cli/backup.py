@@ -20,7 +20,7 @@ import typer
 
 from raftlog import __version__
 from raftlog.base.config import NodeConfig
-from raftlog.base.disk import RealDisk
+from raftlog.base.disk import RealDisk, make_folders
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
@@ -60,8 +60,8 @@ def backup(
             cluster_id, broker_epoch = _whose(node)
             metadata = _metadata_of(node)
             found = {folder: files.files_below(folder) for folder in _folders(node)}
-            target.mkdir(0o700, parents=True)  # records and users' credentials are in it
             with _complaints(advice):
+                make_folders(target, 0o700)  # records and users' credentials are in it
                 stored, linked = _copy_folders(found, target)
     with _complaints(advice):
         if linked:
