@@ -28,7 +28,7 @@ LARGE_BATCH = build_batch([new_record(None, b"v", timestamp=5) for _ in range(20
 
 
 class FakeCall:
-    """What reading records needs of a request. Its client leaves after `patience` turns of the loop."""
+    """The part of a request that reading records needs. Its client leaves after `patience` turns of the loop."""
 
     def __init__(self, node: Any = None, *, patience: int = 1_000_000) -> None:
         self.node = node or SimpleNamespace(reading_records=asyncio.Lock(), offload=ThreadOffload())
@@ -45,7 +45,7 @@ class FakeCall:
 async def read(call: Any, content: bytes, *, start: int = 0, most: int = 10, **more: int) -> dict[str, Any]:
     """Return the answer as a client parses it."""
     data = SimpleNamespace(error_code=0, records=content, high_watermark=9, log_start_offset=0)
-    found, _ = await shown(call, "t", 0, data=data, start=start, most=most, **more)
+    found, _ = await shown(call, ("t", 0), data, start=start, most=most, **more)
     answer: dict[str, Any] = json.loads(msgspec.json.encode(found))
     return answer
 

@@ -336,7 +336,7 @@ def test_a_large_push_pauses_and_a_small_one_does_not(broker: Broker) -> None:
 
 
 def test_a_push_that_is_given_up_or_whose_client_is_forgotten_meanwhile_shows_nothing(broker: Broker) -> None:
-    """What the client pushed before stays shown until it is forgotten."""
+    """The metrics of the push before stay until the client is forgotten."""
     broker.push(gauge("a", point(1)))
     many = metrics_data(gauge("b", *(point(1, x=str(number)) for number in range(1_000))))
     client = UUID(int=1)

@@ -108,7 +108,7 @@ async def read_records(call: Call) -> Records:
         max_bytes=query.max_bytes,
         wait_ms=query.timeout_ms,
     )
-    records, _ = await shown(call, topic, index, data=data[index], start=start, most=query.max_records)
+    records, _ = await shown(call, (topic, index), data[index], start=start, most=query.max_records)
     return records
 
 
@@ -164,13 +164,20 @@ async def fetch(
 
 
 async def shown(
-    call: Call, topic: str, index: int, *, data: Any, start: int, most: int, room: int = MOST_SHOWN_BYTES
+    call: Call,
+    partition: tuple[str, int],
+    data: Any,
+    *,
+    start: int,
+    most: int,
+    room: int = MOST_SHOWN_BYTES,
 ) -> tuple[Records, int]:
     """Return the first records from an offset on of what was fetched, and their bytes. Raises ApiError.
 
     It waits for other requests that read records, and takes turns of the loop. Raises ConnectionResetError when the
     client has left meanwhile.
     """
+    topic, index = partition
     about = f"{topic}-{index}"
     check(of_leader(data.error_code), about=f"{about} at offset {start}")
     reading = _Reading(call, about, start, most, room)

@@ -112,7 +112,7 @@ class _Reading:
             try:
                 most = self.call.query.max_records
                 records, size = await shown(
-                    self.call, self.topic, index, data=data, start=start, most=most, room=self._room
+                    self.call, (self.topic, index), data, start=start, most=most, room=self._room
                 )
             except (ApiError, KafkaError) as error:
                 self.fail(index, error)
