@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, Protocol
 
+from raftlog.base.checked_files import read_checked, remove_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, check_crc, read_header
@@ -25,6 +26,10 @@ class Damage(NamedTuple):
 
     offset: int
     until_offset: int
+
+
+UNKNOWN_DAMAGE: Final = Damage(0, 2**63 - 1)
+"""It ends when the leader takes the replica back into the ISR, not at any offset."""
 
 
 def merge_damage(old: Damage | None, new: Damage) -> Damage:
@@ -189,23 +194,28 @@ def _position_after(segment: Segment, offset: int) -> int:
 
 def write_damage_mark(disk: Disk, directory: str, damage: Damage) -> None:
     """Make the mark of a damaged log durable."""
-    disk.write_file(f"{directory}/{DAMAGE_MARK}", f"0\n{damage.offset} {damage.until_offset}\n".encode())
+    content = f"0\n{damage.offset} {damage.until_offset}\n".encode()
+    write_checked(disk, f"{directory}/{DAMAGE_MARK}", content, copy=True)
 
 
 def remove_damage_mark(disk: Disk, directory: str) -> None:
     """Remove the mark, if there is one."""
-    if disk.exists(f"{directory}/{DAMAGE_MARK}"):
-        disk.remove(f"{directory}/{DAMAGE_MARK}")
+    if remove_checked(disk, f"{directory}/{DAMAGE_MARK}"):
         disk.sync_dir(directory)
 
 
-def read_damage_mark(disk: Disk, directory: str) -> Damage | None:
+def read_damage_mark(disk: Disk, directory: str, *, unchecked_ok: bool) -> Damage | None:
+    """Return the damage that is marked; all of the log, and more, if the mark is there but is wrong."""
     path = f"{directory}/{DAMAGE_MARK}"
     if not disk.exists(path):
         return None
-    _, line, _ = disk.read_file(path).decode("ascii").split("\n")
-    offset, until_offset = line.split(" ")
-    return Damage(int(offset), int(until_offset))
+    content = read_checked(disk, path, unchecked_ok=unchecked_ok) or b""
+    try:
+        _, line, _ = content.decode("ascii").split("\n")
+        offset, until_offset = line.split(" ")
+        return Damage(int(offset), int(until_offset))
+    except ValueError:
+        return UNKNOWN_DAMAGE
 
 
 def quarantine_bytes(disk: Disk, segment: Segment, position: int, offset: int) -> None:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
@@ -575,7 +576,7 @@ class Segment:
     def rename_for_deletion(self, suffix: str) -> list[str]:
         """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
-        for kind in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
+        for kind in (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS, ".snapshot", ".log"):
             if self._disk.exists(self.path + kind):
                 self._disk.rename(self.path + kind, self.path + kind + suffix)
                 moved.append(self.path + kind + suffix)
