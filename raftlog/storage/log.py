@@ -386,6 +386,7 @@ class Log:
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)  # rot in records that were deleted
         self.cleaned_until = min(self.cleaned_until, end_offset)
         self.truncation_count += 1
         self._unflushed.truncate(end_offset)
@@ -515,8 +516,12 @@ class Log:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The end for read_committed: the oldest transaction that is open or whose marker is not committed."""
-        return self.producers.first_unstable_offset
+        """The end for read_committed: the oldest transaction that is open or whose marker is not committed.
+
+        Not before the log start, whatever of that transaction was deleted meanwhile.
+        """
+        unstable = self.producers.first_unstable_offset
+        return None if unstable is None else max(unstable, self.log_start_offset)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""

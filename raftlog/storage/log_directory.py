@@ -2,8 +2,10 @@
 
 All in Apache Kafka's formats, with checksums beside them (`base.checked_files`). A line of a checkpoint that is wrong
 counts as absent: its log is then checked, cleaned or followed from its start. A clean-shutdown marker that is wrong
-counts as absent too; meta.properties has a copy. Ordering law: the marker is written last, after every log closed cleanly, and is gone
-(synced) before the first log is opened again. A recovery point is written after the log's own `checkpoint`.
+counts as absent too; meta.properties has a copy.
+
+Ordering law: the marker is written last, after every log closed cleanly, and is gone (synced) before the first log is
+opened again. A recovery point is written after the log's own `checkpoint`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from raftlog.storage.producers import BatchMetadata, ProducerState
 from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
 from raftlog.storage.transaction_index import TransactionIndex
 
-
 _log = get_logger("storage")
 
 

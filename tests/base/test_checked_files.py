@@ -99,7 +99,7 @@ def test_a_file_that_rotted_is_not_believed_because_a_new_one_was_being_written(
 
 
 def test_a_file_without_checksums_is_believed_only_where_the_reader_says_so() -> None:
-    """That of raftlog 0.3: once it has checksums, nothing is believed without them."""
+    """Raftlog 0.3 left it so: once the file has checksums, it is not believed without them."""
     disk = SimDisk()
     disk.write_file(PATH, OLD)
     assert (read_checked(disk, PATH), read_checked(disk, PATH, unchecked_ok=True)) == (None, OLD)
