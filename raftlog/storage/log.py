@@ -27,11 +27,11 @@ from raftlog.storage import recovery, retention, timestamps
 from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
-from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
+from raftlog.storage.log_segments import BASE_OFFSET, LogSegments, segment_of
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
 from raftlog.storage.recovery import LoadedLog, TruncationMark
-from raftlog.storage.segment import Segment, segment_of
+from raftlog.storage.segment import Segment
 from raftlog.storage.segment_reads import read_batches
 
 if TYPE_CHECKING:

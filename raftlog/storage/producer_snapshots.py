@@ -5,9 +5,11 @@ from __future__ import annotations
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 from raftlog.records.batch import read_end_marker
+from raftlog.storage.index_check import boundary_before
 from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.producers import BatchMetadata, ProducerState
-from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
+from raftlog.storage.segment import Segment
+from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES
 from raftlog.storage.transaction_index import TransactionIndex
 
 _log = get_logger("storage")
@@ -124,7 +126,7 @@ def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tup
             continue
         found = segment.locate(offset, cached=False)
         assert found is not None
-        start = segment.index.position_at_most(max(found[0] - size, 0))
+        start = boundary_before(segment, max(found[0] - size, 0))
         stretch.insert(0, (segment, start, found[0]))
         size -= found[0] - start
     return stretch

@@ -21,7 +21,6 @@ from raftlog.records.header import BatchHeader
 from raftlog.storage import producer_snapshots, swap
 from raftlog.storage.damage import (
     Damage,
-    SegmentScanner,
     find_next_valid_batch,
     is_cut_off,
     is_torn_write,
@@ -31,6 +30,7 @@ from raftlog.storage.damage import (
     write_damage_mark,
 )
 from raftlog.storage.epochs import LeaderEpochs
+from raftlog.storage.index_check import is_time_entry_true
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.partition_files import (
     DAMAGE_MARK,
@@ -45,6 +45,7 @@ from raftlog.storage.partition_files import (
 )
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.segment import Segment
+from raftlog.storage.segment_scanner import SegmentScanner
 from raftlog.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
@@ -278,6 +279,10 @@ class _Recovery:
         self._segments = contents.segments
         self._witness = witness
         self._known_until = known_until
+        self._lone: tuple[int, int, int] | None = None
+        """The segment's number, position and offset of the last batch, if it is the only one of a new epoch."""
+        self._before = NO_EPOCH
+        """The newest epoch but one."""
 
     def run(self, recovery_point: int | None) -> None:
         segments = self._segments
@@ -293,7 +298,12 @@ class _Recovery:
             begin = self._begin(segment, recovery_point) if number == first else (0, segment.base_offset)
             segment.start_recovery(*begin)
             self._contents.epochs.truncate(begin[1])  # the walk finds them again
-            position, offset = self._walk(segment, *begin)
+            if number == first:
+                self._lone, self._before = None, self._contents.epochs.latest
+            ended, position, offset = self._walk(number, *begin)
+            if ended < number:
+                self._cut(ended, position, offset)
+                return
             segment.verified = (begin[0], position)
             if recovery_point is not None:
                 segment.rewrite(begin[0], position)
@@ -315,7 +325,6 @@ class _Recovery:
                 segment.end_offset if recovery_point is None else recovery_point
             )
         except CorruptMessage:
-            _log.info("index_rebuilt", path=segment.path)
             entry = None
         if entry is None:
             return 0, segment.base_offset
@@ -323,31 +332,35 @@ class _Recovery:
         header = SegmentScanner(segment).valid_header_at(position)
         if header is None or header.last_offset != last_offset:
             return 0, segment.base_offset
+        times = segment.time_index.entry_before(header.base_offset)
+        if times is not None and not is_time_entry_true(segment, times):
+            return 0, segment.base_offset
         return position, header.base_offset
 
-    def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Take in sound batches; returns where they end.
+    def _walk(self, number: int, position: int, offset: int) -> tuple[int, int, int]:
+        """Take in sound batches; returns where they end: the number of a segment, a position in it, an offset.
 
         An epoch that goes back after a single batch of a new one means that batch may be the rotten one: both are bad.
+        It may be the last one of the segment before.
         """
-        epochs = self._contents.epochs
+        epochs, segment = self._contents.epochs, self._segments[number]
         window = SegmentScanner(segment)
-        lone: tuple[int, int] | None = None
-        before = epochs.latest
         while position < segment.size:
             header = window.valid_header_at(position)
             if header is None:
                 break
             if not self._follows(segment, header, offset):
-                return lone if lone and before <= header.leader_epoch < epochs.latest else (position, offset)
+                is_back = self._before <= header.leader_epoch < epochs.latest
+                return self._lone if self._lone and is_back else (number, position, offset)
             segment.index_batch(position, header)
             is_new = header.leader_epoch > epochs.latest
-            lone = (position, offset) if is_new and self._epoch_of(header) == NO_EPOCH else None
-            before = epochs.latest if is_new else before
+            is_lone = is_new and self._epoch_of(header) == NO_EPOCH
+            self._lone = (number, position, offset) if is_lone else None
+            self._before = epochs.latest if is_new else self._before
             epochs.note_batch(header.leader_epoch, header.base_offset, due=offset)
             position += header.length
             offset = header.end_offset
-        return position, offset
+        return number, position, offset
 
     def _follows(self, segment: Segment, header: BatchHeader, offset: int) -> bool:
         """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""

@@ -22,7 +22,7 @@ from raftlog_chaos.workloads.raw_client import LIST_OFFSETS, Client, create_topi
 
 LEDGER = "ledger"
 SETTINGS = {"log.retention.check.interval.ms": "150", "log.flush.offset.checkpoint.interval.ms": "100"}
-RETENTIONS = ({"retention.bytes": "1500"}, {"retention.ms": "200"}, {})
+RETENTIONS: tuple[dict[str, str], ...] = ({"retention.bytes": "1500"}, {"retention.ms": "200"}, {})
 LONGEST = 25
 """Batches of a transaction, so that the log start may pass its first."""
 
