@@ -111,7 +111,8 @@ class Node:
             listener = find_listener(config.listeners, config.controller_listener_names)
             assert listener is not None, "a voter has one"
             self.control.quorum.on_kafka_client = self._server.adopt
-            self.control.quorum.listen_options = partial(self._server.secure, listener)
+            self.control.quorum.secure = partial(self._server.secure, listener)
+            self.control.quorum.nodes = self._server.nodes
         self._certificates: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -166,10 +167,13 @@ class Node:
         tls = self.config.admin_tls
         if tls is None:
             return None
-        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+        from raftlog.broker.network.tls import ServerTls
+        from raftlog.broker.network.tls_handshake import HandshakePlaces
 
-        pending = PendingHandshakes(self.config.raftlog_tls_handshakes_max, asyncio.get_running_loop().time)
-        return ServerTls(tls, self._server.log, self._server.count_closed, pending)
+        server = self._server
+        most = min(self.config.raftlog_tls_handshakes_max, self.env.http_sockets)
+        pending = HandshakePlaces(most, server.log, server.count_closed)
+        return ServerTls(tls, server.log, server.count_closed, pending)
 
     @property
     def authorizer(self) -> Authorizer | None:

@@ -33,6 +33,9 @@ log = get_logger("node")
 MIN_LOG_FILES: Final = 16
 """Descriptors that logs take however few there are."""
 
+MIN_HTTP_FILES: Final = 8
+"""Connections that the HTTP API takes however few descriptors there are."""
+
 RESERVED_FILES: Final = 1024
 """Descriptors for all but logs and clients: other nodes, the admin API, journals, the hall of listeners. Half of what
 the logs leave where that is less."""
@@ -105,8 +108,9 @@ async def run(
 
 
 def share_files(env: Env, limit: int) -> None:
-    """Share a process's descriptors between a node's logs and its clients."""
+    """Share a process's descriptors between a node's logs, its clients and those of its HTTP API."""
     env.open_files, env.sockets = open_files_of_logs(limit), files_for_clients(limit)
+    env.http_sockets = files_for_http(limit)
 
 
 async def run_until(
@@ -157,6 +161,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
     config = node.config
     if config.admin_listener is None:
         return None
+    from raftlog.admin.limits import Limits
     from raftlog.admin.listener import AdminListener, AdminUnavailable, TokensUnusable
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
@@ -184,7 +189,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,
     )
-    listener = AdminListener(view)
+    listener = AdminListener(view, Limits(connections=node.env.http_sockets))
     try:
         await listener.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:
@@ -310,8 +315,20 @@ def open_files_of_logs(limit: int) -> int:
 
 def files_for_clients(limit: int) -> int:
     """Return how many of a process's descriptors clients' connections may take."""
-    rest = (MANY_FILES if limit == resource.RLIM_INFINITY else limit) - open_files_of_logs(limit)
-    return max(1, rest - min(RESERVED_FILES, rest // 2))
+    return max(1, _files_left_by_logs(limit) - _reserved_files(limit))
+
+
+def files_for_http(limit: int) -> int:
+    """Return how many of a process's descriptors the HTTP API's connections may take: a quarter of the reserve."""
+    return max(MIN_HTTP_FILES, min(Env().http_sockets, _reserved_files(limit) // 4))
+
+
+def _reserved_files(limit: int) -> int:
+    return min(RESERVED_FILES, _files_left_by_logs(limit) // 2)
+
+
+def _files_left_by_logs(limit: int) -> int:
+    return (MANY_FILES if limit == resource.RLIM_INFINITY else limit) - open_files_of_logs(limit)
 
 
 def memory_limit(cgroup_files: Iterable[str]) -> int:

@@ -283,7 +283,11 @@ def test_clients_leave_descriptors_for_logs_and_all_else(limit: int) -> None:
     most = process.MANY_FILES if limit == resource.RLIM_INFINITY else limit
     logs, clients = process.open_files_of_logs(limit), process.files_for_clients(limit)
     assert clients >= 1
-    assert most - logs - clients >= min(process.RESERVED_FILES, (most - logs) // 2)
+    reserve = min(process.RESERVED_FILES, (most - logs) // 2)
+    assert most - logs - clients >= reserve
+    assert (
+        process.MIN_HTTP_FILES <= process.files_for_http(limit) <= max(process.MIN_HTTP_FILES, reserve // 4)
+    )
 
 
 def test_memory_that_is_free_can_be_given_back() -> None:
