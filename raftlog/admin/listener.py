@@ -201,7 +201,7 @@ class Early(asyncio.Protocol):
         self._listener.open_api()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.early.leave(self)
+        Cut(self.transport).run_guarded(self._listener.early.leave, self)
 
     def hand_over(self, protocol: asyncio.BaseProtocol) -> None:
         """Let the API's protocol go on with this connection."""

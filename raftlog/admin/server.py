@@ -49,7 +49,7 @@ REQUEST_ID: Final = "X-Request-Id"
 GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 INT32: Final = 2**31
 PROBES: Final = frozenset({"/v1/live", "/v1/ready"})
-"""What orchestrators ask: their connections are not cut for those of others."""
+"""Orchestrators ask for these. Their connections are not cut for those of others."""
 CLIENT_LEFT: Final = 499
 """The status of what nobody was there to be told, as nginx has it; it is only counted."""
 ID: Final = web.RequestKey("id", str)

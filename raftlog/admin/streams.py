@@ -18,8 +18,6 @@ from raftlog.metadata.image import MetadataImage
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from raftlog.admin.route import Call
-
 
 class Stream:
     """One open stream. `news` is set when there may be news; `ended` says why nothing more may be told."""
@@ -45,9 +43,14 @@ class Streams:
 
     @contextmanager
     def opened(
-        self, call: Call, on_displaced: Callable[[ApiError], None] = lambda _error: None
+        self,
+        request: web.Request,
+        caller: str,
+        on_displaced: Callable[[ApiError], None] = lambda _error: None,
     ) -> Iterator[Stream]:
         """Count a stream while it lasts. `on_displaced(error)` is called if its place goes to a newer stream.
+
+        A caller without a name is known by its address.
 
         Streams of clients who left give up their places, and are woken to end: else those that come and go would pile
         up until their next heartbeats.
@@ -56,9 +59,9 @@ class Streams:
             if is_gone(each.request):
                 self._places.leave(each)
                 each.news.set()
-        stream = Stream(call.raw, on_displaced)
+        stream = Stream(request, on_displaced)
         self._open[stream] = None
-        self._places.enter(stream, call.caller.asked_by or call.raw.remote or "")
+        self._places.enter(stream, caller or request.remote or "")
         try:
             yield stream
         finally:

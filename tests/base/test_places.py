@@ -31,7 +31,7 @@ class Room:
 
 
 def test_the_oldest_of_the_machine_that_has_most_is_closed_for_a_newcomer() -> None:
-    """Whoever the newcomer is."""
+    """The newcomer may come from any machine."""
     room = Room()
     room.enter("a-1", "b-1", "b-2", "c-1", "d-1", "b-3", "e-1")
     assert room.closed == ["b-1", "b-2", "a-1"]

@@ -480,4 +480,5 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             await _describe(("node3", CONTROLLER_PORT))
         cluster.check()
 
-    run_scenario(script, **{"default.replication.factor": "2"})
+    settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}
+    run_scenario(script, **settings)

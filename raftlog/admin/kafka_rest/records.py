@@ -166,7 +166,7 @@ async def produce_records(call: Call) -> web.StreamResponse:
         raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
     streams = call.node.record_streams
     assert streams is not None, "the server that serves this has set it"
-    with streams.opened(call, call.raw.content.set_exception):
+    with streams.opened(call.raw, call.caller.asked_by, call.raw.content.set_exception):
         return await _produce_arriving(call, topic)
 
 

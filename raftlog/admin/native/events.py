@@ -147,7 +147,7 @@ async def stream_events(call: Call) -> web.StreamResponse:
     assert node.streams is not None, "the server that serves this has set it"
     follower = _Follower(call, node.streams)
     follower.check_rights()
-    with node.streams.opened(call) as stream:
+    with node.streams.opened(call.raw, call.caller.asked_by) as stream:
         if node.samples is not None:
             node.samples.on_taken = node.streams.wake
         headers = {

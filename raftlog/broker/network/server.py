@@ -27,7 +27,7 @@ from raftlog.base.config_setting import INT_MAX
 from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
-from raftlog.base.places import NodeMachines
+from raftlog.base.places import NodeMachines, host_of
 from raftlog.base.principals import NoPrincipal
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, peer_secret
@@ -36,6 +36,7 @@ from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.connection_rates import ConnectionRates
+from raftlog.broker.network.controller_clients import why_refused
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
@@ -82,6 +83,9 @@ ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an em
 
 HANDSHAKES_SHARE: Final = 4
 """TLS handshakes under way take a quarter of the files that clients may have open, at most."""
+
+CONTROLLER_CLIENT_REFUSED: Final = "controller_client_refused"
+"""The event of a Kafka client that may not use the controllers' listener."""
 
 CERTIFICATE: Final = "certificate"
 """The mechanism of a login by a client's certificate, in the audit log."""
@@ -144,6 +148,7 @@ class BrokerServer:
                 clock=self.quotas.clock,
                 span=span,
             ),
+            nodes=self.nodes,
         )
         self.watch = IdleConnectionWatch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
@@ -226,19 +231,10 @@ class BrokerServer:
         self.log.flush()
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients.
-
-        There are no logins on that listener, and perhaps no certificates. It serves nobody if clients need either on
-        another listener, unless rules say what an anonymous one may do. It waits until this node has the active
-        controller's rules.
-        """
-        broker = self.broker
-        if broker.authorizer is None:
-            is_safe = not self.config.logins and not self._asks_others_for_certificates()
-        else:
-            is_safe = broker.in_touch(broker.image().controller_id)
-        if self._stopped or not is_safe:
-            transport.abort()
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        reason = "this node stops" if self._stopped else why_refused(self.broker)
+        if reason is not None:
+            self._refuse_controller_client(transport, reason)
             return
         connection = Connection(self, self.config.controller_listener_names[0])
         transport.pause_reading()
@@ -248,10 +244,13 @@ class BrokerServer:
             transport.resume_reading()  # into the connection's own buffer
             _feed(connection, memoryview(received))
 
-    def _asks_others_for_certificates(self) -> bool:
-        """Say whether clients must show a certificate on other listeners, but not on the controller's."""
-        asking = {name for name, tls in self.config.tls.items() if tls.ssl_client_auth == "required"}
-        return bool(asking) and self.config.controller_listener_names[0] not in asking
+    def _refuse_controller_client(self, transport: asyncio.Transport, reason: str) -> None:
+        transport.abort()
+        self.count_closed(CONTROLLER_CLIENT_REFUSED)
+        listener, address = self.config.controller_listener_names[0], transport.get_extra_info("peername")
+        self.log.warning(
+            CONTROLLER_CLIENT_REFUSED, listener=listener, address=host_of(address), reason=reason
+        )
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:
