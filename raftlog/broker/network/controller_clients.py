@@ -21,7 +21,10 @@ _NO_WAY_IN: Final = (
     f"Kafka clients need a certificate (listener.name.CONTROLLER.ssl.client.auth=required), or {SETTING}=true"
 )
 _OUT_OF_TOUCH: Final = "this node has not heard from the active controller, so it knows no users and no rules"
-_NO_AUTHORIZER: Final = "the cluster has rules, and this node has no authorizer: set authorizer.class.name and super.users as on brokers"
+_NO_AUTHORIZER: Final = (
+    "the cluster has rules, and this node has no authorizer: set authorizer.class.name and super.users as on "
+    "brokers"
+)
 _LOGINS: Final = (
     "clients log in or show certificates at the brokers: demand certificates here, or set authorizer.class.name as on "
     "brokers"

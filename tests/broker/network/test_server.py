@@ -15,7 +15,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config_network import Listener
-from raftlog.base.config_tls import ListenerTls
 from raftlog.base.errors import NotController, UnsupportedVersion
 from raftlog.broker.handlers import served
 from raftlog.broker.links.peer_auth import prove_membership
