@@ -41,7 +41,7 @@ from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.control import ControlPlane, JournalUnusable
-from raftlog.metadata.bootstrap import BootstrapUnusable
+from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
@@ -271,10 +271,20 @@ class Node:
                     directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
+            self._remove_bootstrap()
         follow_rules(self._server.broker.authorizer, old, new)
         self._server.end_logins(old, new)
         self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
+
+    def _remove_bootstrap(self) -> None:
+        """Remove the credentials that a new cluster begins with: they are committed, and would let readers guess."""
+        folder = self.config.metadata_log_dir
+        try:
+            if remove_bootstrap(self.env.disk, folder):
+                log.info("bootstrap_removed", folder=folder)
+        except OSError as error:
+            log.warning("bootstrap_not_removed", folder=folder, reason=error.strerror or str(error))
 
 
 class BrokerRole:

@@ -13,12 +13,14 @@ import gc
 import os
 import resource
 import signal
+import stat
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.disk import FOLDER_MODE
 from raftlog.base.env import Env
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import account_of_bodies, max_bytes
@@ -39,6 +41,9 @@ MIN_HTTP_FILES: Final = 8
 RESERVED_FILES: Final = 1024
 """Descriptors for all but logs and clients: other nodes, the admin API, journals, the hall of listeners. Half of what
 the logs leave where that is less."""
+
+OTHERS: Final = stat.S_IRWXO
+"""The rights of users who neither own a file nor are in its group."""
 
 MANY_FILES: Final = 1 << 20
 """Taken for the limit where there is none."""
@@ -248,14 +253,37 @@ def _is_accept(context: dict[str, Any]) -> bool:
 
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError."""
-    os.makedirs(folder, exist_ok=True)
+    """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError.
+
+    Other users of the machine are kept out as well: the folder may have been made by an older release.
+    """
+    os.makedirs(folder, FOLDER_MODE, exist_ok=True)
+    _close_to_others(folder)
     with open(f"{folder}/.lock", "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NodeFailed(f"{folder} is in use by another process") from None
         yield
+
+
+def _close_to_others(folder: str) -> None:
+    """Take a folder's rights from those who neither own it nor are in its group."""
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    if not mode & OTHERS:
+        return
+    try:
+        os.chmod(folder, mode & ~OTHERS)
+    except OSError as error:
+        log.warning(
+            "data_folder_open_to_others",
+            folder=folder,
+            reason=error.strerror,
+            consequence="every user of this machine can read records and try passwords",
+            advice=f"chmod o-rwx {folder}",
+        )
+    else:
+        log.info("data_folder_closed_to_others", folder=folder)
 
 
 async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:

@@ -23,8 +23,17 @@ Buffer = bytes | bytearray | memoryview
 FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
 """Of fcntl(2) on macOS."""
 
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Records, and the credentials of users, concern the owner of a node alone."""
+
 IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file that its owner alone may read, if it is new: an `opener` of `open`."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def sync_data(descriptor: int) -> None:
@@ -174,7 +183,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644), self.kernel_syncs)
+        return RealFile(path, os.open(path, flags, FILE_MODE), self.kernel_syncs)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -183,7 +192,7 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -207,7 +216,7 @@ class RealDisk:
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=open_private) as file:
             file.write(data)
             if sync:
                 file.flush()

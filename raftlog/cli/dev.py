@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base.disk import FOLDER_MODE
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, USAGE, Failure
 
@@ -113,7 +114,7 @@ def _check(settings: Mapping[str, str]) -> None:
 def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
     """Give a folder, and whether it stays."""
     if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         yield data.resolve(), True
         return
     with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:

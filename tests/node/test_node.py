@@ -98,6 +98,8 @@ def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_on
             cluster.start()
             await cluster.until_ready()
         assert [each["user"] for each in logs if each["event"] == "scram_credential_set"] == ["admin"]
+        left = [each for each, node in cluster.nodes.items() if node.host.disk.exists(f"/data/{BOOTSTRAP}")]
+        assert not left, "the credentials are in the metadata"
         leader = cluster.leader_id()
         assert leader is not None
         image = cluster.newest_image()

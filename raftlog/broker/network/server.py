@@ -331,13 +331,16 @@ class BrokerServer:
     @cached_property
     def _credentials(self) -> Credentials:
         from raftlog.broker.network.login import Credentials
+        from raftlog.security.scram import CredentialLookup
 
         broker = self.broker
+        secret = hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest()
         return Credentials(
             image=broker.image,
             token_key=broker.token_key,
             wall_clock_ms=broker.env.wall_clock_ms,
-            secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
+            secret=secret,
+            lookup=CredentialLookup(secret),
             nonce=lambda: self.nonce(24).hex(),
         )
 
