@@ -41,11 +41,19 @@ class WrongTokens:
         return max(0.0, debt - self._most_s)
 
     def add(self, address: str) -> None:
-        """One more was wrong."""
+        """One more is wrong, or may be."""
         machine, now = machine_of(address), self._clock()
         if machine not in self._forgiven_at and len(self._forgiven_at) >= self._most:
             self._make_room(now)
         self._forgiven_at[machine] = max(now, self._forgiven_at.get(machine, now)) + self._every_s
+
+    def take_back(self, address: str) -> None:
+        """One that was added was right after all."""
+        machine = machine_of(address)
+        if machine in self._forgiven_at:
+            self._forgiven_at[machine] -= self._every_s
+            if self._forgiven_at[machine] <= self._clock():
+                del self._forgiven_at[machine]
 
     def _make_room(self, now: float) -> None:
         self._forgiven_at = {each: at for each, at in self._forgiven_at.items() if at > now}
