@@ -38,7 +38,7 @@ def test_address_is_shut_out_after_its_burst_and_let_in_again_bit_by_bit() -> No
 
 
 def test_what_was_right_after_all_is_taken_back() -> None:
-    """Whoever was wrong before stays so."""
+    """An address that was wrong before stays so."""
     wrong = WrongTokens(Clock(), burst=2, every_s=2.0)
     wrong.add("10.0.0.1")
     for _ in range(10):

@@ -44,7 +44,7 @@ def test_files_beyond_1024_are_waited_for() -> None:
 
 
 def test_the_end_of_a_file_counts_as_readable() -> None:
-    """Whoever waits for a process by a pipe hears of its end."""
+    """A pipe to a process tells of its end that way."""
     near, far = socket.socketpair()
     with near:
         far.close()

@@ -244,7 +244,7 @@ def kafka_clients_at_the_controllers_port(target: Target) -> str:
 
 @attack("controller", shape="closed")
 def users_made_at_the_controllers_port(target: Target) -> str:
-    """Where clients log in, a stranger makes himself no user and no rule at the port that has no logins."""
+    """A stranger makes himself no user and no rule at the port without logins of a cluster that demands them."""
     words = [word for node in target.nodes for word in _as_kafka_client(target, node)]
     expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
     with target.line("logins") as line:
