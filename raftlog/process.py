@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.disk import FOLDER_MODE
+from raftlog.base.disk import FOLDER_MODE, make_folders
 from raftlog.base.env import Env
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import account_of_bodies, max_bytes
@@ -257,7 +257,7 @@ def locked(folder: str) -> Iterator[None]:
 
     Other users of the machine are kept out as well: the folder may have been made by an older release.
     """
-    os.makedirs(folder, FOLDER_MODE, exist_ok=True)
+    make_folders(folder, FOLDER_MODE)
     _close_to_others(folder)
     with open(f"{folder}/.lock", "wb") as file:
         try:

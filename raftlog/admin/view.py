@@ -140,6 +140,8 @@ class NodeView:
     """Its numbers."""
     turns: TurnQueue = field(default_factory=TurnQueue)
     """The queue in which the node's long work waits for its turns of the loop."""
+    reading_records: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the request that walks through records, since a batch may decompress to very much."""
     lateness: Lateness = field(default_factory=Lateness)
     """How late its event loop is."""
     history: History | None = None

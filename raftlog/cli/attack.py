@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from raftlog.base.disk import write_file
 from raftlog.cli import exits
 from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
 from raftlog.cli.end_signals import ended_by_signals
@@ -97,7 +98,7 @@ def _run(attacks: Sequence[Attack], options: AttackOptions) -> int:
         print(f"raftlog: {error}", file=sys.stderr)
     report = AttackReport.of(attacks, runner.outcomes, time.monotonic() - began)
     for path in options.report or ():
-        path.write_text(FORMS[path.suffix](report))
+        write_file(path, FORMS[path.suffix](report))
     if options.json:
         print(as_json(report))
     else:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.metadata.metadata_records import ScramCredentialChanged
 
@@ -37,7 +38,7 @@ def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChan
     disk.mkdir(folder)
     content = msgspec.json.encode(_File(VERSION, tuple(scram)))
     assert len(content) <= MOST_BYTES, "the caller limits how many users there are"
-    disk.write_file(f"{folder}/{BOOTSTRAP}", content)
+    write_checked(disk, f"{folder}/{BOOTSTRAP}", content)
 
 
 def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...]:
@@ -45,8 +46,11 @@ def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...
     path = f"{folder}/{BOOTSTRAP}"
     if not disk.exists(path):
         return ()
+    content = read_checked(disk, path, unchecked_ok=True)
+    if content is None:
+        raise BootstrapUnusable(f"{path} has rotted: format the node again")
     try:
-        found = msgspec.json.decode(disk.read_file(path), type=_File)
+        found = msgspec.json.decode(content, type=_File)
     except msgspec.DecodeError:  # its message could quote the file
         raise BootstrapUnusable(f"{path} is not what raftlog format wrote") from None
     if found.version != VERSION:

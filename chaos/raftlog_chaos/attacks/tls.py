@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Authority
 from raftlog_chaos.attacks.facts import careless
 from raftlog_chaos.attacks.floods import HELLO
@@ -139,7 +140,7 @@ def chains_of_certificates_too_long(target: Target) -> str:
     refused, context = 0, careless()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mallory.pem"
-        path.write_bytes(long_chain("mallory", TOO_LONG))
+        write_file(path, long_chain("mallory", TOO_LONG))
         context.load_cert_chain(path)
         for _ in range(20):
             with contextlib.suppress(OSError), target.line("secure") as line:
