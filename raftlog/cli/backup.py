@@ -21,7 +21,7 @@ import typer
 from raftlog import __version__
 from raftlog.base.checked_files import CHECKSUMS, remove_checked, write_checked
 from raftlog.base.config import NodeConfig
-from raftlog.base.disk import RealDisk, make_folders
+from raftlog.base.disk import FOLDER_MODE, RealDisk, make_folders
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
@@ -62,7 +62,7 @@ def backup(
             metadata = _metadata_of(node)
             found = {folder: files.files_below(folder) for folder in _folders(node)}
             with _complaints(advice):
-                make_folders(target, 0o700)  # records and users' credentials are in it
+                make_folders(target, FOLDER_MODE)  # records and users' credentials are in it
                 stored, linked = _copy_folders(found, target)
     with _complaints(advice):
         if linked:

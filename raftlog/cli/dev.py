@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, USAGE, Failure
 
 NODES: Final = 3
@@ -117,9 +116,9 @@ def _check(settings: Mapping[str, str]) -> None:
 def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
     """Give a folder, and whether it stays."""
     if data is not None:
-        from raftlog.base.disk import make_folders
+        from raftlog.base.disk import FOLDER_MODE, make_folders
 
-        make_folders(data)
+        make_folders(data, FOLDER_MODE)
         yield data.resolve(), True
         return
     with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:
