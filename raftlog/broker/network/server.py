@@ -328,7 +328,7 @@ class BrokerServer:
         return Credentials(
             image=broker.image,
             token_key=broker.token_key,
-            wall_clock_ms=broker.env.wall_clock_ms,
+            wall_clock_ms=broker.env.ages.latest_ms,
             secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
             nonce=lambda: self.nonce(24).hex(),
         )
