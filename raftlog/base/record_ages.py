@@ -153,10 +153,6 @@ class Ages:
         """Return the time as far as it is believed; in doubt it does not follow the wall clock."""
         return self._look()[1]
 
-    def earliest_ms(self) -> int:
-        """Return the earlier of the two times, for timeouts that outlive a coordinator."""
-        return min(self._look())
-
     def latest_ms(self) -> int:
         """Return the time to stamp with what will be deleted for its age."""
         return max(self._look())
@@ -298,8 +294,9 @@ class Ages:
         elif uptime_s - self._doubted_s >= abs(jump_ms) / 1000 and self._is_backed(uptime_s):
             self._believe()
             log.warning("clock_accepted", jump_ms=jump_ms, by="the time that has passed")
-        self.floor_ms = uptime_ms + self._lead_ms if self._state is ClockState.DOUBTED else wall_ms
-        return wall_ms, self.floor_ms
+        believed_ms = uptime_ms + self._lead_ms if self._state is ClockState.DOUBTED else wall_ms
+        self.floor_ms = believed_ms
+        return wall_ms, believed_ms
 
     def _check(self, jump_ms: int, lead_ms: int, uptime_s: float) -> None:
         """Doubt a clock that left its anchor; move the anchor now and then, as clocks drift."""

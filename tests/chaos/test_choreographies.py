@@ -9,6 +9,7 @@ from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
 CHOREOGRAPHIES = (
+    "believed-time",
     "blackouts",
     "clean-stop",
     "clock-jumps",
@@ -40,6 +41,7 @@ CHOREOGRAPHIES = (
     "zombie",
 )
 QUICK = (
+    "believed-time",
     "blackouts",
     "commits",
     "consumer-churn",

@@ -64,7 +64,7 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
         self._outcomes = []
         for first in range(0, len(transactions), PARTS_AT_ONCE):
             await self._env.turns.next()  # as reading back
-            at = Moment(asyncio.get_running_loop().time(), self._env.ages.earliest_ms())
+            at = Moment(asyncio.get_running_loop().time(), self._env.ages.now_ms())
             part = transactions[first : first + PARTS_AT_ONCE]
             self._outcomes += coordinator.load(part, at=at)
         coordinator.committed(end_offset)
