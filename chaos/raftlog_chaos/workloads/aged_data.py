@@ -22,7 +22,7 @@ from raftlog_chaos.workloads.committer import BACKOFF_S, Committer
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.produce_frames import Answer, decode_produced, encode_produce
 from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
-from raftlog_chaos.workloads.txn_client import TransactionalProducer
+from raftlog_chaos.workloads.txn_client import NOT_NOW, TransactionalProducer
 
 HOUR_MS: Final = 3_600_000
 SETTINGS: Final = {
@@ -157,6 +157,7 @@ class AgedData:
                 if not answer.error_code:
                     self.acked += 1
                     return answer.base_offset
+                assert answer.error_code in NOT_NOW, f"{topic} refuses a record: error {answer.error_code}"
             except AWAY:
                 pass
             await asyncio.sleep(REFUSED_S)
