@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raftlog_chaos.scenarios.believed_time import believed_time
 from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.clean_stop import clean_stop
 from raftlog_chaos.scenarios.clock_jumps import clock_jumps
@@ -61,6 +62,7 @@ Scenario = Callable[[SimLoop, float], Awaitable[Any]]
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "endurance": endure,
+    "believed-time": believed_time,
     "blackouts": blackouts,
     "jepsen": jepsen,
     "clean-stop": clean_stop,

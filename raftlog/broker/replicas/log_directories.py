@@ -165,7 +165,7 @@ class LogDirectories:
             recovery_point=directory.recovery_points.get(name, 0),
             clean=directory.was_clean_shutdown,
             topic_id=topic_id,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=max(self._env.wall_clock_ms(), self._env.ages.floor_ms),  # away from the loop
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
