@@ -25,6 +25,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
+from raftlog.base.record_ages import Ages, ClockState
 from raftlog.base.types import NO_EPOCH
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
@@ -80,6 +81,8 @@ class Lifecycle:
         """Whether a log directory is full, so that others had better lead. Set it before `run`."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
         """Told of log directories that the controller knows to be older copies."""
+        self.ages: Ages | None = None
+        """The clock that heartbeats report, and that hears of the other brokers' clocks. Set it before `run`."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
         """Told when a heartbeat was sent, in loop seconds, whose answer says that this broker takes part."""
         self.broker_epoch = NO_EPOCH
@@ -190,6 +193,7 @@ class Lifecycle:
     async def _beat(self) -> None:
         self._nudged.clear()
         sent_at = asyncio.get_running_loop().time()
+        wall_clock_ms, clock_state = self.ages.reading() if self.ages else (0, ClockState.UNSAID)
         reply = await self._submit(
             BrokerHeartbeat(
                 self._registration().broker_id,
@@ -200,10 +204,14 @@ class Lifecycle:
                 damaged=self._damaged(),
                 late_ms=int(self.lateness.late_s * 1000),
                 lacks_room=self.lacks_room(),
+                wall_clock_ms=wall_clock_ms,
+                clock_state=clock_state,
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )
         assert isinstance(reply, BrokerHeartbeatReply)
+        if self.ages is not None:
+            self.ages.note_others(reply.clocks)
         if reply.should_shutdown:
             self._may_leave.set()
         if reply.is_fenced == self.unfenced.is_set():

@@ -30,6 +30,8 @@ from raftlog_chaos.faults.nodes import (
     RollBackFollower,
     Terminate,
     WipeFollower,
+    WrongStart,
+    WrongStarts,
 )
 
 FAULTS: dict[str, type[Fault]] = {
@@ -63,6 +65,8 @@ FAULTS: dict[str, type[Fault]] = {
         WipeFollower,
         RollBackFollower,
         ClockJump,
+        WrongStart,
+        WrongStarts,
     )
 }
 """Every fault by its name."""

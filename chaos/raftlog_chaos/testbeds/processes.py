@@ -17,6 +17,7 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.quorum.stored_journal import METADATA_FOLDER
 from raftlog.testing.certificates import CertificatesUnusable
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.fake_clock import clock_environment, find_libfaketime
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
 from raftlog.testing.snapshots import copy_data, replace_data
@@ -191,6 +192,9 @@ class ProcessTestbed:
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
 
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        self.cluster.nodes[node_id].environment = clock_environment(offset_ms)
+
     async def _deed(self, name: str, *arguments: Any) -> Any:
         method: Callable[..., Any] = getattr(self.cluster, name)
         return await asyncio.to_thread(method, *arguments)
@@ -213,6 +217,7 @@ DEEDS = {
 ABILITIES = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE, Ability.ROLL_BACK}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
+    | ({Ability.START_CLOCK} if find_libfaketime() else set())
 )
 
 
