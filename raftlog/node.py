@@ -42,7 +42,7 @@ from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.control import ControlPlane, JournalUnusable
-from raftlog.metadata.bootstrap import BootstrapUnusable
+from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
@@ -120,7 +120,8 @@ class Node:
             listener = find_listener(config.listeners, config.controller_listener_names)
             assert listener is not None, "a voter has one"
             self.control.quorum.on_kafka_client = self._server.adopt
-            self.control.quorum.listen_options = partial(self._server.secure, listener)
+            self.control.quorum.secure = partial(self._server.secure, listener)
+            self.control.quorum.nodes = self._server.nodes
         self._certificates: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -177,10 +178,13 @@ class Node:
         tls = self.config.admin_tls
         if tls is None:
             return None
-        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+        from raftlog.broker.network.tls import ServerTls
+        from raftlog.broker.network.tls_handshake import HandshakePlaces
 
-        pending = PendingHandshakes(self.config.raftlog_tls_handshakes_max, asyncio.get_running_loop().time)
-        return ServerTls(tls, self._server.log, self._server.count_closed, pending)
+        server = self._server
+        most = min(self.config.raftlog_tls_handshakes_max, self.env.http_sockets)
+        pending = HandshakePlaces(most, server.log, server.count_closed)
+        return ServerTls(tls, server.log, server.count_closed, pending)
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -279,10 +283,20 @@ class Node:
                     directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
+            self._remove_bootstrap()
         follow_rules(self._server.broker.authorizer, old, new)
         self._server.end_logins(old, new)
         self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
+
+    def _remove_bootstrap(self) -> None:
+        """Remove the credentials that a new cluster begins with: they are committed, and would let readers guess."""
+        folder = self.config.metadata_log_dir
+        try:
+            if remove_bootstrap(self.env.disk, folder):
+                log.info("bootstrap_removed", folder=folder)
+        except OSError as error:
+            log.warning("bootstrap_not_removed", folder=folder, reason=error.strerror or str(error))
 
 
 class BrokerRole:

@@ -228,6 +228,8 @@ class Env:
     """Descriptors that logs may keep open between uses; connections need some too."""
     sockets: int = 16384
     """Descriptors that there are for clients' connections."""
+    http_sockets: int = 256
+    """Descriptors that there are for connections of the HTTP API."""
     memory_bytes: int = 1 << 30
     """The memory of the container or the machine; see `raftlog.base.memory`."""
     collect_garbage: Callable[[], None] = _nothing

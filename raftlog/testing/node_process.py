@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders, write_file
 from raftlog.base.faults import NodeFault
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
@@ -67,14 +68,14 @@ class NodeProcess:
         self._line: socket.socket | None = None
         self._heard = b""
         self._asked = 0
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folders(directory)
         self.configure({})
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Let its lives from now on have these settings too."""
         self._settings |= settings
-        self.config_path.touch(mode=0o600)  # the cluster's secret is in it, and passwords may be
-        self.config_path.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        text = "".join(f"{name}={value}\n" for name, value in self._settings.items())
+        write_file(self.config_path, text, secret=True)  # the cluster's secret is in it, and passwords may be
 
     def setting(self, name: str) -> str:
         """Return one of its settings; empty: it was not given."""

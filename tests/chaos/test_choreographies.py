@@ -27,6 +27,7 @@ CHOREOGRAPHIES = (
     "group-migration",
     "kip-101",
     "last-replica",
+    "log-starts",
     "lying-disk",
     "made-up-producers",
     "offsets-cleaned",

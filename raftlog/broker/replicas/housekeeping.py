@@ -314,7 +314,7 @@ async def _every(interval: Callable[[], float], chore: Chore) -> None:
 
 
 def _checkpoint(partition: Partition) -> bool:
-    if partition.log.recovery_point == partition.log.flushed_end_offset:
+    if not partition.log.is_checkpoint_due:
         return False
     partition.log.checkpoint()
     return True

@@ -169,7 +169,9 @@ class LogDirectories:
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
-        start = directory.log_starts.get(name, 0)
+        # Where its line is wrong, the epochs tell: none is kept of what lies before the log start. So records that
+        # were deleted do not come back.
+        start = max(directory.log_starts.get(name, 0), opened.epochs_begin)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
         return opened
