@@ -13,12 +13,14 @@ from raftlog.admin.native.health import (
     State,
     _of_brokers,
     _of_chores,
+    _of_clock,
     _of_memory,
     _of_replicas,
 )
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.histogram import Histogram
+from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -211,6 +213,25 @@ def test_memory_that_is_used_up_is_a_reason_in_words() -> None:
     assert (reason.severity, reason.code, reason.brokers) == ("yellow", "memory_for_answers_exhausted", [3])
     assert "all 10 bytes" in reason.message
     assert "raftlog.answers.max.bytes" in reason.message and "raftlog.memory.max.bytes" in reason.message
+
+
+def test_a_clock_that_is_not_believed_is_a_reason_in_words() -> None:
+    """How far off it is, from what, what follows, and what an operator can do; a believed clock is none."""
+    ages = Ages(lambda: 1_700_000_000_000, lambda: 100.0)
+    view = NodeView(NodeConfig(node_id=3), lambda: EMPTY_IMAGE, list, lambda: 0.0, ages=ages)
+    assert not [*_of_clock(view)]
+    ages.resume(1_700_000_000_000 - 3_456_000_000, most_ms=600_000)
+    (doubted,) = _of_clock(view)
+    assert (doubted.severity, doubted.code, doubted.brokers) == ("yellow", "clock_doubted", [3])
+    assert "3456000 s ahead of the time that it believed before it stopped" in doubted.message
+    assert "POST /v1/clock/accept" in doubted.message and "3456000 s have passed" in doubted.message
+    ages.note_others(OtherClocks(2, 2, 0, 0, 0, -3_456_000_000))
+    disagreeing, doubted = _of_clock(view)
+    assert (disagreeing.severity, disagreeing.code) == ("yellow", "clocks_disagree")
+    assert "disagrees with those of 2 of 2 other brokers" in disagreeing.message
+    assert "3456000 s behind it" in disagreeing.message
+    ages.accept()
+    assert not [*_of_clock(view)]
 
 
 def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:

@@ -115,7 +115,7 @@ def test_heartbeats_bring_the_other_clocks_and_a_new_controller_begins_without()
 
 @given(seed=st.integers(0, 1 << 32), brokers=st.integers(1, 9))
 def test_the_comparison_is_that_of_all_pairs(seed: int, brokers: int) -> None:
-    """Whatever clocks say, in whatever order, and whoever is fenced."""
+    """In any order of heartbeats, with any clocks and any brokers fenced."""
     chance = Random(seed)
     clocks, now = BrokerClocks(), 0.0
     known: dict[int, tuple[int, int]] = {}

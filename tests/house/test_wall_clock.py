@@ -23,7 +23,6 @@ READERS = {
     "raftlog/broker/network/token_keys.py": "refuses tokens of an identity provider",
     "raftlog/broker/replicas/log_directories.py": "dates what has no timestamp, no earlier than the believed time",
     "raftlog/cli/bench.py": "measures",
-    "raftlog/cli/doctor_machine.py": "shows it",
     "raftlog/cli/doctor_network.py": "compares it",
     "raftlog/cli/group_reset.py": "what a person asks for",
     "raftlog/cli/transactions.py": "shows it",
@@ -33,7 +32,7 @@ READERS = {
     "raftlog/quorum/observer_feed.py": "when observers were heard of, for people",
     "raftlog/quorum/quorum.py": "when voters were heard of, for people",
 }
-"""Whatever deletes for its age asks `Env.ages.now_ms()` instead. A further file needs a reason that is none of age."""
+"""Code that deletes for its age asks `Env.ages.now_ms()` instead. A further file needs a reason that is none of age."""
 
 
 def test_each_reader_of_the_wall_clock_is_listed() -> None:
