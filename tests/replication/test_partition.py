@@ -58,8 +58,10 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
     """61 bytes that claim 2^31-1 records once took that many offsets; compressed batches are walked first."""
     partition = ReplicaCluster(size=1)[1].partition
 
-    def produce(batch: bytes, *, is_walked: bool = False) -> int:
-        appended = partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS, is_walked=is_walked)
+    def produce(batch: bytes, *, max_timestamp: int | None = None) -> int:
+        appended = partition.append_produced(
+            memoryview(batch), acks=1, now_ms=NOW_MS, max_timestamp=max_timestamp
+        )
         return appended.end_offset
 
     with pytest.raises(InvalidRecord, match="0 bytes cannot hold 2147483647 records"):
@@ -68,7 +70,7 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
     with pytest.raises(NeedsStepwiseValidation):
         produce(honest)
     assert partition.log_end_offset == 0
-    assert produce(honest, is_walked=True) == 5_000
+    assert produce(honest, max_timestamp=NOW_MS) == 5_000
     with pytest.raises(InvalidRecord, match="the batch has 1 records and claims 150"):
         one = build_batch([new_record(None, None, timestamp=NOW_MS)], codec=ZSTD)
         produce(with_payload(one, one[61:], codec=ZSTD, count=150))
