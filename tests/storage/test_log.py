@@ -16,7 +16,6 @@ from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     CorruptMessage,
     InconsistentTopicId,
-    InvalidTimestamp,
     KafkaStorageError,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
@@ -194,17 +193,6 @@ def test_log_append_time_is_stamped_and_returned(open_log: OpenLog) -> None:
     retried = append(log, b"a", b"b", timestamp=5, now_ms=NOW_MS + 9, producer=(3, 0, 0))
     assert retried.duplicate and retried.log_append_time_ms == NOW_MS + 7
     assert read_all(open_log(message_timestamp_type="LogAppendTime")) == read_all(log)
-
-
-def test_times_outside_the_window_are_refused(open_log: OpenLog) -> None:
-    """message.timestamp.after.max.ms and before.max.ms bound CreateTime (KIP-937); -1 is no timestamp at all."""
-    log = open_log(message_timestamp_after_max_ms=10, message_timestamp_before_max_ms=20)
-    for timestamp in (NOW_MS + 11, NOW_MS - 21):
-        with pytest.raises(InvalidTimestamp):
-            append(log, b"x", timestamp=timestamp)
-    for timestamp in (NOW_MS + 10, NOW_MS - 20, -1):
-        append(log, b"x", timestamp=timestamp)
-    assert log.log_end_offset == 3
 
 
 def test_a_retry_answers_with_the_originals_offsets_and_writes_nothing(open_log: OpenLog) -> None:
