@@ -28,6 +28,7 @@ CHOREOGRAPHIES = (
     "last-replica",
     "lying-disk",
     "made-up-producers",
+    "odd-headers",
     "offsets-cleaned",
     "pause-kill",
     "relay",

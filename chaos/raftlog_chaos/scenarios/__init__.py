@@ -31,6 +31,7 @@ from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.late_bytes import late_bytes
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
+from raftlog_chaos.scenarios.odd_headers import odd_headers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
 from raftlog_chaos.scenarios.pause_kill import pause_kill
 from raftlog_chaos.scenarios.quorum import quorum_storm
@@ -84,6 +85,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "late-bytes": late_bytes,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
+    "odd-headers": odd_headers,
     "offsets-cleaned": offsets_cleaned,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
