@@ -155,7 +155,7 @@ def test_it_ages_the_same_beside_older_records_and_after_a_restart(
 
 @by_client
 def test_a_follower_judges_as_its_leader_does(machine: Machine, odd: Odd) -> None:
-    """Whatever a leader of 0.3.0 sends."""
+    """A leader of 0.3.0 may send any of these headers."""
     leader = machine.open()
     machine.append(leader)
     machine.now_ms += 8 * DAY_MS
@@ -193,7 +193,7 @@ def test_headers_are_looked_at_a_part_at_a_time_and_once(
 
 
 def test_damaged_headers_count_as_headers_without_a_timestamp(machine: Machine) -> None:
-    """What cannot be read is not deleted for its age before a reader has found it."""
+    """A reader finds and reports the damage; age does not delete it first."""
     log = machine.open()
     for _ in range(3):
         machine.append(log, timestamp=machine.now_ms - 30 * DAY_MS)

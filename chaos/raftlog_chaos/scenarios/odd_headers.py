@@ -17,7 +17,7 @@ from raftlog_chaos.checkers.records import read_batches
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.odd_headers import HOUR_MS, ODD, UNTIMED, OddWriter
+from raftlog_chaos.workloads.odd_headers import HOUR_MS, ODD, OLD, UNTIMED, OddWriter
 from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 SETTINGS: Final = {
@@ -26,9 +26,10 @@ SETTINGS: Final = {
     "log.flush.offset.checkpoint.interval.ms": "100",
     "log.segment.bytes": "1048576",
 }
-RETAINED, LAGGING, UNTIMED_TOPIC = "retained", "lagging", "untimed"
+RETAINED, AGING, LAGGING, UNTIMED_TOPIC = "retained", "aging", "lagging", "untimed"
 TOPICS: Final[dict[str, dict[str, str]]] = {
     RETAINED: {"retention.ms": str(HOUR_MS)},
+    AGING: {"retention.ms": str(HOUR_MS)},
     LAGGING: {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0",
@@ -36,6 +37,13 @@ TOPICS: Final[dict[str, dict[str, str]]] = {
     },
     UNTIMED_TOPIC: {"retention.ms": str(HOUR_MS)},
 }
+KINDS: Final = {
+    RETAINED: tuple(ODD),
+    AGING: (*UNTIMED, OLD),
+    LAGGING: (*UNTIMED, OLD),
+    UNTIMED_TOPIC: UNTIMED,
+}
+"""What is written to a topic. No fresh timestamp beside them tells how young records without one are."""
 SEGMENT_MS: Final = ("300", "600")
 LEAST_BATCHES: Final = 40
 SEGMENTS_PER_BATCH: Final = 0.75
@@ -78,10 +86,9 @@ async def _employ(scene: Choreography, topic: str) -> OddWriter:
     configs = {**TOPICS[topic], "segment.ms": scene.chance.choice(SEGMENT_MS)}
     client = Client(name, scene.cluster.bootstrap)
     await loop.host("admin").start(create_topic(client, topic, partitions=1, configs=configs))
-    kinds = UNTIMED if topic == UNTIMED_TOPIC else tuple(ODD)
     host = loop.host(name)
     writer = OddWriter(
-        client, topic, kinds, wall_clock_ms=host.wall_clock_ms, chance=loop.stream(f"client/{name}")
+        client, topic, KINDS[topic], wall_clock_ms=host.wall_clock_ms, chance=loop.stream(f"client/{name}")
     )
     host.start(writer.run())
     return writer

@@ -39,11 +39,13 @@ class Written(NamedTuple):
     is_fresh: bool
 
 
+OLD: Final = "honest and old"
+
 Odd = Callable[[int], OddBatch]
 
 ODD: Final[dict[str, Odd]] = {
     "honest": lambda now: OddBatch((now - 1, now)),
-    "honest and old": lambda now: OddBatch((now - OLD_MS,)),
+    OLD: lambda now: OddBatch((now - OLD_MS,)),
     "sarama before 1.45.1": lambda now: OddBatch((now, now), newest=NO_TIMESTAMP),
     "librdkafka without a timestamp": lambda now: OddBatch((NO_TIMESTAMP,), newest=0),
     "kafkajs out of order": lambda now: OddBatch((now - OLD_MS, now, now - OLD_MS), newest=now - OLD_MS),
