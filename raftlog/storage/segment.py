@@ -87,6 +87,7 @@ class Segment:
         "timed_until",
         "trusted_from",
         "verified",
+        "written_ms",
     )
 
     def __init__(
@@ -104,10 +105,11 @@ class Segment:
         self.end_offset = base_offset
         self.created_ms = now_ms
         """When its first batch was written, or the log was opened."""
+        self.written_ms = NO_TIMESTAMP
+        """When this process wrote its last batch: the file's own time may come from a clock that was wrong."""
         self.has_untimed: bool | None = False if create else None
         """Whether the header of a batch gives no timestamp; None while headers before were not looked at."""
-        self.timed_until = 0
-        """The position up to which `segment_age` has looked for such a batch."""
+        self.timed_until = 0  # before this position `segment_age` found no such batch
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -120,8 +122,7 @@ class Segment:
         self._index_room = 0
         self.roll_ms = 0
         self.segment_bytes = MAX_RELATIVE_OFFSET
-        self.roll_after_ms = NEVER_MS
-        """A batch of a later time belongs in the next segment."""
+        self.roll_after_ms = NEVER_MS  # a batch of a later time belongs in the next segment
         self.may_have_gaps = False
         """Whether compaction may have taken batches out, so that offsets need not follow each other."""
         self.epochs: LeaderEpochs | None = None
@@ -170,7 +171,7 @@ class Segment:
         except OSError:
             self._drop_half_written(position)
             raise
-        self.dirty = True
+        self.dirty, self.written_ms = True, now_ms
         self.size = position + length
         self.end_offset = last_offset + 1
         if max_timestamp > self.max_timestamp:
@@ -204,7 +205,7 @@ class Segment:
         except OSError:
             self._drop_half_written(position)
             raise
-        self.dirty = True
+        self.dirty, self.written_ms = True, now_ms
         for header in headers:
             self.index_batch(position, header)
             position += header.length
@@ -287,10 +288,8 @@ class Segment:
             if chunk is None:
                 return None
             if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
-                indexed_end, position = (
-                    NO_OFFSET,
-                    start,
-                )  # whichever of the two rotted, a reader finds out there
+                # whichever of the two rotted, a reader finds out there
+                indexed_end, position = NO_OFFSET, start
                 continue
             indexed_end = NO_OFFSET
             at = 0
@@ -472,6 +471,8 @@ class Segment:
             return
         if final:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        if self.has_untimed and self.written_ms > self.file.modified_ms():
+            self.file.set_modified_ms(self.written_ms)  # see `segment_age`
         offsets_saved, times_saved = self._saved
         offsets, times = self.index.encode(offsets_saved), self.time_index.encode(times_saved)
         self._extend(".index", offsets, offsets_saved * OFFSET_ENTRY_BYTES, sync=sync)
@@ -562,8 +563,8 @@ class Segment:
     def rewrite(self, start: int, end: int) -> None:
         """Write the bytes between two positions once more, so that the next sync takes them to the disk.
 
-        After a sync that failed, the kernel shows what the disk never got and takes it for clean. The batches are no
-        newer for that, so the file's last modification stays what it was.
+        After a sync that failed, the kernel shows what the disk never got and takes it for clean. The file's last
+        modification stays what it was.
         """
         modified_ms = self.file.modified_ms()
         for position in range(start, end, REWRITE_BYTES):

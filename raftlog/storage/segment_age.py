@@ -2,7 +2,8 @@
 
 The largest timestamp of its records counts (Kafka: LogSegment.largestTimestamp). A batch whose header gives none is as
 old as the last modification of the file. Kafka asks for that only where no batch has a timestamp. Here it also counts
-beside older timestamps, so that a fresh record is never deleted for the age of its neighbours.
+beside older timestamps, so that a fresh record is never deleted for the age of its neighbours. A file whose machine's
+clock was behind is as old as the believed time of its last batch, which `Segment.save_indexes` makes its modification.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def newest_ms(segment: Segment) -> int:
     """Return the time that counts, as far as the segment is known; see `is_older_than`."""
     newest = segment.max_timestamp
     if newest < 0 or segment.has_untimed:
-        return max(newest, segment.file.modified_ms())
+        return max(newest, segment.file.modified_ms(), segment.written_ms)
     return newest
 
 

@@ -167,6 +167,23 @@ def test_a_follower_judges_as_its_leader_does(machine: Machine, odd: Odd) -> Non
     assert machine.retain(follower) == follower.log_end_offset
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_file_of_a_clock_that_was_behind_is_as_old_as_the_believed_time(
+    machine: Machine, restarts: bool
+) -> None:
+    """The kernel stamps files by its clock, the log is told the time that the node believes."""
+    log = machine.open()
+    machine.disk.wall_clock_ms = lambda: machine.now_ms - 30 * DAY_MS
+    machine.append(log, timestamp=-1)
+    if restarts:
+        log.checkpoint()
+        machine.disk.release()
+        log = machine.open(clean=False, recovery_point=1)
+    assert machine.retain(log) == 0
+    machine.now_ms += RETENTION_MS + 1
+    assert machine.retain(log) == 1
+
+
 def test_old_records_that_came_late_go_all_the_same(machine: Machine) -> None:
     """A file that was modified today says nothing where every header has a timestamp, before and after a restart."""
     for restarts in (False, True):
