@@ -80,7 +80,8 @@ class FollowerRole(ReplicaRole):
         if records:
             damage = log.damage
             batches = up_to_epoch(records, leader_epoch)
-            log.append_as_follower(batches, gaps=self._believed_gaps(batches))
+            now_ms = partition.host.wall_clock_ms()
+            log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
             if damage is not None:
                 partition.limit_high_watermark()  # it was cut first

@@ -264,18 +264,20 @@ class Partition:
     # -- serving ------------------------------------------------------------------------------------------------
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
         """Validate and append one produced batch; a duplicate gives the offsets of its original.
 
         NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, nothing appended);
         KafkaStorageError; and what the batch and its producer may have wrong. NeedsStepwiseValidation: nothing is
-        decided, come again once its records were walked (`is_walked`), see `records.validation`.
+        decided, come again once its records were walked, with their `max_timestamp`, see `records.validation`.
         """
         traffic = self.traffic
         traffic.produces += 1
         try:
-            appended = self.role.append_produced(records, acks=acks, now_ms=now_ms, is_walked=is_walked)
+            appended = self.role.append_produced(
+                records, acks=acks, now_ms=now_ms, max_timestamp=max_timestamp
+            )
         except NeedsStepwiseValidation:
             traffic.produces -= 1
             raise

@@ -31,6 +31,9 @@ class ReplicaHost(Protocol):
     def now(self) -> float:
         """Loop seconds."""
 
+    def wall_clock_ms(self) -> int:
+        """The time of day: only segments of records without timestamps roll by it."""
+
     def broker_epoch(self) -> int:
         """This broker's own epoch, -1 before it registered."""
 

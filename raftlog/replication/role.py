@@ -30,7 +30,7 @@ class ReplicaRole:
         self.leader_epoch = NO_EPOCH
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
         raise self.error()
 

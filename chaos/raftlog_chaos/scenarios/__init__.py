@@ -34,6 +34,7 @@ from raftlog_chaos.scenarios.late_bytes import late_bytes
 from raftlog_chaos.scenarios.log_starts import log_starts
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
+from raftlog_chaos.scenarios.odd_headers import odd_headers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
 from raftlog_chaos.scenarios.pause_kill import pause_kill
 from raftlog_chaos.scenarios.pending_markers import pending_markers
@@ -93,6 +94,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "log-starts": log_starts,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
+    "odd-headers": odd_headers,
     "offsets-cleaned": offsets_cleaned,
     "pause-kill": pause_kill,
     "pending-markers": pending_markers,

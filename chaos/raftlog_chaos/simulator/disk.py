@@ -96,25 +96,37 @@ class SimFile:
         if growth > room:
             fits = max(0, len(written) - (growth - room))
             if fits:
-                self._inode.change((position, written[:fits]))
+                self._change((position, written[:fits]))
             self._disk.effects["no room"] += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         if written:
-            self._inode.change((position, written))
+            self._change((position, written))
         return len(written)
 
     def _write_part(self, written: bytes, position: int) -> None:
         part = written[: self._disk.draw(len(written))]
         if part:
-            self._inode.change((position, part))
+            self._change((position, part))
 
     def truncate(self, size: int) -> None:
         self._check("write")
-        self._inode.change((size, None))
+        self._change((size, None))
+
+    def _change(self, change: tuple[int, bytes | None]) -> None:
+        self._inode.change(change)
+        self._inode.modified_ms = self._disk.wall_clock_ms()
 
     def size(self) -> int:
         self._check("read")
         return len(self._inode.content)
+
+    def modified_ms(self) -> int:
+        self._check("read")
+        return self._inode.modified_ms
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        self._check("write")
+        self._inode.modified_ms = modified_ms
 
     def sync(self) -> None:
         try:
@@ -188,6 +200,8 @@ class SimDisk:
         """Called by every sync: a slow disk spends time there."""
         self.submit_sync: Callable[[Callable[[], None], SyncCallback], bool] = _no_kernel_syncs
         """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
+        self.wall_clock_ms: Callable[[], int] = lambda: 0
+        """The clock of the host, by which files are modified."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)
@@ -200,7 +214,7 @@ class SimDisk:
         node = folder.names.get(name)
         if node is None and create:
             _check_length(name, path)
-            node = Inode()
+            node = Inode(self.wall_clock_ms())
             folder.change({name: node})
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
