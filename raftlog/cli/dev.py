@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, USAGE, Failure
 
 NODES: Final = 3
