@@ -34,11 +34,6 @@ IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
 
 
-def open_private(path: str, flags: int) -> int:
-    """Open a file that its owner alone may read, if it is new: an `opener` of `open`."""
-    return os.open(path, flags, FILE_MODE)
-
-
 def sync_data(descriptor: int) -> None:
     """Make the contents and size of an open file durable. Raises OSError."""
     if hasattr(os, "fdatasync"):
