@@ -4,8 +4,8 @@ Apache Kafka walks the records of every batch. Here that would cost as much as t
 some are walked (`must_be_walked`): batches for compacted topics and for topics that bound timestamps, compressed
 batches that claim more records than they have bytes, and batches whose header no honest client sends or whose largest
 timestamp would decide when records are deleted. A walk finds the largest timestamp, which the leader then writes into
-the header. Of other batches a header that lies harms its own readers only: it takes no more than an offset for each
-byte that was sent, and makes records no older than half of retention.ms nor newer than a minute from now.
+the header. Of other batches a header that lies harms its own readers only: it takes at most an offset for each byte
+that was sent. It makes records no older than half of retention.ms and no newer than a minute from now.
 
 A walk is made of steps: decompressing goes away from the loop, and others have their turn after every few records. The
 plain bytes come in pieces and are bounded, as the number of records is.

@@ -30,7 +30,8 @@ def is_older_than(segment: Segment, time_ms: int) -> bool:
     """Return whether all records of a segment are older; False while that is not known.
 
     The time index keeps timestamps only. So the headers are read once where it says that the segment is older, but its
-    file was modified later: a batch without a timestamp may be in it, or only old data that came late. Waits for the
+    file was modified later. The segment may hold a batch without a timestamp, or only old data that came late. Waits
+    for the
     disk.
     """
     segment.load_time_index()

@@ -1,7 +1,7 @@
 """A node comes back with an older copy of its folders: a restored backup of that node alone, or a machine's snapshot.
 
-All the others have everything, so nothing may be lost, whoever comes back first. And a node that was only killed, at
-whatever moment of its start, must pass for the one that it was: else a cluster that lost its power would not come back.
+All the others have everything, so nothing may be lost, whoever comes back first. A node that was only killed, at any
+moment of its start, must pass for the same node. Otherwise a cluster that lost its power would not come back.
 """
 
 from __future__ import annotations
