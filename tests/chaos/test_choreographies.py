@@ -35,6 +35,7 @@ CHOREOGRAPHIES = (
     "retry",
     "rights",
     "rolling-upgrade",
+    "rotten-files",
     "transactions",
     "transactions-cleaned",
     "wiped",

@@ -49,6 +49,7 @@ from raftlog_chaos.scenarios.relay import relay
 from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
+from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -99,6 +100,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "relay": relay,
     "retry": retry,
     "rights": rights,
+    "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
