@@ -37,6 +37,7 @@ CHOREOGRAPHIES = (
     "retry",
     "rights",
     "rolling-upgrade",
+    "rotten-files",
     "transactions",
     "transactions-cleaned",
     "wiped",

@@ -55,6 +55,7 @@ from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.rolled_back import rolled_back
 from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
+from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -111,6 +112,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rights": rights,
     "rolled-back": rolled_back,
     "rolled-back-unnoticed": rolled_back_unnoticed,
+    "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
