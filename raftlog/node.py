@@ -317,7 +317,6 @@ class BrokerRole:
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._failed = failed
-        self._incarnation_id = UUID(int=env.unguessable.getrandbits(128), version=4)
         self._tasks: list[asyncio.Task[None]] = []
         self._recovered = False
         self.replicas = Replicas(
@@ -366,8 +365,11 @@ class BrokerRole:
         self.lifecycle.on_session_renewed = session.renew
         control.loop_watch.on_look = session.look
         self.lifecycle.start_serving = self._start_serving
+        self.lifecycle.on_went_back = self._note_older_directories
+        self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
+        self.replicas.logs.on_full = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
 
     def _make_session(self) -> ControllerSession:
@@ -438,12 +440,13 @@ class BrokerRole:
     def _registration(self) -> RegisterBroker:
         return RegisterBroker(
             broker_id=self._config.node_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.replicas.logs.incarnation_id,
             cluster_id=self._cluster_id() or "",
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
             features=self._metadata.features,
+            previous=self.replicas.logs.previous,
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -462,8 +465,18 @@ class BrokerRole:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
 
+    def _note_older_directories(self, directory_ids: tuple[UUID, ...]) -> None:
+        for volume in self.replicas.logs.volumes:
+            if volume.directory.directory_id in directory_ids:
+                log.error(
+                    "log_directory_went_back",
+                    directory=volume.path,
+                    advice="it is an older copy, so this broker's records are trusted once they are fetched anew",
+                )
+
     async def _start_serving(self) -> None:
         """Let clients and other brokers in."""
+        await self.replicas.logs.confirm_incarnation()
         try:
             await self.server.serve()
         except ListenerUnavailable as error:

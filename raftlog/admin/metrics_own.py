@@ -302,6 +302,12 @@ def _disks(scrape: Scrape) -> Iterator[Family]:
     directories = [(labels(path=each.path), each) for each in scrape.facts.directories()]
     online = ((own, int(each.online)) for own, each in directories)
     yield labelled("raftlog_log_directory_online", "gauge", "Whether a log directory is in service.", online)
+    full = ((own, int(each.full)) for own, each in directories)
+    text = "Whether a log directory has no room, so that this broker's leaderships go to others."
+    yield labelled("raftlog_log_directory_full", "gauge", text, full)
+    failed = len(scrape.facts.failed_replicas())
+    text = "Replicas that follow no leader, since they would have to cut committed records for it."
+    yield single("raftlog_failed_replicas", "gauge", text, failed)
     seconds = ((own, each.sync_seconds) for own, each in directories)
     text = "How long a log directory's rounds of syncs took: what acks=all waits for on this disk."
     yield histogram("raftlog_log_sync_seconds", text, seconds)

@@ -77,6 +77,10 @@ class Lifecycle:
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
+        self.lacks_room: Callable[[], bool] = bool
+        """Whether a log directory is full, so that others had better lead. Set it before `run`."""
+        self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
+        """Told of log directories that the controller knows to be older copies."""
         self.ages: Ages | None = None
         """The clock that heartbeats report, and that hears of the other brokers' clocks. Set it before `run`."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
@@ -175,6 +179,8 @@ class Lifecycle:
         self._was_registered = True
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
+        if reply.went_back:
+            self.on_went_back(reply.went_back)
 
     async def _catch_up(self, start_serving: Callable[[], Awaitable[None]]) -> None:
         """Wait until the image holds this registration, and open the doors, once."""
@@ -197,6 +203,7 @@ class Lifecycle:
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
                 late_ms=int(self.lateness.late_s * 1000),
+                lacks_room=self.lacks_room(),
                 wall_clock_ms=wall_clock_ms,
                 clock_state=clock_state,
             ),

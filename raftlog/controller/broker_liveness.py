@@ -72,6 +72,8 @@ class BrokerLiveness:
         self._condemned: dict[int, None] = {}
         self.suspected: frozenset[int] = frozenset()
         """Whom the controller doubts; another object after each change."""
+        self.without_room: frozenset[int] = frozenset()
+        """The brokers whose last heartbeat reported a full log directory; another object after each change."""
 
     def start_sessions(
         self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
@@ -130,6 +132,13 @@ class BrokerLiveness:
         if doubtful:
             self.suspected -= {broker_id}
         return doubtful
+
+    def note_room(self, broker_id: int, *, lacks_room: bool) -> bool:
+        """Note what a heartbeat says of the broker's disks. Returns whether this is news."""
+        if (broker_id in self.without_room) == lacks_room:
+            return False
+        self.without_room ^= {broker_id}
+        return True
 
     def on_connect(self, broker_id: int) -> None:
         """A connection came, so that no probe is needed. It may be a new incarnation: the doubt remains."""

@@ -151,7 +151,7 @@ class Controller:
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: Mapping[int, BrokerState] = {}
-        self._doubted: frozenset[int] = frozenset()
+        self._doubted = self._without_room = frozenset[int]()
         self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
         """How the brokers stand, without and with the doubts of `_doubted`."""
         self._connected: set[int] = set()
@@ -295,12 +295,12 @@ class Controller:
         if image.brokers is not self._registered:
             self._registered = image.brokers
             self._undoubted = availability_of(image)
-            self._doubted = frozenset()
+            self._doubted = self._without_room = frozenset()
             self._stand = self._undoubted
-        doubts = self._soft.suspected
-        if doubts is not self._doubted:
-            self._doubted = doubts
-            self._stand = self._undoubted.with_suspected(doubts)
+        doubts, full = self._soft.suspected, self._soft.without_room
+        if doubts is not self._doubted or full is not self._without_room:
+            self._doubted, self._without_room = doubts, full
+            self._stand = self._undoubted.with_suspected(doubts).without_room(full)
         return self._stand
 
     def _rules(self, image: MetadataImage) -> _Rules:
@@ -459,6 +459,8 @@ class Controller:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
             self._heard(request.broker_id, now, request.late_ms / 1000)
+            if self._soft.note_room(request.broker_id, lacks_room=request.lacks_room):
+                self._sweep(Cause("disk_full" if request.lacks_room else "disk_has_room", request.broker_id))
             self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
         self._decide(
             lambda image: brokers.decide_heartbeat(image, request, **self._rules(image)),

@@ -30,6 +30,7 @@ CHOREOGRAPHIES = (
     "log-starts",
     "lying-disk",
     "made-up-producers",
+    "odd-headers",
     "offsets-cleaned",
     "pause-kill",
     "relay",

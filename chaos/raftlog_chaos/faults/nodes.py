@@ -10,6 +10,10 @@ from typing import ClassVar, Final
 from raftlog_chaos.faults.fault import AtController, AtCoordinator, AtFollower, AtLeader, OneNodeFault
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
+LOOK_S: Final = 0.1
+LOOKS: Final = 50
+"""A node that was killed for a copy of its disk is given so many looks to be ready again."""
+
 
 class Kill(OneNodeFault):
     """Kill -9 of some node."""
@@ -131,6 +135,41 @@ class WipeFollower(AtFollower, OneNodeFault):
         await testbed.wipe(node_id)
         if chance.random() < 0.5:  # back before anybody has fenced it
             await testbed.start(node_id)
+
+
+class RollBackFollower(AtFollower, OneNodeFault):
+    """A node that leads little comes back with an older copy of its logs, as from a backup of that node alone.
+
+    It is killed for the copy, runs again for a while, and is killed once more: so it has registered since.
+    """
+
+    name = "roll-back-follower"
+    needs = frozenset({Ability.KILL, Ability.ROLL_BACK})
+    destructive = True
+
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        node_id = self.pick(await testbed.view(), testbed, chance)
+        if node_id is None or not await self._is_whole(testbed, node_id):
+            return ""
+        self.node_id = node_id
+        await testbed.kill(node_id)
+        await testbed.copy_disk(node_id)
+        await testbed.start(node_id)
+        for _ in range(LOOKS):
+            await asyncio.sleep(LOOK_S)
+            if node_id in (await testbed.view()).ready and await self._is_whole(testbed, node_id):
+                break
+        await asyncio.sleep(LOOK_S * chance.randint(0, 10))
+        if not await self._is_whole(testbed, node_id):
+            return f"node {node_id}, not rolled back"
+        await testbed.kill(node_id)
+        await testbed.roll_back(node_id, metadata=False)
+        if chance.random() < 0.5:  # back before anybody has fenced it
+            await testbed.start(node_id)
+        return f"node {node_id}"
+
+    async def _is_whole(self, testbed: Testbed, node_id: int) -> bool:
+        return (await testbed.view()).is_whole_without(node_id)
 
 
 class ClockJump(OneNodeFault):

@@ -92,6 +92,7 @@ async def get_health(call: Call) -> Health:
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
         *_of_partitions(found),
+        *_of_replicas(node),
         *_of_memory(node),
         *_of_chores(node),
         *_of_clock(node),
@@ -250,6 +251,29 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
         names = [f"{each.topic}-{each.partition}" for each in kind.named]
         message = f"{kind.count} {'partition has' if kind.count == 1 else 'partitions have'} {text}"
         yield Reason(severity, code, message, kind.count, partitions=names)
+
+
+def _of_replicas(node: NodeView) -> Iterator[Reason]:
+    """Replicas of this node that stopped, and log directories without room."""
+    if node.facts is None:
+        return
+    node_id = node.config.node_id
+    failed = sorted(node.facts.failed_replicas().items())
+    if failed:
+        names = [f"{name.topic}-{name.partition}" for name, _ in failed[:FAILURES_TOLD]]
+        told = "; ".join(f"{each} ({reason})" for each, (_, reason) in zip(names, failed, strict=False))
+        text = (
+            f"node {node_id}, which answers: {len(failed)} of its replicas stopped rather than cut committed records: "
+            f"{told}. Compare the replicas; elect one that has the records, or remove the folder of this one"
+        )
+        yield Reason("red", "replicas_failed", text, len(failed), [node_id], names)
+    full = [each.path for each in node.facts.directories() if each.full]
+    if full:
+        text = (
+            f"node {node_id}, which answers: no room in {', '.join(full)}: its leaderships go to replicas that are in "
+            "sync elsewhere; free space, and it leads again after a while"
+        )
+        yield Reason("yellow", "log_dirs_full", text, len(full), [node_id])
 
 
 _OF_ACCOUNTS: Final = {

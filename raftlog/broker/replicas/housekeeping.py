@@ -39,6 +39,8 @@ PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
 """Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
+ROOM_INTERVAL = 2.0
+"""Seconds between two looks at the room of log directories that were full."""
 FEW_ENTRIES = 100
 """Entries of replicas that were looked at since, or are gone, that the queue of expiries may hold in any case."""
 TURN = 0.002
@@ -92,6 +94,7 @@ class Housekeeping:
             (lambda: EXPIRE_INTERVAL, self.expire_producers),
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
+            (lambda: ROOM_INTERVAL, self._replicas.logs.look_for_room),
         ]
         if config.log_cleaner_enable:
             chores.append((each_ms("log_cleaner_backoff_ms"), self.compact))
