@@ -6,8 +6,8 @@ A node deletes by age only while it believes its wall clock. Two things make it 
   the node believed, which is on the disk (`resume`).
 - The other clocks: as many as this one and those that agree with it, or more, say something else (`OtherClocks`).
 
-A doubt about the clock itself ends when the clock comes back to where it is believed, or an operator says so (`accept`).
-It ends when most of the other brokers agree, and at least one of them has believed its own clock all along. And it ends
+A doubt about the clock itself ends when the clock comes back to where it is believed, or when an operator says so. It
+ends when most of the other brokers agree, and at least one of them has believed its own clock all along. And it ends
 when the clock has gone on for as long as it jumped, and the others do not contradict it. So a record that is deleted
 although all clocks of a cluster are wrong has existed for half of its retention time at least. The others'
 contradiction ends when they agree.
@@ -215,8 +215,8 @@ class Ages:
     def note_metadata(self, at_ms: int) -> None:
         """A metadata batch was applied that was written at that time, by the active controller's clock (0: not said).
 
-        It shows a node without a time on its disk that its clock went back. Where the active controller's release tells
-        of no clocks, it is the only other clock that is known.
+        It shows a node without a time on its disk that its clock went back. It is the only other clock that is known
+        while the active controller has a release that tells of no clocks.
         """
         if not self._asks_others or at_ms <= 0:
             return
