@@ -95,9 +95,13 @@ class NodeFacts:
         if self._replicas is None:
             return []
         return [
-            DirectoryFacts(each.path, each.error is None, each.flusher.seconds)
+            DirectoryFacts(each.path, each.error is None, each.flusher.seconds, each.full)
             for each in self._replicas.logs.volumes
         ]
+
+    def failed_replicas(self) -> Mapping[TopicPartition, str]:
+        """Return the replicas that follow nobody rather than cut committed records, with the reasons."""
+        return {} if self._replicas is None else self._replicas.failed_replicas()
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""

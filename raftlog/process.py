@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, make_folders
-from raftlog.base.env import Env
+from raftlog.base.env import Env, machine_uptime_s
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import account_of_bodies, max_bytes
 from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
@@ -99,6 +99,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     env = env or Env()
+    env.uptime_s = machine_uptime_s
     share_files(env, _raise_open_files())
     env.memory_bytes = memory_limit(_cgroup_files())
     env.trim_memory = _calm_malloc()

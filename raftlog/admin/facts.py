@@ -110,11 +110,13 @@ class AdmissionFacts(NamedTuple):
 
 
 class DirectoryFacts(NamedTuple):
-    """One log directory. `sync_seconds`: how long its rounds of syncs took."""
+    """One log directory. `sync_seconds`: how long its rounds of syncs took. `full`: writes were refused for lack of
+    room, and there was none for long enough since."""
 
     path: str
     online: bool
     sync_seconds: Histogram
+    full: bool = False
 
 
 class CompactionFacts(Protocol):
@@ -222,6 +224,9 @@ class Facts(Protocol):
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""
+
+    def failed_replicas(self) -> Mapping[TopicPartition, str]:
+        """Return the replicas here that follow nobody rather than cut committed records, with the reasons."""
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""

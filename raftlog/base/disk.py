@@ -25,6 +25,7 @@ Buffer = bytes | bytearray | memoryview
 FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
 """Of fcntl(2) on macOS."""
 
+NS_PER_MS: Final = 1_000_000
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 """Records, and the credentials of users, concern the owner of a node alone."""
@@ -153,6 +154,12 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def modified_ms(self) -> int:
+        """Return when the contents changed last, in wall ms."""
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Say when the contents changed last, where they were copied or written once more."""
+
     def sync(self) -> None:
         """Make contents and size durable (fdatasync). May be called from another thread than the writer's."""
 
@@ -242,6 +249,12 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def modified_ms(self) -> int:
+        return os.fstat(self._fd).st_mtime_ns // NS_PER_MS
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        os.utime(self._fd, ns=(os.fstat(self._fd).st_atime_ns, modified_ms * NS_PER_MS))
 
     def sync(self) -> None:
         sync_data(self._fd)

@@ -290,7 +290,8 @@ def _tell_missing(found: dict[Path, Manifest]) -> None:
     if len(found) == 1:
         print(
             "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
-            " folder and use raftlog restore --check",
+            " folder and use raftlog restore --check. If the cluster has run since, this node is trusted with none of"
+            " its records: it gets them from the others",
             file=sys.stderr,
         )
         return

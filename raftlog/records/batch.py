@@ -31,7 +31,7 @@ from raftlog.records.header import (
     iter_headers,
     read_header,
     stamp,
-    stamp_append_time,
+    stamp_max_timestamp,
     validate_produced,
 )
 from raftlog.records.varint import read_varint, write_varint
@@ -58,7 +58,7 @@ __all__ = [
     "read_end_marker",
     "read_header",
     "stamp",
-    "stamp_append_time",
+    "stamp_max_timestamp",
     "validate_produced",
 ]
 

@@ -68,7 +68,7 @@ class LoadedLog:
     snapshot_offset: int = -1
     damage: Damage | None = None
     topic_id: UUID | None = None
-    truncated: bool = False
+    truncated_to: int | None = None
     epochs_begin: int = 0
     unchecked_ok: bool = False
     """Whether an older raftlog wrote the folder, whose small files have no checksums yet."""
@@ -109,7 +109,7 @@ def load(
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
     truncated_to = _read_truncation(disk, directory, unchecked_ok=unchecked_ok)
     if truncated_to is not None:
-        contents.truncated = True
+        contents.truncated_to = truncated_to
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
     contents.epochs_begin = contents.epochs.first_start

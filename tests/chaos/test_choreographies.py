@@ -9,6 +9,7 @@ from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
 CHOREOGRAPHIES = (
+    "believed-time",
     "blackouts",
     "clean-stop",
     "clock-jumps",
@@ -29,6 +30,7 @@ CHOREOGRAPHIES = (
     "log-starts",
     "lying-disk",
     "made-up-producers",
+    "odd-headers",
     "offsets-cleaned",
     "pause-kill",
     "relay",
@@ -41,6 +43,7 @@ CHOREOGRAPHIES = (
     "zombie",
 )
 QUICK = (
+    "believed-time",
     "blackouts",
     "commits",
     "consumer-churn",

@@ -27,8 +27,11 @@ from raftlog_chaos.faults.nodes import (
     PauseLeader,
     PowerCut,
     RestartAll,
+    RollBackFollower,
     Terminate,
     WipeFollower,
+    WrongStart,
+    WrongStarts,
 )
 
 FAULTS: dict[str, type[Fault]] = {
@@ -60,7 +63,10 @@ FAULTS: dict[str, type[Fault]] = {
         FailingDisk,
         FlipBit,
         WipeFollower,
+        RollBackFollower,
         ClockJump,
+        WrongStart,
+        WrongStarts,
     )
 }
 """Every fault by its name."""

@@ -212,7 +212,16 @@ class ComposeTestbed:
     async def wipe(self, node_id: int) -> None:
         raise NotImplementedError
 
+    async def copy_disk(self, node_id: int) -> None:
+        raise NotImplementedError
+
+    async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
+        raise NotImplementedError
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
+        raise NotImplementedError
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 
     # --- the engine

@@ -338,7 +338,7 @@ class BrokerServer:
         return Credentials(
             image=broker.image,
             token_key=broker.token_key,
-            wall_clock_ms=broker.env.wall_clock_ms,
+            wall_clock_ms=broker.env.ages.latest_ms,
             secret=secret,
             lookup=CredentialLookup(secret),
             nonce=lambda: self.nonce(24).hex(),

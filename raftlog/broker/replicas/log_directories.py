@@ -1,7 +1,9 @@
 """The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
 
 Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room.
+restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
+as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while, and
+longer each time it fills up again, so that leaderships do not go to and fro.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from uuid import UUID
 from raftlog.base.env import Env
 from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
 from raftlog.base.log import get_logger
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_EPOCH, TopicPartition
 from raftlog.broker.replicas.flusher import Flusher
+from raftlog.metadata.controller_api import PreviousOpening
+from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory, Offsets
@@ -31,6 +35,10 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
+ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
+"""A directory that was full has room again with this share of its disk free, or so many bytes."""
+ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
+"""So long after the last refused write it is looked at, at first, and once it has filled up again and again."""
 CLOSES_AT_ONCE = 4
 """Threads that share a volume's logs at a clean stop."""
 
@@ -65,6 +73,28 @@ class LogVolume:
         self.generation = 0
         """Grows whenever checkpoints forget something: those drawn up before are out of date."""
         self._checkpoints = Lock()
+        self.full = False
+        """A write was refused for lack of room, and there was no room for long enough since."""
+        self._full_again = 0
+        self._refused_at = float("-inf")
+
+    def note_full(self, now: float) -> bool:
+        """Note a write that found no room; returns whether that is news."""
+        if not self.full:
+            calm = now - self._refused_at > ROOM_AGAIN_AFTER_MOST_S
+            self._full_again = 0 if calm else self._full_again + 1
+        was, self.full, self._refused_at = self.full, True, now
+        return not was
+
+    def has_room(self, free: tuple[int, int], now: float) -> bool:
+        """Take note of (all, usable) bytes of the disk; returns whether a full directory has room again by now."""
+        total, usable = free
+        wait_s = min(ROOM_AGAIN_AFTER_S * 2**self._full_again, ROOM_AGAIN_AFTER_MOST_S)
+        enough = usable >= min(ROOM_BYTES, ROOM_SHARE * total)
+        if not self.full or not enough or now - self._refused_at < wait_s:
+            return False
+        self.full = False
+        return True
 
     def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
         """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
@@ -100,6 +130,12 @@ class LogDirectories:
         self.online: list[LogVolume] = []
         """The volumes that did not fail."""
         self.failed_directory_ids: tuple[UUID, ...] = ()
+        self.incarnation_id = UUID(int=0)
+        """Of this process, as it registers. The log directories name it from `open_directories` on."""
+        self.previous: tuple[PreviousOpening, ...] = ()
+        """The earlier processes that each directory names, in the order of `directory_ids`."""
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when a directory has become full."""
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
@@ -122,6 +158,33 @@ class LogDirectories:
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
             self.online.append(volume)
+        self.previous = tuple(
+            PreviousOpening(
+                NO_EPOCH if each.clean_broker_epoch is None else each.clean_broker_epoch, each.incarnations
+            )
+            for each in (volume.directory for volume in self.volumes)
+        )
+        self._note_incarnation()
+
+    def _note_incarnation(self) -> None:
+        """Name this process in every directory. If one has no room for that, none of them is compared next time."""
+        bits = self._env.unguessable.getrandbits(128)
+        self.incarnation_id = new_incarnation(bits, written=True)
+        for volume in self.volumes:
+            try:
+                volume.directory.note_incarnation(self.incarnation_id)
+            except OSError as error:
+                self.report(volume, error)
+                self.incarnation_id = new_incarnation(bits, written=False)
+
+    async def confirm_incarnation(self) -> None:
+        """Drop the names of earlier processes: this one has registered. A disk may keep them if it refuses."""
+        for volume in self.online:
+            confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
+            try:
+                await self._env.offload(confirm)
+            except OSError as error:
+                self.report(volume, error)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
@@ -165,7 +228,7 @@ class LogDirectories:
             recovery_point=directory.recovery_points.get(name, 0),
             clean=directory.was_clean_shutdown,
             topic_id=topic_id,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=max(self._env.wall_clock_ms(), self._env.ages.floor_ms),  # away from the loop
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
@@ -261,7 +324,11 @@ class LogDirectories:
     def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
         if error.errno in DISK_FULL:
-            log.warning("disk_full", directory=volume.path)
+            if volume.note_full(self._loop.time()):
+                log.warning(
+                    "disk_full", directory=volume.path, advice="leaderships go to others until it has room"
+                )
+                self.on_full()
         elif error.errno in TOO_MANY_FILES:
             log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
         else:
@@ -277,6 +344,24 @@ class LogDirectories:
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
         log.error("log_directory_failed", directory=volume.path, reason=str(error))
         self._failed(volume)
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a directory is full, so that this broker had better not lead."""
+        return any(volume.full for volume in self.online)
+
+    async def look_for_room(self) -> None:
+        """See whether directories that were full have room again."""
+        for volume in self.online:
+            if not volume.full:
+                continue
+            try:
+                free = await self._env.offload(partial(self._env.disk.free_bytes, volume.path))
+            except OSError as error:
+                self.report(volume, error)
+                continue
+            if volume.has_room(free, self._loop.time()):
+                log.info("disk_has_room", directory=volume.path)
 
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""
