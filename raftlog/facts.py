@@ -100,10 +100,15 @@ class NodeFacts:
                 each.path,
                 each.error is None,
                 each.flusher.seconds,
+                each.full,
                 each.trouble if each.is_troubled(self._replicas.now()) else "",
             )
             for each in self._replicas.logs.volumes
         ]
+
+    def failed_replicas(self) -> Mapping[TopicPartition, str]:
+        """Return the replicas that follow nobody rather than cut committed records, with the reasons."""
+        return {} if self._replicas is None else self._replicas.failed_replicas()
 
     def refused_replicas(self) -> list[RefusedReplica]:
         """Return the replicas that belong here and could not be made."""

@@ -110,13 +110,15 @@ class AdmissionFacts(NamedTuple):
 
 
 class DirectoryFacts(NamedTuple):
-    """One log directory. `sync_seconds`: how long its rounds of syncs took."""
+    """One log directory. `sync_seconds`: how long its rounds of syncs took. `full`: writes were refused for lack of
+    room, and there was none for long enough since."""
 
     path: str
     online: bool
     sync_seconds: Histogram
+    full: bool = False
     trouble: str = ""
-    """Why it has just refused something that it may take later; empty: it has not."""
+    """Why it has just refused something for want of descriptors; empty: it has not."""
 
 
 class RefusedReplica(NamedTuple):
@@ -236,6 +238,9 @@ class Facts(Protocol):
 
     def refused_replicas(self) -> list[RefusedReplica]:
         """Return the replicas that belong here and could not be made."""
+
+    def failed_replicas(self) -> Mapping[TopicPartition, str]:
+        """Return the replicas here that follow nobody rather than cut committed records, with the reasons."""
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""

@@ -13,6 +13,7 @@ from raftlog.admin.cluster_summary import Survey
 from raftlog.admin.exposition import Family, by_name, histogram, labelled, labels, single
 from raftlog.admin.scrape import Scrape
 from raftlog.base.faults import name_of
+from raftlog.base.record_ages import NOTHING_IS_OLD_MS
 from raftlog.protocol.apis import APIS
 
 
@@ -187,8 +188,11 @@ def _chores(scrape: Scrape) -> Iterator[Family]:
     yield labelled(name, "gauge", text, failing)
     if scrape.node.ages is not None:
         name = "raftlog_clock_jump_seconds"
-        text = "How far the wall clock jumped, not accepted yet: deletion by age waits. 0: it did not."
+        text = "How far the wall clock is ahead of the time that the node believes. 0: it believes its clock."
         yield single(name, "gauge", text, scrape.node.ages.jump_ms() / 1000)
+        name = "raftlog_deletion_by_age_waiting"
+        text = "1: the clock is in doubt or not confirmed yet, so nothing is deleted for its age. 0: it is believed."
+        yield single(name, "gauge", text, scrape.node.ages.now_ms() == NOTHING_IS_OLD_MS)
 
 
 def _requests(scrape: Scrape) -> Iterator[Family]:
@@ -310,8 +314,14 @@ def _disks(scrape: Scrape) -> Iterator[Family]:
     directories = [(labels(path=each.path), each) for each in scrape.facts.directories()]
     online = ((own, int(each.online)) for own, each in directories)
     yield labelled("raftlog_log_directory_online", "gauge", "Whether a log directory is in service.", online)
+    full = ((own, int(each.full)) for own, each in directories)
+    text = "Whether a log directory has no room, so that this broker's leaderships go to others."
+    yield labelled("raftlog_log_directory_full", "gauge", text, full)
+    failed = len(scrape.facts.failed_replicas())
+    text = "Replicas that follow no leader, since they would have to cut committed records for it."
+    yield single("raftlog_failed_replicas", "gauge", text, failed)
     troubled = ((own, int(bool(each.trouble))) for own, each in directories)
-    text = "Whether a log directory refused something in the last minute, for want of room or of descriptors."
+    text = "Whether a log directory refused something in the last minute, for want of descriptors."
     yield labelled("raftlog_log_directory_refuses", "gauge", text, troubled)
     text = "Replicas of this node that could not be made yet, for want of room, say."
     yield single("raftlog_replicas_not_created", "gauge", text, len(scrape.facts.refused_replicas()))

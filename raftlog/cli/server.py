@@ -24,6 +24,7 @@ from raftlog.base.config import (
     parse_file,
     parse_override,
 )
+from raftlog.base.disk import FOLDER_MODE, make_folders
 from raftlog.base.env import Env
 from raftlog.base.log import configure_log, flush_log, get_logger
 from raftlog.cli import exits
@@ -250,7 +251,7 @@ def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool
     folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
     get_logger("server").warning("faults_enabled", advice="for tests only", folders=folders)
     for folder in folders:
-        os.makedirs(folder, exist_ok=True)
+        make_folders(folder, FOLDER_MODE)
     node_faults = NodeFaults(folders)
     for fault in faults:
         node_faults.inject(read_fault(fault))

@@ -62,6 +62,14 @@ class TroubledFile:
         self._disk.check("read", self.path)
         return self._file.size()
 
+    def modified_ms(self) -> int:
+        self._disk.check("read", self.path)
+        return self._file.modified_ms()
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        self._disk.check("write", self.path)
+        self._file.set_modified_ms(modified_ms)
+
     def sync(self) -> None:
         try:
             self._disk.take_sync_time()

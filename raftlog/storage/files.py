@@ -85,6 +85,14 @@ class PooledFile:
         lease = self._opened()
         return lease.file.size()
 
+    def modified_ms(self) -> int:
+        lease = self._opened()
+        return lease.file.modified_ms()
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        lease = self._opened()
+        lease.file.set_modified_ms(modified_ms)
+
     def sync(self) -> None:
         if not self._closed:
             with opening_to_sync():

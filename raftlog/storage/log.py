@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk, half_changed
-from raftlog.base.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
+from raftlog.base.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from raftlog.base.types import NO_TIMESTAMP, EpochEnd
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import (
@@ -20,20 +20,21 @@ from raftlog.records.header import (
     LENGTH_OVERHEAD,
     STAMP,
     BatchHeader,
-    stamp_append_time,
+    known_max_timestamp,
+    stamp_max_timestamp,
 )
+from raftlog.records.validation import WalkRules
 from raftlog.storage import damage as damages
 from raftlog.storage import recovery, retention, timestamps
 from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
-from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
-from raftlog.storage.partition_files import EPOCH_CHECKPOINT
+from raftlog.storage.log_segments import BASE_OFFSET, LogSegments, segment_of
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
 from raftlog.storage.recovery import LoadedLog, TruncationMark
-from raftlog.storage.segment import Segment, segment_of
-from raftlog.storage.segment_reads import read_batches
+from raftlog.storage.segment import Segment
+from raftlog.storage.segment_reads import find_read_range, read_batches
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -63,6 +64,8 @@ class Log:
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = contents.segments[0].base_offset
         self.log_end_offset = contents.segments[-1].end_offset
+        self.epochs_begin = contents.epochs_begin
+        """The offset at which the leader epochs on disk began, at or before the former log start; 0 if unknown."""
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
         self._unflushed = FlushState.recovered(disk, directory, contents)
         self._segments = LogSegments(
@@ -71,7 +74,9 @@ class Log:
         self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
         self.truncation_count = 0  # how often the log's end went back
         self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
-        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated)
+        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated_to is not None)
+        self.truncated_to = contents.truncated_to
+        """The offset at which the log was cut before it was opened; None if no checkpoint can lie beyond that."""
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config
@@ -111,8 +116,7 @@ class Log:
     def config(self, config: TopicConfig) -> None:
         self._config = config
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
-        self._after_max_ms = config.message_timestamp_after_max_ms
-        self._before_max_ms = config.message_timestamp_before_max_ms
+        self.walk_rules = WalkRules.of(config)
         self.compacted = "compact" in config.cleanup_policy
         self._segments.configure(config)
 
@@ -134,36 +138,55 @@ class Log:
         """The newest leader epoch that wrote here or was noted, -1 if none."""
         return self._epochs.latest
 
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether `checkpoint` has something to write."""
+        return self.recovery_point != self.flushed_end_offset or self._epochs.changed
+
     # -- appending -----------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, header: BatchHeader, batch: Buffer, *, leader_epoch: int, now_ms: int
+        self,
+        header: BatchHeader,
+        batch: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        max_timestamp: int | None = None,
     ) -> LogAppendInfo:
         """Give a validated batch the next offsets and write it; `batch` may be reused once this returns.
 
+        `max_timestamp` is the largest of its records if they were walked; None believes the header (`must_be_walked`).
         A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
-        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp, KafkaStorageError (damaged), OSError.
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, KafkaStorageError (damaged), OSError.
         """
         # Checks come first, and nothing below them may fail but the disk: a batch that a check refuses leaves no trace
         # in offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
-        # The sequence is judged first: a retry is answered even if its timestamp is too old by now, or a roll is due.
+        # The sequence is judged first: a retry is answered even if a roll is due.
         if header.producer_id >= 0 and (original := self.producers.check_sequence(header)) is not None:
             return self._answer_retry(original)
         # The offsets of a batch are the log's end: the loop runs one append at a time, so no lock guards it.
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
-        if self._stamps_time:
-            timestamp = append_time = now_ms
-            head = stamp_append_time(
-                header, batch, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms
+        append_time, stamps_time = NO_TIMESTAMP, self._stamps_time
+        timestamp = known_ms = header.max_timestamp
+        if stamps_time:
+            timestamp = known_ms = append_time = now_ms
+        elif max_timestamp is not None:
+            timestamp = max_timestamp
+            known_ms = known_max_timestamp(header._replace(max_timestamp=timestamp))
+        if stamps_time or timestamp != header.max_timestamp:
+            head = stamp_max_timestamp(
+                header,
+                batch,
+                base_offset=base_offset,
+                leader_epoch=leader_epoch,
+                max_timestamp=timestamp,
+                is_append_time=stamps_time,
             )
         else:
-            oldest_ms, newest_ms = now_ms - self._before_max_ms, now_ms + self._after_max_ms
-            if timestamp > newest_ms or -1 < header.base_timestamp < oldest_ms:
-                raise InvalidTimestamp(f"timestamp {timestamp} is too far from the broker's time {now_ms}")
             # Only these first bytes are the leader's to write, and the CRC does not cover them. The rest is not copied.
             head = STAMP.pack(base_offset, header.length - LENGTH_OVERHEAD, leader_epoch)
         buffers = (head, memoryview(batch)[len(head) :])
@@ -171,7 +194,7 @@ class Log:
         try:
             # Once at most: an empty segment takes any batch.
             while not segment.append(
-                buffers, header.length, last_offset=last_offset, max_timestamp=timestamp
+                buffers, header.length, last_offset=last_offset, max_timestamp=known_ms, now_ms=now_ms
             ):
                 segment = self._roll(now_ms)
         except OSError as error:
@@ -203,7 +226,7 @@ class Log:
         if ended is not None:
             self.transaction_index.add(ended)
 
-    def append_as_follower(self, records: Buffer, *, gaps: GapPolicy = GapPolicy.NONE) -> int:
+    def append_as_follower(self, records: Buffer, *, now_ms: int, gaps: GapPolicy = GapPolicy.NONE) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
         A batch cut off at the end is left out, and what comes after a hole that is not to be believed. CorruptMessage,
@@ -225,26 +248,26 @@ class Log:
             for position, header in batches:
                 active = self._segments.active
                 # Neighbours that fit into one segment are one write: a follower that catches up writes megabytes.
-                if not active.has_room(header, size=active.size + position - run_start):
-                    self._append_run(view[run_start:position], run)
+                if not active.has_room(header, size=active.size + position - run_start, now_ms=now_ms):
+                    self._append_run(view[run_start:position], run, now_ms)
                     run, run_start = [], position
-                    self._roll(header.max_timestamp)
+                    self._roll(now_ms)
                 run.append(header)
                 run_end = position + header.length
         except CorruptMessage as error:
             refused = error
         # Batches before the one that is corrupt are sound and stay: the next fetch asks for that one only.
-        self._append_run(view[run_start:run_end], run)
+        self._append_run(view[run_start:run_end], run, now_ms)
         if refused is not None:
             raise refused
         if self.damage is not None and self.log_end_offset >= self.damage.until_offset:
             self.accept_damage()
         return self.log_end_offset
 
-    def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
+    def _append_run(self, run: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         if not headers:
             return
-        self._segments.active.append_batches(run, headers)
+        self._segments.active.append_batches(run, headers, now_ms=now_ms)
         self.log_end_offset = headers[-1].end_offset
         position = 0
         for header in headers:
@@ -315,8 +338,8 @@ class Log:
             segment = segment_of(self._segments.all, offset)
             self.has_old_reads = True
         try:
-            bounds = segment.find_read_range(
-                offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
+            bounds = find_read_range(
+                segment, offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
             )
             if bounds is None:
                 return None, offset
@@ -343,30 +366,33 @@ class Log:
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> int:
-        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
+    def truncate_to(self, offset: int, *, committed: bool = False) -> int:
+        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset.
+
+        `committed`: some of it was, so that checkpoints of the high watermark are beyond the log's end.
+        """
         self.truncate_damage()
         if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+            self.truncate_fully_and_start_at(offset, committed=committed)
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
         segments = self._segments
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
         position, end_offset = segments.all[keep - 1].cut_point(offset)
-        self._announce_cut(end_offset)
+        self._announce_cut(end_offset, committed=committed)
         with half_changed(self.directory):
             segments.cut(keep).truncate(position, end_offset)
             segments.configure(self._config)
             self._forget_beyond(end_offset)
         return self.log_end_offset
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, committed: bool = False) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
 
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
-        self._announce_cut(offset)
+        self._announce_cut(offset, committed=committed)
         with half_changed(self.directory):
             self._epochs.clear()
             recovery.remove_epoch_checkpoint(self.disk, self.directory)
@@ -374,14 +400,15 @@ class Log:
             self.log_start_offset = offset
             self._forget_beyond(offset)
 
-    def _announce_cut(self, end_offset: int) -> None:
-        """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
-        if end_offset < self.recovery_point:
+    def _announce_cut(self, end_offset: int, *, committed: bool = False) -> None:
+        """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it."""
+        if committed or end_offset < self.recovery_point:
             self._truncation_mark.write(end_offset)
-            self.recovery_point = end_offset
+            self.recovery_point = min(self.recovery_point, end_offset)
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)  # rot in records that were deleted
         self.cleaned_until = min(self.cleaned_until, end_offset)
         self.truncation_count += 1
         self._unflushed.truncate(end_offset)
@@ -513,8 +540,12 @@ class Log:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The end for read_committed: the oldest transaction that is open or whose marker is not committed."""
-        return self.producers.first_unstable_offset
+        """The end for read_committed: the oldest transaction that is open or whose marker is not committed.
+
+        Not before the log start, whatever of that transaction was deleted meanwhile.
+        """
+        unstable = self.producers.first_unstable_offset
+        return None if unstable is None else max(unstable, self.log_start_offset)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
@@ -553,8 +584,7 @@ class Log:
         self._segments.active.save_indexes()
         self.transaction_index.save(self.disk, self._segments.active)
         if self._epochs.changed:
-            self.disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
-            self._epochs.changed = False
+            recovery.write_epoch_checkpoint(self.disk, self.directory, self._epochs)
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
         self._truncation_mark.count_checkpoint()

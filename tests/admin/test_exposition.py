@@ -92,6 +92,9 @@ class Node:
     def refused_replicas(self) -> list[RefusedReplica]:
         return []
 
+    def failed_replicas(self) -> dict[TopicPartition, str]:
+        return {TopicPartition("t", 0): "leader 2 lacks committed records from offset 5 to 9"}
+
     def compaction(self) -> CompactionFacts | None:
         return None
 

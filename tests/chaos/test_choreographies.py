@@ -9,6 +9,7 @@ from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
 CHOREOGRAPHIES = (
+    "believed-time",
     "blackouts",
     "clean-stop",
     "clock-jumps",
@@ -26,9 +27,11 @@ CHOREOGRAPHIES = (
     "group-migration",
     "kip-101",
     "last-replica",
+    "log-starts",
     "log-trouble",
     "lying-disk",
     "made-up-producers",
+    "odd-headers",
     "offsets-cleaned",
     "out-of-files",
     "pause-kill",
@@ -36,12 +39,14 @@ CHOREOGRAPHIES = (
     "retry",
     "rights",
     "rolling-upgrade",
+    "rotten-files",
     "transactions",
     "transactions-cleaned",
     "wiped",
     "zombie",
 )
 QUICK = (
+    "believed-time",
     "blackouts",
     "commits",
     "consumer-churn",

@@ -276,9 +276,9 @@ def test_a_link_that_leads_out_of_a_backup_is_refused(copy, other, tmp_path, whe
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"log_folders": 10**15}, f"{10**15} folders, and 11 files"),
-        ({"metadata_folder": 10**15}, f"{10**15 + 1} folders, and 11 files"),
-        ({"log_folders": 0, "metadata_folder": -1}, "0 folders, and 11 files"),
+        ({"log_folders": 10**15}, f"{10**15} folders, and 17 files"),
+        ({"metadata_folder": 10**15}, f"{10**15 + 1} folders, and 17 files"),
+        ({"log_folders": 0, "metadata_folder": -1}, "0 folders, and 17 files"),
         ({"files": []}, "2 folders, and 0 files"),
     ],
 )
@@ -525,7 +525,8 @@ def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, 
     """The system names no file; what is unfinished is neither a backup nor a node."""
 
     def refuse(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backup_files.os, "fsync", refuse)
     target = tmp_path / "second" / "node-1"

@@ -345,7 +345,7 @@ def test_a_follower_takes_over_a_cleaned_log_with_its_holes(log: Log) -> None:
     while follower.log_end_offset < log.log_end_offset:
         chunk = log.read(follower.log_end_offset, 200, end_offset=log.log_end_offset, cached=False)
         assert chunk
-        follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
+        follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED, now_ms=NOW_MS)
     flush_and_checkpoint(follower)
     for lose_power in (False, True):
         assert batches_of(follower) == batches_of(log)
@@ -359,7 +359,7 @@ def test_a_log_without_compaction_takes_no_batch_after_a_hole() -> None:
     log = open_compacted(SimDisk(0), cleanup_policy=("delete",))
     batch = build_batch([new_record(b"k", b"v", timestamp=1)], base_offset=5, leader_epoch=0)
     with pytest.raises(CorruptMessage):
-        log.append_as_follower(memoryview(batch))
+        log.append_as_follower(memoryview(batch), now_ms=NOW_MS)
     assert log.log_end_offset == 0
 
 

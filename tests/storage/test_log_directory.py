@@ -8,9 +8,16 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from raftlog.base.checked_files import CHECKSUMS, write_checked
 from raftlog.base.types import TopicPartition
-from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, decode_offsets
+from raftlog.storage.log_directory import (
+    MAX_INCARNATIONS,
+    ForeignLogDirectory,
+    LogDirectory,
+    decode_offsets,
+)
 from raftlog.storage.partition_files import (
     decode_partition_metadata,
     decode_uuid,
@@ -84,8 +91,8 @@ def test_the_clean_marker_holds_for_one_start(open_directory: Callable[..., LogD
     assert (directory.was_clean_shutdown, directory.clean_broker_epoch) == (True, 42)
     disk.crash()
     assert not open_directory().was_clean_shutdown
-    disk.write_file("/data/logs/.kafka_cleanshutdown", b"")
-    assert open_directory().clean_broker_epoch == -1
+    disk.write_file("/data/logs/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":42}')
+    assert not open_directory().was_clean_shutdown, "a marker without its checksum"
 
 
 def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> None:
@@ -100,8 +107,8 @@ def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> N
     assert disk.read_file(path) == b"0\n2\nt 0 5\na-b.c_d 12 1099511627776\n"
     again = open_directory()
     assert (again.recovery_points, again.log_starts, again.high_watermarks) == (offsets, {}, offsets)
-    disk.write_file(path, b"0\n2\nt 0 5\n")
-    assert open_directory().recovery_points == {}
+    disk.write_file(path, b"0\n2\nt 0 6\na-b.c_d 12 1099511627776\n")
+    assert open_directory().recovery_points == {TopicPartition("a-b.c_d", 12): 2**40}
 
 
 def test_a_deleted_partition_does_not_come_back_without_its_files() -> None:
@@ -182,3 +189,130 @@ def test_topic_ids_have_kafkas_text_form(value: UUID) -> None:
     assert len(text) == 22 and decode_uuid(text) == value
     assert encode_partition_metadata(value) == f"version: 0\ntopic_id: {text}".encode()
     assert decode_partition_metadata(encode_partition_metadata(value) + b"\n") == value
+
+
+def test_a_directory_names_the_processes_that_opened_it(open_directory: Callable[..., LogDirectory]) -> None:
+    """Durably, each before it registers, until the cluster knows a later one (KIP-966)."""
+    first, second = UUID(int=1), UUID(int=2)
+    directory = open_directory()
+    assert directory.incarnations == ()
+    directory.note_incarnation(first)
+    open_directory.disk.crash()  # type: ignore[attr-defined]
+    directory = open_directory()
+    directory.note_incarnation(second)
+    assert open_directory().incarnations == (first, second)
+    directory.confirm_incarnation(second)
+    open_directory.disk.crash()  # type: ignore[attr-defined]
+    assert open_directory().incarnations == (second,)
+
+
+def test_a_directory_names_the_first_and_the_newest_processes(
+    open_directory: Callable[..., LogDirectory],
+) -> None:
+    """However many could not register since: the first is the one that had."""
+    directory = open_directory()
+    for number in range(MAX_INCARNATIONS + 5):
+        directory.note_incarnation(UUID(int=number))
+    named = [each.int for each in open_directory().incarnations]
+    assert named == [0, *range(6, MAX_INCARNATIONS + 5)]
+
+
+@pytest.mark.parametrize("text", ["x", "AAAA,", "!!", "é"])
+def test_names_that_cannot_be_read_are_none(open_directory: Callable[..., LogDirectory], text: str) -> None:
+    """The directory then passes for an older copy, which loses nothing."""
+    directory = open_directory()
+    directory.note_incarnation(UUID(int=1))
+    path, disk = "/data/logs/meta.properties", open_directory.disk  # type: ignore[attr-defined]
+    lines = disk.read_file(path).decode().splitlines()
+    kept = [line for line in lines if not line.startswith("broker.incarnations")]
+    write_checked(disk, path, "\n".join([*kept, f"broker.incarnations={text}"]).encode())
+    assert open_directory().incarnations == ()
+
+
+def test_a_name_that_the_disk_refuses_is_not_taken_for_written(
+    open_directory: Callable[..., LogDirectory],
+) -> None:
+    """The next write of the file does not bring it in by the way."""
+    directory = open_directory()
+    open_directory.disk.fill()  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="space"):
+        directory.note_incarnation(UUID(int=1))
+    open_directory.disk.make_room()  # type: ignore[attr-defined]
+    assert (directory.incarnations, open_directory().incarnations) == ((), ())
+
+
+CHECKPOINT_FIELDS = ("recovery_points", "log_starts", "high_watermarks", "cleaner_offsets")
+
+
+def test_whichever_bit_rots_a_directory_believes_what_was_written_or_less() -> None:
+    """Each bit of each file, one by one: a line is right or absent, and the log names the file."""
+    offsets = {TopicPartition("t", 0): 12, TopicPartition("u", 1): 2_800}
+    disk = SimDisk(0, folders=("/data/logs",))
+
+    def opened() -> LogDirectory:
+        return LogDirectory.open(
+            disk, "/data/logs", node_id=1, cluster_id="c", new_directory_id=lambda: UUID(int=9)
+        )
+
+    def restore() -> None:
+        for name, content in whole.items():
+            disk.write_file(f"/data/logs/{name}", content)
+
+    directory = opened()
+    directory.write_recovery_points(offsets)
+    directory.write_log_starts(offsets)
+    directory.write_high_watermarks(offsets)
+    directory.write_cleaner_offsets(offsets)
+    directory.write_clean_shutdown_file(42)
+    whole = {name: disk.read_file(f"/data/logs/{name}") for name in disk.listdir("/data/logs")}
+    assert len(whole) == 12
+    for name, content in whole.items():
+        for position in range(len(content)):
+            restore()
+            disk.flip_bit(f"/data/logs/{name}", position, position % 8)
+            with capture_logs() as lines:
+                found = opened()
+            assert found.directory_id == directory.directory_id, (name, position)
+            assert found.clean_broker_epoch in (42, None), (name, position)
+            for field in CHECKPOINT_FIELDS:
+                assert getattr(found, field).items() <= offsets.items(), (name, position, field)
+            if not name.endswith(CHECKSUMS):
+                assert [line["path"] for line in lines] == [f"/data/logs/{name}"], (name, position)
+
+
+def test_a_directory_of_raftlog_0_3_is_believed_once() -> None:
+    """Its checkpoints have no checksums. After the first start none is believed without, wherever it came from."""
+    disk = SimDisk(0)
+    offsets = {TopicPartition("t", 0): 5}
+    checkpoint = b"0\n1\nt 0 5\n"
+
+    def opened() -> LogDirectory:
+        return LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_directory_id=lambda: ID)
+
+    disk.write_file(
+        "/data/meta.properties", f"version=1\nnode.id=1\ndirectory.id={encode_uuid(ID)}\n".encode()
+    )
+    disk.write_file("/data/log-start-offset-checkpoint", checkpoint)
+    disk.write_file("/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
+    first = opened()
+    assert (first.log_starts, first.clean_broker_epoch) == (offsets, 7)
+    assert opened().log_starts == offsets, "with the checksums that the first start gave it"
+    disk.write_file("/data/log-start-offset-checkpoint", checkpoint.replace(b"5", b"9"))
+    disk.write_file("/data/recovery-point-offset-checkpoint", checkpoint)
+    disk.write_file("/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
+    again = opened()
+    assert (again.log_starts, again.recovery_points, again.clean_broker_epoch) == ({}, {}, None)
+
+
+def test_an_identity_that_rotted_with_its_copy_is_refused() -> None:
+    """Without it nobody knows whose the folder is: the error names both files."""
+    disk = SimDisk(0)
+
+    def open_() -> None:
+        LogDirectory.open(disk, "/data", node_id=1, cluster_id="c", new_directory_id=lambda: ID)
+
+    open_()
+    disk.flip_bit("/data/meta.properties", 4)
+    disk.flip_bit(f"/data/meta.properties{CHECKSUMS}", 30)
+    with pytest.raises(ForeignLogDirectory, match=r"meta\.properties has rotted, and so has its copy"):
+        open_()

@@ -28,8 +28,11 @@ from raftlog_chaos.faults.nodes import (
     PauseLeader,
     PowerCut,
     RestartAll,
+    RollBackFollower,
     Terminate,
     WipeFollower,
+    WrongStart,
+    WrongStarts,
 )
 
 FAULTS: dict[str, type[Fault]] = {
@@ -61,9 +64,12 @@ FAULTS: dict[str, type[Fault]] = {
         FailingDisk,
         FlipBit,
         WipeFollower,
+        RollBackFollower,
         ClockJump,
         OutOfFiles,
         LogTrouble,
+        WrongStart,
+        WrongStarts,
     )
 }
 """Every fault by its name."""

@@ -19,6 +19,7 @@ from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.faults import name_of
+from raftlog.base.record_ages import ClockState
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
@@ -95,7 +96,9 @@ async def get_health(call: Call) -> Health:
     reasons = [
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
+        *_of_full_disks(node, brokers),
         *_of_partitions(found),
+        *_of_replicas(node),
         *_of_memory(node),
         *_of_chores(node),
         *_of_directories(node),
@@ -229,12 +232,6 @@ def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
         if each.offline_log_dirs:
             text = f"broker {each.broker_id} lost {', '.join(each.offline_log_dirs)}: its disk failed"
             yield Reason("yellow", "log_dirs_offline", text, len(each.offline_log_dirs), [each.broker_id])
-        if each.full_log_dirs:
-            text = (
-                f"broker {each.broker_id} has no room in {', '.join(each.full_log_dirs)}: it refuses records and new "
-                "partitions; make room, or move partitions away"
-            )
-            yield Reason("red", "log_dirs_full", text, len(each.full_log_dirs), [each.broker_id])
 
 
 def _of_partitions(found: Survey) -> Iterator[Reason]:
@@ -264,6 +261,36 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
         names = [f"{each.topic}-{each.partition}" for each in kind.named]
         message = f"{kind.count} {'partition has' if kind.count == 1 else 'partitions have'} {text}"
         yield Reason(severity, code, message, kind.count, partitions=names)
+
+
+def _of_replicas(node: NodeView) -> Iterator[Reason]:
+    """Replicas of this node that stopped."""
+    if node.facts is None:
+        return
+    node_id = node.config.node_id
+    failed = sorted(node.facts.failed_replicas().items())
+    if failed:
+        names = [f"{name.topic}-{name.partition}" for name, _ in failed[:FAILURES_TOLD]]
+        told = "; ".join(f"{each} ({reason})" for each, (_, reason) in zip(names, failed, strict=False))
+        text = (
+            f"node {node_id}, which answers: {len(failed)} of its replicas stopped rather than cut committed records: "
+            f"{told}. Compare the replicas; elect one that has the records, or remove the folder of this one"
+        )
+        yield Reason("red", "replicas_failed", text, len(failed), [node_id], names)
+
+
+def _of_full_disks(node: NodeView, brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
+    """Log directories without room: this node's own, and those that brokers say have none."""
+    full = {each.broker_id: each.full_log_dirs for each in brokers if each.full_log_dirs}
+    own = [] if node.facts is None else [each.path for each in node.facts.directories() if each.full]
+    if own:
+        full[node.config.node_id] = own
+    for broker_id, paths in sorted(full.items()):
+        text = (
+            f"broker {broker_id}: no room in {', '.join(paths)}: its leaderships go to replicas that are in sync "
+            "elsewhere; free space, and it leads again after a while"
+        )
+        yield Reason("yellow", "log_dirs_full", text, len(paths), [broker_id])
 
 
 _OF_ACCOUNTS: Final = {
@@ -333,16 +360,35 @@ def _of_directories(node: NodeView) -> Iterator[Reason]:
         yield Reason(severity, "replicas_not_created", text, len(refused), [node_id], names)
 
 
+WAITS: Final = "Nothing is deleted for its age on this node"
+
+
 def _of_clock(node: NodeView) -> Iterator[Reason]:
-    jump_ms = 0 if node.ages is None else node.ages.jump_ms()
-    if jump_ms:
-        node_id, way = node.config.node_id, "ahead of" if jump_ms > 0 else "behind"
+    """Why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
+    if node.ages is None:
+        return
+    node_id, jump_ms, others = node.config.node_id, node.ages.jump_ms(), node.ages.contradiction
+    if others is not None:
         text = (
-            f"node {node_id}, which answers: its clock jumped, {abs(jump_ms) / 1000:.0f} s {way} the monotonic "
-            "clock; what is deleted for its age waits until the clock is set back, or has gone on for an hour, or "
-            "POST /v1/clock/accept says that it is right"
+            f"node {node_id}, which answers: its clock disagrees with those of {others.reported - others.agreeing} of "
+            f"{others.reported} other brokers; the median of theirs is {_apart(others.ahead_ms)} it. {WAITS} until "
+            "most clocks agree: set the wrong ones right. If this one is right, POST /v1/clock/accept says so"
         )
-        yield Reason("yellow", "clock_jumped", text, 1, [node_id])
+        yield Reason("yellow", "clocks_disagree", text, 1, [node_id])
+    if node.ages.state is ClockState.DOUBTED:
+        at_start = node.ages.was_found_at_start
+        what = "is" if at_start else "jumped, and is"
+        beside = "the time that it believed before it stopped" if at_start else "the monotonic clock"
+        text = (
+            f"node {node_id}, which answers: its clock {what} {_apart(jump_ms)} {beside}. {WAITS} until the clock is "
+            f"set right, most other brokers confirm it, or {abs(jump_ms) / 1000:.0f} s have passed. If the clock is "
+            "right, as after a long stop of the whole cluster, POST /v1/clock/accept on one node says so"
+        )
+        yield Reason("yellow", "clock_doubted" if at_start else "clock_jumped", text, 1, [node_id])
+
+
+def _apart(ahead_ms: int) -> str:
+    return f"{abs(ahead_ms) / 1000:.0f} s {'ahead of' if ahead_ms > 0 else 'behind'}"
 
 
 def log_reasons(node: NodeView) -> Iterator[Reason]:

@@ -90,4 +90,4 @@ async def _space(broker: BrokerContext, volume: LogVolume) -> tuple[int, int, in
     except OSError:
         return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES
     # a quota, or blocks kept for root: the disk that has just refused a write has no room, whatever is free on it
-    return NONE, total, 0 if volume.is_full and volume.is_troubled(broker.replicas.now()) else usable
+    return NONE, total, 0 if volume.full else usable

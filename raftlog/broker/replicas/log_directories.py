@@ -1,8 +1,10 @@
 """The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
 
 Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. Neither
-is a want of descriptors or memory (EMFILE, ENFILE, ENOMEM), which says nothing of the disk.
+restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
+as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while, and
+longer each time it fills up again, so that leaderships do not go to and fro.
+A want of descriptors or memory (EMFILE, ENFILE, ENOMEM) is no failure either: it says nothing of the disk.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from raftlog.base.disk import DISK_FULL, OUT_OF_FILES
 from raftlog.base.env import Env
 from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
 from raftlog.base.log import LimitedLog, get_logger
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_EPOCH, TopicPartition
 from raftlog.broker.replicas.flusher import ADVICE, Flusher
+from raftlog.metadata.controller_api import PreviousOpening
+from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory, Offsets
@@ -29,12 +33,16 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
 TROUBLED_S = 60.0
-"""A directory that refused something counts as troubled for so long: it is tried again sooner than that."""
+"""A directory that refused something for want of descriptors counts as troubled for so long."""
 RECOVERY_PAUSE_S = 1.0
 RECOVERY_RETRIES = 30
 """A log that cannot be opened for want of descriptors is tried again after such a pause, so often."""
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
+ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
+"""A directory that was full has room again with this share of its disk free, or so many bytes."""
+ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
+"""So long after the last refused write it is looked at, at first, and once it has filled up again and again."""
 CLOSES_AT_ONCE = 4
 """Threads that share a volume's logs at a clean stop."""
 
@@ -67,12 +75,33 @@ class LogVolume:
         self.logs: dict[TopicPartition, Log] = {}
         self.error: OSError | None = None
         self.trouble = ""
-        """Why it last refused something that it may take later, in words."""
-        self.is_full = False
+        """Why it last refused something for want of descriptors, in words."""
         self._troubled_at: float | None = None
         self.generation = 0
         """Grows whenever checkpoints forget something: those drawn up before are out of date."""
         self._checkpoints = Lock()
+        self.full = False
+        """A write was refused for lack of room, and there was no room for long enough since."""
+        self._full_again = 0
+        self._refused_at = float("-inf")
+
+    def note_full(self, now: float) -> bool:
+        """Note a write that found no room; returns whether that is news."""
+        if not self.full:
+            calm = now - self._refused_at > ROOM_AGAIN_AFTER_MOST_S
+            self._full_again = 0 if calm else self._full_again + 1
+        was, self.full, self._refused_at = self.full, True, now
+        return not was
+
+    def has_room(self, free: tuple[int, int], now: float) -> bool:
+        """Take note of (all, usable) bytes of the disk; returns whether a full directory has room again by now."""
+        total, usable = free
+        wait_s = min(ROOM_AGAIN_AFTER_S * 2**self._full_again, ROOM_AGAIN_AFTER_MOST_S)
+        enough = usable >= min(ROOM_BYTES, ROOM_SHARE * total)
+        if not self.full or not enough or now - self._refused_at < wait_s:
+            return False
+        self.full = False
+        return True
 
     def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
         """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
@@ -95,9 +124,8 @@ class LogVolume:
         return self.directory.path
 
     def note_trouble(self, error: OSError, now: float) -> None:
-        """Note that it refused something that it may take later."""
+        """Note that it refused something for want of descriptors."""
         self.trouble = error.strerror or str(error)
-        self.is_full = error.errno in DISK_FULL
         self._troubled_at = now
 
     def end_trouble(self) -> None:
@@ -105,7 +133,7 @@ class LogVolume:
         self._troubled_at = None
 
     def is_troubled(self, now: float) -> bool:
-        """Whether it refused something not long ago."""
+        """Whether it refused something for want of descriptors not long ago."""
         return self._troubled_at is not None and now - self._troubled_at < TROUBLED_S
 
 
@@ -123,6 +151,12 @@ class LogDirectories:
         self.online: list[LogVolume] = []
         """The volumes that did not fail."""
         self.failed_directory_ids: tuple[UUID, ...] = ()
+        self.incarnation_id = UUID(int=0)
+        """Of this process, as it registers. The log directories name it from `open_directories` on."""
+        self.previous: tuple[PreviousOpening, ...] = ()
+        """The earlier processes that each directory names, in the order of `directory_ids`."""
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when a directory has become full."""
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
@@ -145,6 +179,33 @@ class LogDirectories:
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
             self.online.append(volume)
+        self.previous = tuple(
+            PreviousOpening(
+                NO_EPOCH if each.clean_broker_epoch is None else each.clean_broker_epoch, each.incarnations
+            )
+            for each in (volume.directory for volume in self.volumes)
+        )
+        self._note_incarnation()
+
+    def _note_incarnation(self) -> None:
+        """Name this process in every directory. If one has no room for that, none of them is compared next time."""
+        bits = self._env.unguessable.getrandbits(128)
+        self.incarnation_id = new_incarnation(bits, written=True)
+        for volume in self.volumes:
+            try:
+                volume.directory.note_incarnation(self.incarnation_id)
+            except OSError as error:
+                self.report(volume, error)
+                self.incarnation_id = new_incarnation(bits, written=False)
+
+    async def confirm_incarnation(self) -> None:
+        """Drop the names of earlier processes: this one has registered. A disk may keep them if it refuses."""
+        for volume in self.online:
+            confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
+            try:
+                await self._env.offload(confirm)
+            except OSError as error:
+                self.report(volume, error)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
@@ -200,11 +261,13 @@ class LogDirectories:
             recovery_point=directory.recovery_points.get(name, 0),
             clean=directory.was_clean_shutdown,
             topic_id=topic_id,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=max(self._env.wall_clock_ms(), self._env.ages.floor_ms),  # away from the loop
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
-        start = directory.log_starts.get(name, 0)
+        # Where its line is wrong, the epochs tell: none is kept of what lies before the log start. So records that
+        # were deleted do not come back.
+        start = max(directory.log_starts.get(name, 0), opened.epochs_begin)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
         return opened
@@ -235,7 +298,9 @@ class LogDirectories:
         if len(volumes) == 1:
             return volumes[0]
         more, now = Counter(new.volume for new in planned), self._loop.time()
-        return min(volumes, key=lambda each: (each.is_troubled(now), len(each.logs) + more[each]))
+        return min(
+            volumes, key=lambda each: (each.full or each.is_troubled(now), len(each.logs) + more[each])
+        )
 
     def take(self, new: NewLog, made: Log | Exception) -> Log:
         """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
@@ -297,15 +362,22 @@ class LogDirectories:
 
     def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
-        if error.errno not in DISK_FULL | OUT_OF_FILES:
-            self.fail(volume, error)
-            return
-        volume.note_trouble(error, self._loop.time())
+        now = self._loop.time()
         if error.errno in DISK_FULL:
-            self._limited.warning("disk_full", per=volume.path, directory=volume.path, reason=str(error))
-        else:
+            if volume.note_full(now):
+                self.on_full()
+                log.warning(
+                    "disk_full",
+                    directory=volume.path,
+                    reason=str(error),
+                    advice="leaderships go to others until it has room",
+                )
+        elif error.errno in OUT_OF_FILES:
+            volume.note_trouble(error, now)
             facts = {"directory": volume.path, "reason": str(error), "advice": ADVICE}
             self._limited.warning("too_many_open_files", per=volume.path, **facts)
+        else:
+            self.fail(volume, error)
 
     def fail(self, volume: LogVolume, error: OSError) -> None:
         """Take a volume offline; the second time nothing happens."""
@@ -317,6 +389,24 @@ class LogDirectories:
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
         self._failed(volume)
         log.error("log_directory_failed", directory=volume.path, reason=str(error))
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a directory is full, so that this broker had better not lead."""
+        return any(volume.full for volume in self.online)
+
+    async def look_for_room(self) -> None:
+        """See whether directories that were full have room again."""
+        for volume in self.online:
+            if not volume.full:
+                continue
+            try:
+                free = await self._env.offload(partial(self._env.disk.free_bytes, volume.path))
+            except OSError as error:
+                self.report(volume, error)
+                continue
+            if volume.has_room(free, self._loop.time()):
+                log.info("disk_has_room", directory=volume.path)
 
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""

@@ -92,6 +92,7 @@ class Replicas:
         self._applied = EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
+        self.wall_clock_ms = env.ages.latest_ms
         # an event loop's own time may stand still within one callback; a simulation has no other
         self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = LogDirectories(env, config, self._volume_failed)
@@ -177,7 +178,11 @@ class Replicas:
         """For heartbeats: (topic id, partition) of damaged replicas that the metadata still counts on."""
         if not self._damaged:
             return ()
-        self._damaged = {partition: None for partition in self._damaged if partition.log.damage is not None}
+        self._damaged = {
+            partition: None
+            for partition in self._damaged
+            if partition.log.damage is not None or partition.failure is not None
+        }
         return tuple(
             (partition.topic_id, partition.index)
             for partition in self._damaged
@@ -530,13 +535,24 @@ class Replicas:
         self._loop.call_soon_threadsafe(self._note_damage, partition)
 
     def _note_damage(self, partition: Partition) -> None:
-        if partition in self._damaged or partition not in self._volumes:
+        damage, failure = partition.log.damage, partition.failure
+        if (partition in self._damaged and failure is None) or partition not in self._volumes:
             return
         self._damaged[partition] = None
-        damage = partition.log.damage
-        if damage is not None:
+        if failure is not None:
+            self.peers.follow(partition, None)
+            self.on_log_damaged()
+        elif damage is not None:
             self.log_event("log_damaged", partition, offset=damage.offset, until_offset=damage.until_offset)
             self.on_log_damaged()
+
+    def failed_replicas(self) -> dict[TopicPartition, str]:
+        """Return the replicas that failed rather than cut committed records, with the reason of each."""
+        return {
+            each.name: each.failure
+            for each in self._damaged
+            if each.failure is not None and each in self._volumes
+        }
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
         self.touch(partition)

@@ -31,6 +31,7 @@ class ModelTestbed:
         self.clocks = dict.fromkeys(self.nodes, 0)
         self.logs = dict.fromkeys(self.nodes, 0.0)
         self.out_of_sync: set[int] = set()
+        self.copies: set[int] = set()
         self.deeds: list[tuple[str, int]] = []
 
     async def view(self) -> ClusterState:
@@ -115,6 +116,15 @@ class ModelTestbed:
         assert node_id not in self.running, "a running node's data is pulled away"
         self._note("wipe", node_id)
 
+    async def copy_disk(self, node_id: int) -> None:
+        assert node_id not in self.running, "a running node's data is copied"
+        self.copies.add(node_id)
+
+    async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
+        assert node_id not in self.running, "a running node's data is pulled away"
+        self._note("roll_back", node_id)
+        return node_id in self.copies
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         if offset_ms:
             self._note("set_clock", node_id)
@@ -124,3 +134,9 @@ class ModelTestbed:
         if rate:
             self._note("trouble_log", node_id)
         self.logs[node_id] = rate
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        assert node_id not in self.running, "its clock is wrong from its start on"
+        if offset_ms:
+            self._note("set_start_clock", node_id)
+        self.clocks[node_id] = offset_ms
