@@ -68,7 +68,6 @@ WRITERS = {
 UNSYNCED = {
     "raftlog/storage/producer_snapshots.py:save": "carries a checksum; a lost one is made anew from the log",
     "raftlog/storage/recovery.py:_identify": "synced with the log's first records (FlushState.recovered)",
-    "raftlog/storage/recovery.py:write_gaps_mark": "its name says it all, and is synced with the folder",
 }
 """Callers of `write_file` that leave out the syncs, and why."""
 
