@@ -114,7 +114,7 @@ class ReplicaWatch:
         faults = []
         if self.high_watermark < before:
             faults.append(f"its high watermark went back from {before} to offset {self.high_watermark}")
-        faults += self._compare_records()
+        faults += self._judge_order() + self._compare_records()
         if _is_table(partition) and self._cleaned != partition.log.cleaned_until:
             self._cleaned = partition.log.cleaned_until
             faults += self._judge_table()
@@ -142,6 +142,16 @@ class ReplicaWatch:
     def _was_set_aside(self) -> bool:
         """Whether the log once had damage that was cut off."""
         return any(".damaged" in name for name in self._disk.listdir(self._partition.log.directory))
+
+    def _judge_order(self) -> list[str]:
+        """The log start, the last stable offset, the high watermark and the log's end come in this order."""
+        partition = self._partition
+        try:
+            stable = partition.last_stable_offset
+        except AssertionError:
+            stable = NOWHERE
+        order = [partition.log_start_offset, stable, partition.high_watermark, partition.log_end_offset]
+        return [] if order == sorted(order) else [f"log start, stable, high watermark and end are {order}"]
 
     # -- leaders ------------------------------------------------------------------------------------------------
 

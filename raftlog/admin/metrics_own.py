@@ -13,6 +13,7 @@ from raftlog.admin.cluster_summary import Survey
 from raftlog.admin.exposition import Family, by_name, histogram, labelled, labels, single
 from raftlog.admin.scrape import Scrape
 from raftlog.base.faults import name_of
+from raftlog.base.record_ages import NOTHING_IS_OLD_MS
 from raftlog.protocol.apis import APIS
 
 
@@ -175,8 +176,11 @@ def _chores(scrape: Scrape) -> Iterator[Family]:
     yield labelled(name, "gauge", text, failing)
     if scrape.node.ages is not None:
         name = "raftlog_clock_jump_seconds"
-        text = "How far the wall clock jumped, not accepted yet: deletion by age waits. 0: it did not."
+        text = "How far the wall clock is ahead of the time that the node believes. 0: it believes its clock."
         yield single(name, "gauge", text, scrape.node.ages.jump_ms() / 1000)
+        name = "raftlog_deletion_by_age_waiting"
+        text = "1: the clock is in doubt or not confirmed yet, so nothing is deleted for its age. 0: it is believed."
+        yield single(name, "gauge", text, scrape.node.ages.now_ms() == NOTHING_IS_OLD_MS)
 
 
 def _requests(scrape: Scrape) -> Iterator[Family]:

@@ -24,10 +24,14 @@ from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.admin.cluster_summary import Survey
-    from raftlog.admin.event_streams import EventStreams
     from raftlog.admin.samples import Samples
+    from raftlog.admin.streams import Streams
     from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken
+
+
+Accept = Callable[[], asyncio.BaseProtocol]
+"""Return the protocol of a new connection."""
 
 
 class FaultSwitch(Protocol):
@@ -77,8 +81,14 @@ class TransactionPort(Protocol):
 class ServerTls(Protocol):
     """The TLS of the admin API's port, which takes new files while it runs; see `raftlog.broker.network.tls`."""
 
-    async def open(self, offload: Offload) -> dict[str, Any]:
-        """Return the options of `create_server`. Raises ValueError for files that cannot be used."""
+    async def open(self, offload: Offload) -> None:
+        """Read the files. Raises ValueError for files that cannot be used."""
+
+    def accepting(self, accept: Accept) -> Accept:
+        """Return a protocol factory that puts TLS before the protocols of another one."""
+
+    def close(self) -> None:
+        """Close every connection whose handshake is under way."""
 
     async def look(self, offload: Offload) -> None:
         """Take new files, if there are."""
@@ -140,8 +150,10 @@ class NodeView:
     """Set by the server that serves this view."""
     samples: Samples | None = None
     """The last quarter of an hour in numbers; set by the listener."""
-    streams: EventStreams | None = None
+    streams: Streams | None = None
     """The open streams of events; set by the server."""
+    record_streams: Streams | None = None
+    """The open streams of records; set by the server."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)

@@ -4,8 +4,8 @@ Ordering law: bytes are durable once `File.sync` returned; a new, renamed or rem
 `Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
 callers take the log directory offline.
 
-This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too: every small
-file of raftlog is written by it, so that a power cut leaves the old one or the new one, never an empty one.
+This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too. They
+write every small file of raftlog, so that a power cut leaves the old one or the new one, never an empty one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,17 @@ Buffer = bytes | bytearray | memoryview
 FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
 """Of fcntl(2) on macOS."""
 
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Records, and the credentials of users, concern the owner of a node alone."""
+
 IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file that its owner alone may read, if it is new: an `opener` of `open`."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def sync_data(descriptor: int) -> None:
@@ -91,7 +100,7 @@ def write_file(
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if secret else os.O_TRUNC)
     with _named(final):
         try:
-            with open(os.open(temporary, flags, 0o600 if secret else 0o666), "wb") as file:
+            with open(os.open(temporary, flags, FILE_MODE if secret else 0o666), "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
                 if sync:
                     file.flush()
@@ -257,7 +266,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644), self.kernel_syncs)
+        return RealFile(path, os.open(path, flags, FILE_MODE), self.kernel_syncs)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -266,7 +275,7 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -285,7 +294,7 @@ class RealDisk:
             return file.read()
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        write_file(path, data, sync=sync)
+        write_file(path, data, secret=True, sync=sync)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)

@@ -19,8 +19,9 @@ from typing import Annotated, Final
 import typer
 
 from raftlog import __version__
+from raftlog.base.checked_files import CHECKSUMS, remove_checked, write_checked
 from raftlog.base.config import NodeConfig
-from raftlog.base.disk import RealDisk, make_folders
+from raftlog.base.disk import FOLDER_MODE, RealDisk, make_folders
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
@@ -61,7 +62,7 @@ def backup(
             metadata = _metadata_of(node)
             found = {folder: files.files_below(folder) for folder in _folders(node)}
             with _complaints(advice):
-                make_folders(target, 0o700)  # records and users' credentials are in it
+                make_folders(target, FOLDER_MODE)  # records and users' credentials are in it
                 stored, linked = _copy_folders(found, target)
     with _complaints(advice):
         if linked:
@@ -354,12 +355,14 @@ def _restore(node: NodeConfig, source: Path, manifest: Manifest, cluster_id: str
         _judge_room(manifest, targets)
         with _complaints("; the restore is unfinished: empty the node's folders, and try again"):
             for target in targets:
-                _write_properties(target, f"node.id={UNFINISHED}\n".encode())
+                _write_properties(target, f"node.id={UNFINISHED}\n".encode(), is_checked=False)
             identities = _copy_back(source, manifest, targets)
             if renamed and manifest.metadata_offset is not None:
                 _rename_metadata(targets[manifest.metadata_folder] / METADATA_FOLDER, cluster_id)
-            for target, identity in zip(targets, identities, strict=True):
-                _write_properties(target, _renamed(identity, cluster_id) if renamed else identity)
+            for number, (target, identity) in enumerate(zip(targets, identities, strict=True)):
+                is_checked = (source / str(number) / (META_PROPERTIES + CHECKSUMS)).is_file()
+                written = _renamed(identity, cluster_id) if renamed else identity
+                _write_properties(target, written, is_checked=is_checked)
     for number, target in enumerate(targets):
         count = sum(each.path.startswith(f"{number}/") for each in manifest.files)
         was = f", which is now {cluster_id}" if renamed else ""
@@ -417,7 +420,7 @@ def _judge_target(target: Path, manifest: Manifest, cluster_id: str) -> None:
     node_id, present = found.get("node.id"), found.get("cluster.id")
     if node_id == UNFINISHED:
         raise Failure(f"{target} has an unfinished restore: empty it first", EXISTS)
-    if names - {META_PROPERTIES}:
+    if names - {META_PROPERTIES, META_PROPERTIES + CHECKSUMS}:
         raise Failure(f"{target} is not empty: a backup is only restored into empty folders", EXISTS)
     if names and (node_id != str(manifest.node_id) or present not in (None, cluster_id)):
         raise Failure(
@@ -449,9 +452,10 @@ def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[by
     identities: dict[int, bytes] = {}
     for each in manifest.files:
         number, _, name = each.path.partition("/")
-        if name == META_PROPERTIES:
+        if name in (META_PROPERTIES, META_PROPERTIES + CHECKSUMS):
             files.judge(source, each, files.measure(source / each.path))
-            identities[int(number)] = (source / each.path).read_bytes()
+            if name == META_PROPERTIES:
+                identities[int(number)] = (source / each.path).read_bytes()
         else:
             files.judge(source, each, files.copy(source / each.path, targets[int(number)] / name))
     for target in targets:
@@ -460,5 +464,11 @@ def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[by
     return [identities[number] for number in range(len(targets))]
 
 
-def _write_properties(target: Path, identity: bytes) -> None:
-    RealDisk().write_file(str(target / META_PROPERTIES), identity)
+def _write_properties(target: Path, identity: bytes, *, is_checked: bool) -> None:
+    """Write whose folder it is. With checksums no other file of it is believed without: an older backup has none."""
+    disk, path = RealDisk(), str(target / META_PROPERTIES)
+    if is_checked:
+        write_checked(disk, path, identity, copy=True)
+    else:
+        remove_checked(disk, path)
+        disk.write_file(path, identity)

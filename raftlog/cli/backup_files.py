@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.base.config_files import parse_properties
-from raftlog.base.disk import RealDisk
+from raftlog.base.disk import FOLDER_MODE, RealDisk, open_private
 from raftlog.base.types import TopicPartition
 from raftlog.cli.exits import NOT_FOUND, VERIFICATION_FAILED, Failure
 from raftlog.storage.log_directory import HIGH_WATERMARKS, META_PROPERTIES, decode_offsets
@@ -189,7 +189,7 @@ def _below(folder: Path, name: TopicPartition, high_watermark: int) -> Iterator[
 
 def link(source: Path, target: Path) -> bool:
     """Make a hard link, if the two folders' file system has such; returns whether."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     try:
         os.link(source, target)
     except OSError:
@@ -199,10 +199,10 @@ def link(source: Path, target: Path) -> bool:
 
 def copy(source: Path, target: Path) -> tuple[int, str]:
     """Copy a file durably; returns its size and its checksum."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     checksum, size = hashlib.sha256(), 0
     try:
-        with target.open("xb") as writer:
+        with open(target, "xb", opener=open_private) as writer:
             for chunk in _chunks(source):
                 writer.write(chunk)
                 checksum.update(chunk)

@@ -27,6 +27,8 @@ FIRST_KAFKA_PORT: Final = 9092
 FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
+CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
+"""Nobody has to confirm the clock of a developer's machine after a long weekend."""
 LOOK_EVERY_S: Final = 0.5
 LOST: Final = (
     "it holds the addresses and the secret of the cluster whose data is beside it; put back a copy of it,"
@@ -117,9 +119,9 @@ def _check(settings: Mapping[str, str]) -> None:
 def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
     """Give a folder, and whether it stays."""
     if data is not None:
-        from raftlog.base.disk import make_folders
+        from raftlog.base.disk import FOLDER_MODE, make_folders
 
-        make_folders(data)
+        make_folders(data, FOLDER_MODE)
         yield data.resolve(), True
         return
     with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:
@@ -142,7 +144,7 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str])
         def open_hosts(self, nodes: int) -> Any:
             return _Ports(layout)
 
-    own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
+    own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **CLOCK, **settings}
     options = {"directory": folder, "settings": own, "faults": layout.faults}
     with closing(_open(lambda: Here(len(layout.kafka), **options))) as cluster:
         try:

@@ -24,7 +24,7 @@ from raftlog.base.config import (
     parse_file,
     parse_override,
 )
-from raftlog.base.disk import make_folders
+from raftlog.base.disk import FOLDER_MODE, make_folders
 from raftlog.base.env import Env
 from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
@@ -237,7 +237,7 @@ def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool
     folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
     get_logger("server").warning("faults_enabled", advice="for tests only", folders=folders)
     for folder in folders:
-        make_folders(folder)
+        make_folders(folder, FOLDER_MODE)
     node_faults = NodeFaults(folders)
     for fault in faults:
         node_faults.inject(read_fault(fault))

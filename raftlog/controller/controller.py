@@ -18,6 +18,7 @@ from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, Kafk
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
+from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import (
     alter_partition,
@@ -29,7 +30,7 @@ from raftlog.controller import (
     topics,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
-from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
+from raftlog.controller.broker_liveness import BrokerClocks, BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.feature_updates import VoterLevels
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
@@ -127,7 +128,9 @@ class Controller:
         self.lateness = Lateness()
         """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
-        """The clock by which delegation tokens expire. Set before it leads, too."""
+        """The clock by which delegation tokens begin and are refused. Set before it leads, too."""
+        self.ages: Ages | None = None
+        """The time by which expired tokens are removed; None: none is. Set before it leads."""
         self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
         self.features = SUPPORTED_FEATURES
@@ -144,6 +147,7 @@ class Controller:
         )
         self._runner.stand_down()
         self._soft = BrokerLiveness(0.0, self.lateness)
+        self._clocks = BrokerClocks()
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: Mapping[int, BrokerState] = {}
@@ -217,7 +221,7 @@ class Controller:
         self._runner.reset(image, image.offset)
         self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
-        self._mutations = None
+        self._mutations, self._clocks = None, BrokerClocks()
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
@@ -455,9 +459,10 @@ class Controller:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
             self._heard(request.broker_id, now, request.late_ms / 1000)
+            self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
         self._decide(
             lambda image: brokers.decide_heartbeat(image, request, **self._rules(image)),
-            answer,
+            lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._undoubted)),
             causes=causes_of(request),
         )
 
@@ -507,12 +512,16 @@ class Controller:
             self._token_check_at = now + self._config.delegation_token_expiry_check_interval_ms / 1000
             self._remove_expired_tokens()
 
+    def compare_clocks(self, wall_clock_ms: int, now: float) -> OtherClocks:
+        """Return the brokers' clocks, compared with one that is no broker's."""
+        return self._clocks.compared_with(wall_clock_ms, now, self._undoubted)
+
     def _remove_expired_tokens(self) -> None:
-        if not self._runner.tail.tokens:
+        if not self._runner.tail.tokens or self.ages is None:
             return
         from raftlog.controller import tokens
 
-        now_ms = self.wall_clock_ms()
+        now_ms = self.ages.now_ms()
         self._decide(
             lambda image: tokens.decide_remove_expired_tokens(image, now_ms),
             causes=(Cause("tokens_expired"),),

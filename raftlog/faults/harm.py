@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import TopicPartition
 from raftlog.faults.forgetful_disk import aside
@@ -20,6 +21,7 @@ IDENTITY_AND_CHECKPOINTS: Final = (
     names.RECOVERY_POINTS,
     names.LOG_STARTS,
     names.HIGH_WATERMARKS,
+    names.CLEANER_OFFSETS,
 )
 
 LEFT_OVER: Final = ("delete", "stray")
@@ -125,3 +127,4 @@ def wipe(folders: Sequence[str]) -> None:
                 shutil.rmtree(path)
         for name in IDENTITY_AND_CHECKPOINTS:
             (folder / name).unlink(missing_ok=True)
+            (folder / (name + CHECKSUMS)).unlink(missing_ok=True)

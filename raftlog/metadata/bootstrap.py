@@ -1,7 +1,7 @@
 """The metadata that a cluster has from its first moment: what `raftlog format` left beside the metadata log.
 
 Kafka calls it bootstrap metadata (`bootstrap.checkpoint`). The first controller commits its own file's records in the
-batch that names the cluster, so they count once; a cluster that has a name never reads them again.
+batch that names the cluster, so they count once. Each node removes its file once that batch is committed.
 Must not know: who decides.
 """
 
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.metadata.metadata_records import ScramCredentialChanged
 
@@ -37,7 +38,7 @@ def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChan
     disk.mkdir(folder)
     content = msgspec.json.encode(_File(VERSION, tuple(scram)))
     assert len(content) <= MOST_BYTES, "the caller limits how many users there are"
-    disk.write_file(f"{folder}/{BOOTSTRAP}", content)
+    write_checked(disk, f"{folder}/{BOOTSTRAP}", content)
 
 
 def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...]:
@@ -45,10 +46,23 @@ def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...
     path = f"{folder}/{BOOTSTRAP}"
     if not disk.exists(path):
         return ()
+    content = read_checked(disk, path, unchecked_ok=True)
+    if content is None:
+        raise BootstrapUnusable(f"{path} has rotted: format the node again")
     try:
-        found = msgspec.json.decode(disk.read_file(path), type=_File)
+        found = msgspec.json.decode(content, type=_File)
     except msgspec.DecodeError:  # its message could quote the file
         raise BootstrapUnusable(f"{path} is not what raftlog format wrote") from None
     if found.version != VERSION:
         raise BootstrapUnusable(f"{path} is of version {found.version}, but this raftlog reads {VERSION}")
     return found.scram
+
+
+def remove_bootstrap(disk: Disk, folder: str) -> bool:
+    """Remove the file, durably, and return whether there was one. Raises OSError."""
+    path = f"{folder}/{BOOTSTRAP}"
+    if not disk.exists(path):
+        return False
+    disk.remove(path)
+    disk.sync_dir(folder)
+    return True

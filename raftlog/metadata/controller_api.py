@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from raftlog.base.record_ages import ClockState, OtherClocks
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
@@ -44,6 +45,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
     `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
+    `wall_clock_ms`, `clock_state`: the sender's clock, and how far it trusts it; releases before 0.4.0 leave them out.
     """
 
     broker_id: int
@@ -54,12 +56,17 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     failed_directory_ids: tuple[UUID, ...] = ()
     damaged: tuple[tuple[UUID, int], ...] = ()
     late_ms: int = 0
+    wall_clock_ms: int = 0
+    clock_state: int = ClockState.UNSAID
 
 
 class BrokerHeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):
+    """`clocks`: those of the other brokers, compared with the sender's; None from releases before 0.4.0."""
+
     is_caught_up: bool
     is_fenced: bool
     should_shutdown: bool
+    clocks: OtherClocks | None = None
 
 
 class IsrMember(msgspec.Struct, frozen=True):

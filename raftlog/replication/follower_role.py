@@ -58,7 +58,7 @@ class FollowerRole(ReplicaRole):
         if log.damage is not None and log.log_end_offset > log.damage.offset:
             log.truncate_damage()
             partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
-        partition.high_watermark = min(partition.high_watermark, log.log_end_offset)
+        partition.limit_high_watermark()
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log
@@ -76,6 +76,8 @@ class FollowerRole(ReplicaRole):
             batches = up_to_epoch(records, leader_epoch)
             log.append_as_follower(batches, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
+            if damage is not None:
+                partition.limit_high_watermark()  # it was cut first
             if damage is not None and log.damage is None:
                 partition.host.log_event(
                     "damaged_log_repaired", partition, offset=damage.offset, log_end_offset=log.log_end_offset

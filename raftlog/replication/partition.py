@@ -140,9 +140,19 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may see: before the first open transaction."""
-        unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        """The end of what read_committed consumers may see: before the first open transaction, and in the log.
+
+        A consumer that begins at the latest offset begins here.
+        """
+        log, high_watermark = self.log, self.high_watermark
+        unstable = log.first_unstable_offset
+        stable = high_watermark if unstable is None else min(unstable, high_watermark)
+        assert log.log_start_offset <= stable <= high_watermark <= log.log_end_offset
+        return stable
+
+    def limit_high_watermark(self) -> None:
+        """The log may have been cut: only what is in it can be known as committed here."""
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
     def durable_end_offset(self) -> int:
@@ -188,7 +198,7 @@ class Partition:
         except OSError as error:
             self.storage_failed(error)
             return
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.limit_high_watermark()
         event = "damaged_log_accepted" if chosen else "damaged_log_repaired"
         self.host.log_event(event, self, offset=damage.offset, log_end_offset=self.log.log_end_offset)
 

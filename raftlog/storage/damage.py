@@ -6,13 +6,15 @@ A sector that was never written reads as zeros; bytes that were written and read
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from raftlog.base.checked_files import read_checked, remove_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
-from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, check_crc, read_header
+from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, check_crc, read_header
 from raftlog.storage.partition_files import DAMAGE_MARK
-from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
+from raftlog.storage.segment import Segment
+from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentBytes, SegmentScanner
 
 SECTOR_BYTES: Final = 512
 """The size that a device writes whole or not at all; a sector that was never written reads as zeros."""
@@ -27,66 +29,14 @@ class Damage(NamedTuple):
     until_offset: int
 
 
+UNKNOWN_DAMAGE: Final = Damage(0, 2**63 - 1)
+"""It ends when the leader takes the replica back into the ISR, not at any offset."""
+
+
 def merge_damage(old: Damage | None, new: Damage) -> Damage:
     if old is None:
         return new
     return Damage(min(old.offset, new.offset), max(old.until_offset, new.until_offset))
-
-
-class ReadableFile(Protocol):
-    """A file that is only read."""
-
-    def pread(self, size: int, position: int) -> bytes:
-        """Read up to `size` bytes at `position`; fewer only at the end of the file."""
-
-
-class SegmentBytes(Protocol):
-    """The bytes of a segment, of a log that may be open or not."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def file(self) -> ReadableFile: ...
-
-
-class SegmentScanner:
-    """A forward-moving view of a segment's bytes, a megabyte or a batch at a time."""
-
-    __slots__ = ("_chunk", "_segment", "_start")
-
-    def __init__(self, segment: SegmentBytes) -> None:
-        self._segment = segment
-        self._chunk = b""
-        self._start = 0
-
-    def valid_header_at(self, position: int) -> BatchHeader | None:
-        """Return the header of the batch at `position` if all of it is there and its CRC holds."""
-        try:
-            return self.header_at(position)
-        except CorruptMessage:
-            return None
-
-    def header_at(self, position: int) -> BatchHeader:
-        """Return the header of the batch at `position`. CorruptMessage unless all of it is there and its CRC holds."""
-        header = read_header(self._view(position, HEADER_BYTES), position - self._start)
-        if header.length > self._segment.size - position:
-            raise CorruptMessage("batch is cut off")
-        if header.last_offset_delta < 0:
-            raise CorruptMessage(f"its last offset is {-header.last_offset_delta} before its first")
-        check_crc(self._view(position, header.length), position - self._start, header)
-        return header
-
-    def batch(self, position: int, header: BatchHeader) -> memoryview:
-        """Return all bytes of the batch whose header was found at `position`."""
-        view = self._view(position, header.length)
-        return memoryview(view)[position - self._start :][: header.length]
-
-    def _view(self, position: int, length: int) -> bytes:
-        if position < self._start or position + length > self._start + len(self._chunk):
-            wanted = min(max(length, SEQUENTIAL_READ_BYTES), self._segment.size - position)
-            self._chunk, self._start = self._segment.file.pread(wanted, position), position
-        return self._chunk
 
 
 def find_next_valid_batch(segment: SegmentBytes, position: int, offset: int) -> int | None:
@@ -189,23 +139,28 @@ def _position_after(segment: Segment, offset: int) -> int:
 
 def write_damage_mark(disk: Disk, directory: str, damage: Damage) -> None:
     """Make the mark of a damaged log durable."""
-    disk.write_file(f"{directory}/{DAMAGE_MARK}", f"0\n{damage.offset} {damage.until_offset}\n".encode())
+    content = f"0\n{damage.offset} {damage.until_offset}\n".encode()
+    write_checked(disk, f"{directory}/{DAMAGE_MARK}", content, copy=True)
 
 
 def remove_damage_mark(disk: Disk, directory: str) -> None:
     """Remove the mark, if there is one."""
-    if disk.exists(f"{directory}/{DAMAGE_MARK}"):
-        disk.remove(f"{directory}/{DAMAGE_MARK}")
+    if remove_checked(disk, f"{directory}/{DAMAGE_MARK}"):
         disk.sync_dir(directory)
 
 
-def read_damage_mark(disk: Disk, directory: str) -> Damage | None:
+def read_damage_mark(disk: Disk, directory: str, *, unchecked_ok: bool) -> Damage | None:
+    """Return the damage that is marked; all of the log, and more, if the mark is there but is wrong."""
     path = f"{directory}/{DAMAGE_MARK}"
     if not disk.exists(path):
         return None
-    _, line, _ = disk.read_file(path).decode("ascii").split("\n")
-    offset, until_offset = line.split(" ")
-    return Damage(int(offset), int(until_offset))
+    content = read_checked(disk, path, unchecked_ok=unchecked_ok) or b""
+    try:
+        _, line, _ = content.decode("ascii").split("\n")
+        offset, until_offset = line.split(" ")
+        return Damage(int(offset), int(until_offset))
+    except ValueError:
+        return UNKNOWN_DAMAGE
 
 
 def quarantine_bytes(disk: Disk, segment: Segment, position: int, offset: int) -> None:

@@ -26,6 +26,11 @@ class LeaderEpochs:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
+    @property
+    def first_start(self) -> int:
+        """The offset at which the oldest epoch begins, 0 if none is known."""
+        return self._starts[0] if self._starts else 0
+
     def note(self, epoch: int, start_offset: int) -> None:
         """Say that `epoch` begins at `start_offset`. Nothing happens if it is not newer than the latest.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.disk import Disk, File
 from raftlog.storage.partition_files import PARTITION_METADATA
 from raftlog.storage.segment import Segment
@@ -90,7 +91,8 @@ class FlushState:
         unflushed = cls(disk, flushed, contents.unsynced_directories)
         if contents.unsynced_directories and contents.topic_id is not None:
             # whose records these are must be as durable as the first of them
-            unflushed.paths.append(f"{directory}/{PARTITION_METADATA}")
+            path = f"{directory}/{PARTITION_METADATA}"
+            unflushed.paths += (path + CHECKSUMS, path)
         for segment in contents.segments[:-1]:
             if segment.end_offset > flushed:
                 unflushed.rolled(segment)

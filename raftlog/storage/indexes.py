@@ -39,23 +39,17 @@ class OffsetIndex:
         positions.append(position)
         offsets.append(offset - self.base_offset)
 
-    def position_for(self, offset: int) -> int:
-        """Return the position of an indexed batch that lies at or before `offset`; 0 if there is none."""
-        offsets, positions = self._arrays
-        found = bisect_right(offsets, max(offset - self.base_offset, 0)) - 1
-        return positions[found] if found >= 0 else 0
-
     def entry_before(self, offset: int) -> tuple[int, int] | None:
         """Return the last (absolute offset, position) whose batch ends before `offset`."""
         offsets, positions = self._arrays
         found = bisect_left(offsets, max(offset - self.base_offset, 0)) - 1
         return (self.base_offset + offsets[found], positions[found]) if found >= 0 else None
 
-    def position_at_most(self, position: int) -> int:
-        """Return the largest indexed batch position ≤ `position`; 0 if there is none."""
-        positions = self._arrays[1]
+    def entry_at_position(self, position: int) -> tuple[int, int] | None:
+        """Return the last (absolute offset, position) whose batch begins at or before `position`."""
+        offsets, positions = self._arrays
         found = bisect_right(positions, position) - 1
-        return positions[found] if found >= 0 else 0
+        return (self.base_offset + offsets[found], positions[found]) if found >= 0 else None
 
     def last(self) -> tuple[int, int] | None:
         """Return the last (absolute offset, position)."""
@@ -120,11 +114,17 @@ class TimeIndex:
             offsets.append(offset - self.base_offset)
             timestamps.append(timestamp)
 
-    def offset_for(self, timestamp: int) -> int:
-        """Return an offset before which every record is older than `timestamp`."""
+    def entry_before_time(self, timestamp: int) -> tuple[int, int] | None:
+        """Return the last (timestamp, absolute offset) that is older: so is every record before that offset."""
         timestamps, offsets = self._arrays
         found = bisect_left(timestamps, timestamp) - 1
-        return self.base_offset + (offsets[found] if found >= 0 else 0)
+        return (timestamps[found], self.base_offset + offsets[found]) if found >= 0 else None
+
+    def entry_before(self, offset: int) -> tuple[int, int] | None:
+        """Return the last (timestamp, absolute offset) whose offset is smaller than `offset`."""
+        timestamps, offsets = self._arrays
+        found = bisect_left(offsets, max(offset - self.base_offset, 0)) - 1
+        return (timestamps[found], self.base_offset + offsets[found]) if found >= 0 else None
 
     def last(self) -> tuple[int, int] | None:
         """Return the last (timestamp, offset)."""
@@ -152,9 +152,10 @@ class TimeIndex:
         """Take a file's entries; False (and empty) if they are not sorted or reach `end_offset`."""
         timestamps, offsets = array("q"), array("I")
         whole = len(file_bytes) // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES
-        for timestamp, offset in TIME_ENTRY.iter_unpack(file_bytes[:whole]):
-            if timestamps and timestamp == 0:  # preallocated by Kafka
-                break
+        entries = list(TIME_ENTRY.iter_unpack(file_bytes[:whole]))
+        while len(entries) > 1 and entries[-1] == (0, 0):  # preallocated by Kafka
+            entries.pop()
+        for timestamp, offset in entries:
             timestamps.append(timestamp)
             offsets.append(offset)
         sound = _strictly_grows(timestamps) and all(map(int.__le__, offsets, offsets[1:]))

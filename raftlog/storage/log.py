@@ -27,12 +27,11 @@ from raftlog.storage import recovery, retention, timestamps
 from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
-from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
-from raftlog.storage.partition_files import EPOCH_CHECKPOINT
+from raftlog.storage.log_segments import BASE_OFFSET, LogSegments, segment_of
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
 from raftlog.storage.recovery import LoadedLog, TruncationMark
-from raftlog.storage.segment import Segment, segment_of
+from raftlog.storage.segment import Segment
 from raftlog.storage.segment_reads import read_batches
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ class Log:
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = contents.segments[0].base_offset
         self.log_end_offset = contents.segments[-1].end_offset
+        self.epochs_begin = contents.epochs_begin
+        """The offset at which the leader epochs on disk began, at or before the former log start; 0 if unknown."""
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
         self._unflushed = FlushState.recovered(disk, directory, contents)
         self._segments = LogSegments(
@@ -133,6 +134,11 @@ class Log:
     def latest_epoch(self) -> int:
         """The newest leader epoch that wrote here or was noted, -1 if none."""
         return self._epochs.latest
+
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether `checkpoint` has something to write."""
+        return self.recovery_point != self.flushed_end_offset or self._epochs.changed
 
     # -- appending -----------------------------------------------------------------------------------------------
 
@@ -380,6 +386,7 @@ class Log:
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)  # rot in records that were deleted
         self.cleaned_until = min(self.cleaned_until, end_offset)
         self.truncation_count += 1
         self._unflushed.truncate(end_offset)
@@ -513,8 +520,12 @@ class Log:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The end for read_committed: the oldest transaction that is open or whose marker is not committed."""
-        return self.producers.first_unstable_offset
+        """The end for read_committed: the oldest transaction that is open or whose marker is not committed.
+
+        Not before the log start, whatever of that transaction was deleted meanwhile.
+        """
+        unstable = self.producers.first_unstable_offset
+        return None if unstable is None else max(unstable, self.log_start_offset)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
@@ -553,8 +564,7 @@ class Log:
         self._segments.active.save_indexes()
         self.transaction_index.save(self.disk, self._segments.active)
         if self._epochs.changed:
-            self.disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
-            self._epochs.changed = False
+            recovery.write_epoch_checkpoint(self.disk, self.directory, self._epochs)
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
         self._truncation_mark.count_checkpoint()

@@ -1,7 +1,11 @@
 """One folder of `log.dirs`: whose it is, which partitions it holds, its checkpoints and its clean-shutdown marker.
 
-All in Apache Kafka's formats. Ordering law: the marker is written last, after every log closed cleanly, and is gone
-(synced) before the first log is opened again. A recovery point is written after the log's own `checkpoint`.
+All in Apache Kafka's formats, with checksums beside them (`base.checked_files`). A line of a checkpoint that is wrong
+counts as absent: its log is then checked, cleaned or followed from its start. A clean-shutdown marker that is wrong
+counts as absent too; meta.properties has a copy.
+
+Ordering law: the marker is written last, after every log closed cleanly, and is gone (synced) before the first log is
+opened again. A recovery point is written after the log's own `checkpoint`.
 """
 
 from __future__ import annotations
@@ -12,6 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
+from raftlog.base.checked_files import (
+    CHECKSUMS,
+    has_checksums,
+    read_checked,
+    read_checked_lines,
+    remove_checked,
+    write_checked,
+)
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH, TopicPartition
@@ -23,6 +35,7 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
+CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 DELETED_SUFFIX: Final = "-delete"
 _RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}$")
 """A folder of another name may be an operator's."""
@@ -46,6 +59,8 @@ class LogDirectory:
         self.path = path
         self._properties = properties
         self.directory_id = decode_uuid(properties["directory.id"])
+        self._is_upgraded = has_checksums(disk, f"{path}/{META_PROPERTIES}")
+        """Raftlog 0.4 or newer wrote here, so that no file is believed without its checksums."""
         self.clean_broker_epoch = self._take_clean_marker()
         """The broker epoch that the last stop wrote, -1 if unknown; None if the last stop was not clean (KIP-966)."""
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
@@ -80,6 +95,7 @@ class LogDirectory:
                 )
         properties.setdefault("directory.id", encode_uuid(new_directory_id()))
         directory = cls(disk, path, properties)
+        directory._upgrade()
         directory._write_properties()
         return directory
 
@@ -98,12 +114,21 @@ class LogDirectory:
             raise ForeignLogDirectory(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
         self._write_properties()
 
+    def _upgrade(self) -> None:
+        """Give the checkpoints of an older raftlog their checksums, before meta.properties has its own."""
+        if self._is_upgraded:
+            return
+        for path in (f"{self.path}/{name}" for name in CHECKPOINTS):
+            if self._disk.exists(path):
+                write_checked(self._disk, path, self._disk.read_file(path), by_line=True)
+
     def _write_properties(self) -> None:
         lines = ["#", *(f"{key}={value}" for key, value in sorted(self._properties.items()))]
         text = ("\n".join(lines) + "\n").encode()
         path = f"{self.path}/{META_PROPERTIES}"
-        if not self._disk.exists(path) or self._disk.read_file(path) != text:
-            self._disk.write_file(path, text)
+        if not (self._is_upgraded and self._disk.exists(path)) or self._disk.read_file(path) != text:
+            write_checked(self._disk, path, text, copy=True)
+            self._is_upgraded = True
 
     # -- partitions ----------------------------------------------------------------------------------------------
 
@@ -182,15 +207,19 @@ class LogDirectory:
     def _write_offsets(self, name: str, offsets: Offsets, *, sync: bool) -> None:
         lines = ["0", str(len(offsets))]
         lines += [f"{each.topic} {each.partition} {offset}" for each, offset in offsets.items()]
-        self._disk.write_file(f"{self.path}/{name}", ("\n".join(lines) + "\n").encode(), sync=sync)
+        content = ("\n".join(lines) + "\n").encode()
+        write_checked(self._disk, f"{self.path}/{name}", content, sync=sync, by_line=True)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
         try:
-            return decode_offsets(self._disk.read_file(f"{self.path}/{name}"))
-        except FileNotFoundError:
-            return {}
+            if self._is_upgraded:
+                lines = read_checked_lines(self._disk, path)
+                return _decode_lines(line for line in lines if b" " in line)  # neither version nor count
+            content = read_checked(self._disk, path, unchecked_ok=True)
+            return {} if content is None else decode_offsets(content)
         except ValueError as error:
-            _log.warning("checkpoint_unreadable", path=f"{self.path}/{name}", reason=str(error))
+            _log.warning("checkpoint_unreadable", path=path, reason=str(error))
             return {}
 
     # -- the clean-shutdown marker -------------------------------------------------------------------------------
@@ -198,19 +227,19 @@ class LogDirectory:
     def write_clean_shutdown_file(self, broker_epoch: int = NO_EPOCH) -> None:
         """Say that every log was closed cleanly; the last thing written."""
         marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        self._disk.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", marker.encode())
+        write_checked(self._disk, f"{self.path}/{CLEAN_SHUTDOWN}", marker.encode())
 
     def _take_clean_marker(self) -> int | None:
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
-        if not self._disk.exists(path):
+        marker = read_checked(self._disk, path, unchecked_ok=not self._is_upgraded)
+        if remove_checked(self._disk, path):
+            self._disk.sync_dir(self.path)
+        if marker is None:
             return None
         try:
-            broker_epoch = int(json.loads(self._disk.read_file(path))["brokerEpoch"])
+            return int(json.loads(marker)["brokerEpoch"])
         except (ValueError, KeyError, TypeError):
-            broker_epoch = NO_EPOCH
-        self._disk.remove(path)
-        self._disk.sync_dir(self.path)
-        return broker_epoch
+            return NO_EPOCH
 
 
 def decode_offsets(file_bytes: bytes) -> dict[TopicPartition, int]:
@@ -218,9 +247,14 @@ def decode_offsets(file_bytes: bytes) -> dict[TopicPartition, int]:
     version, count, *lines = file_bytes.decode("ascii").split("\n")
     if version != "0" or lines[-1:] != [""] or len(lines) - 1 != int(count):
         raise ValueError("not an offset checkpoint of version 0")
+    return _decode_lines(file_bytes.split(b"\n")[2:-1])
+
+
+def _decode_lines(lines: Iterable[bytes]) -> dict[TopicPartition, int]:
+    """Return the offsets that lines of a checkpoint hold. ValueError if they are malformed."""
     offsets = {}
-    for line in lines[:-1]:
-        topic, partition, offset = line.split(" ")
+    for line in lines:
+        topic, partition, offset = line.decode("ascii").split(" ")
         offsets[TopicPartition(topic, int(partition))] = int(offset)
     return offsets
 
@@ -228,8 +262,14 @@ def decode_offsets(file_bytes: bytes) -> dict[TopicPartition, int]:
 def _read_properties(disk: Disk, path: str) -> dict[str, str]:
     if not disk.exists(path):
         return {}
+    content = read_checked(disk, path, unchecked_ok=True)
+    if content is None:
+        raise ForeignLogDirectory(
+            f"{path} has rotted, and so has its copy in {path}{CHECKSUMS}: bring both back from a backup, or remove "
+            "the checksums once the file is right again"
+        )
     try:
-        lines = disk.read_file(path).decode().splitlines()
+        lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
         raise ForeignLogDirectory(f"{path} is not text") from error
     pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))

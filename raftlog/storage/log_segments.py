@@ -8,12 +8,13 @@ off, dropped or replaced leaves a log that must go offline.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Disk
+from raftlog.base.errors import OffsetOutOfRange
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.storage import retention, swap
 from raftlog.storage.retention import PendingFileDeletes
@@ -132,3 +133,11 @@ class LogSegments:
         self.all = [*self.all[:first], cleaned, *self.all[stop:]]
         self._unflushed.directories.add(self._directory)
         return True
+
+
+def segment_of(segments: list[Segment], offset: int) -> Segment:
+    """Return the segment that holds `offset`. OffsetOutOfRange if it was dropped, say under a reader's thread."""
+    found = bisect_right(segments, offset, key=BASE_OFFSET)
+    if not found:
+        raise OffsetOutOfRange(f"the segment of offset {offset} was dropped")
+    return segments[found - 1]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from raftlog.base.disk import Disk
+from raftlog.base.log import get_logger
 from raftlog.records.batch import read_end_marker
+from raftlog.storage.index_check import boundary_before
 from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.producers import BatchMetadata, ProducerState
-from raftlog.storage.segment import SEQUENTIAL_READ_BYTES, Segment
+from raftlog.storage.segment import Segment
+from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES
 from raftlog.storage.transaction_index import TransactionIndex
+
+_log = get_logger("storage")
 
 
 class ProducerSnapshots:
@@ -64,15 +69,21 @@ def load(
             continue
         try:
             state = ProducerState.decode(disk.read_file(snapshot_path(directory, offset)))
-        except ValueError:
+        except ValueError as error:
+            _log.warning("producer_snapshot_ignored", directory=directory, offset=offset, reason=str(error))
             continue
         state.markers_known_from = offset
         _recall_batches(state, segments, offset)
         _replay(state, segments, offset, aborted)
         return state, offset
+    return replay_all(segments, aborted), -1
+
+
+def replay_all(segments: list[Segment], aborted: TransactionIndex) -> ProducerState:
+    """Return the producer state at the log's end from its records alone, and add the aborted transactions."""
     state = ProducerState()
-    _replay(state, segments, first, aborted)
-    return state, -1
+    _replay(state, segments, segments[0].base_offset, aborted)
+    return state
 
 
 def _replay(state: ProducerState, segments: list[Segment], offset: int, aborted: TransactionIndex) -> None:
@@ -115,7 +126,7 @@ def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tup
             continue
         found = segment.locate(offset, cached=False)
         assert found is not None
-        start = segment.index.position_at_most(max(found[0] - size, 0))
+        start = boundary_before(segment, max(found[0] - size, 0))
         stretch.insert(0, (segment, start, found[0]))
         size -= found[0] - start
     return stretch

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from raftlog.base.checked_files import has_checksums, read_checked, remove_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
@@ -20,7 +21,6 @@ from raftlog.records.header import BatchHeader
 from raftlog.storage import producer_snapshots, swap
 from raftlog.storage.damage import (
     Damage,
-    SegmentScanner,
     find_next_valid_batch,
     is_cut_off,
     is_torn_write,
@@ -30,8 +30,10 @@ from raftlog.storage.damage import (
     write_damage_mark,
 )
 from raftlog.storage.epochs import LeaderEpochs
+from raftlog.storage.index_check import is_time_entry_true
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.partition_files import (
+    DAMAGE_MARK,
     EPOCH_CHECKPOINT,
     GAPS_MARK,
     LEFTOVER_SUFFIXES,
@@ -43,6 +45,7 @@ from raftlog.storage.partition_files import (
 )
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.segment import Segment
+from raftlog.storage.segment_scanner import SegmentScanner
 from raftlog.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
@@ -66,6 +69,9 @@ class LoadedLog:
     damage: Damage | None = None
     topic_id: UUID | None = None
     truncated: bool = False
+    epochs_begin: int = 0
+    unchecked_ok: bool = False
+    """Whether an older raftlog wrote the folder, whose small files have no checksums yet."""
     unsynced_directories: set[str] = field(default_factory=set)
 
 
@@ -85,6 +91,7 @@ def load(
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)
     names = _without_leftovers(disk, directory)
+    unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
     topic_id = _identify(disk, directory, topic_id)
     bases = offsets_in_names(names, ".log")
     segments = [
@@ -94,16 +101,18 @@ def load(
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
         segment.may_have_gaps = gaps
-    contents = LoadedLog(segments, 0, topic_id=topic_id, damage=read_damage_mark(disk, directory))
+    contents = LoadedLog(segments, 0, topic_id=topic_id, unchecked_ok=unchecked_ok)
+    contents.damage = read_damage_mark(disk, directory, unchecked_ok=unchecked_ok)
     if recovery_point is not None or not bases:
         # A killed process may have left unsynced bytes, names and truncations behind.
         contents.segments[-1].dirty = True
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
-    truncated_to = _read_truncation(disk, directory)
+    truncated_to = _read_truncation(disk, directory, unchecked_ok=unchecked_ok)
     if truncated_to is not None:
         contents.truncated = True
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
-    rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
+    rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
+    contents.epochs_begin = contents.epochs.first_start
     # all that was flushed up to the recovery point was in the checkpoint before that was written
     known_until = MAX_OFFSET if recovery_point is None else recovery_point
     recovery = _Recovery(disk, directory, contents, witness=contents.epochs.copy(), known_until=known_until)
@@ -116,6 +125,8 @@ def load(
     contents.recovery_point = contents.segments[-1].end_offset if recovery_point is None else recovery_point
     for segment in contents.segments:
         segment.epochs = contents.epochs
+    if unchecked_ok and topic_id is not None:
+        _upgrade(disk, directory, topic_id)
     return contents
 
 
@@ -127,11 +138,31 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
     if rebuild_epochs:
         _rebuild_epochs(contents)
     contents.aborted = TransactionIndex()
-    contents.aborted.load(disk, contents.segments, end_offset)
+    if not contents.aborted.load(
+        disk, contents.segments, end_offset, unchecked_ok=contents.unchecked_ok
+    ):  # only the records tell now
+        contents.aborted = TransactionIndex()
+        contents.producers = producer_snapshots.replay_all(contents.segments, contents.aborted)
+        contents.aborted.save_all(disk, contents.segments)
+        return
     contents.aborted.save(disk, contents.segments[-1])  # without the markers of a tail that is gone
     contents.producers, contents.snapshot_offset = producer_snapshots.load(
         disk, directory, contents.segments, aborted=contents.aborted
     )
+
+
+def _upgrade(disk: Disk, directory: str, topic_id: UUID) -> None:
+    """Give the files of an older raftlog their checksums; those of partition.metadata, which count for all, last."""
+    for name in (EPOCH_CHECKPOINT, DAMAGE_MARK, TRUNCATION_MARK):
+        path = f"{directory}/{name}"
+        if disk.exists(path):
+            write_checked(disk, path, disk.read_file(path), sync=False, copy=name != EPOCH_CHECKPOINT)
+    _write_topic_id(disk, directory, topic_id)
+
+
+def _write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+    content = encode_partition_metadata(topic_id)
+    write_checked(disk, f"{directory}/{PARTITION_METADATA}", content, sync=False, copy=True)
 
 
 def _without_leftovers(disk: Disk, directory: str) -> list[str]:
@@ -145,40 +176,46 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
 def write_gaps_mark(disk: Disk, directory: str) -> None:
     """Write down durably that the log has holes, before its first one: a start knows nothing of the topic's policy.
 
-    It does not wait for the folder's next sync: btrfs keeps the names of files that were synced, such as a cleaned
-    segment's, and may lose one that was given before them.
+    It does not wait for the folder's next sync. btrfs keeps the name of a file that was synced, as a cleaned segment
+    is, and may lose a name that was given before it.
     """
     disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n")
 
 
 def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
-    path = f"{directory}/{PARTITION_METADATA}"
+    content = read_checked(disk, f"{directory}/{PARTITION_METADATA}", unchecked_ok=True)
     found = None
-    if disk.exists(path):
+    if content is not None:
         try:
-            found = decode_partition_metadata(disk.read_file(path))
+            found = decode_partition_metadata(content)
         except ValueError:
             _log.warning("partition_metadata_unreadable", directory=directory)
     if found is None and topic_id is not None:
-        disk.write_file(path, encode_partition_metadata(topic_id), sync=False)
+        _write_topic_id(disk, directory, topic_id)
         return topic_id
     if topic_id is not None and found != topic_id:
         raise InconsistentTopicId(f"{directory} belongs to topic id {found}, not {topic_id}")
     return found
 
 
-def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs) -> bool:
+def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs, *, unchecked_ok: bool) -> bool:
+    content = read_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}", unchecked_ok=unchecked_ok)
     try:
-        epochs.decode(disk.read_file(f"{directory}/{EPOCH_CHECKPOINT}"))
-    except (FileNotFoundError, ValueError):
+        epochs.decode(content or b"")
+    except ValueError:
         return False
     return True
 
 
+def write_epoch_checkpoint(disk: Disk, directory: str, epochs: LeaderEpochs) -> None:
+    """Write the file of leader epochs durably."""
+    write_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}", epochs.encode())
+    epochs.changed = False
+
+
 def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
     """Remove the file of leader epochs durably, if there is one."""
-    if disk.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
-        disk.remove(f"{directory}/{EPOCH_CHECKPOINT}")
+    if remove_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}"):
         disk.sync_dir(directory)
 
 
@@ -197,19 +234,26 @@ class TruncationMark:
 
     def write(self, end_offset: int) -> None:
         """Write durably that what a recovery point beyond `end_offset` claims was cut."""
-        self._disk.write_file(f"{self._directory}/{TRUNCATION_MARK}", f"0\n{end_offset}\n".encode())
+        content = f"0\n{end_offset}\n".encode()
+        write_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}", content, copy=True)
         self._checkpoints_left = 2
 
     def count_checkpoint(self) -> None:
         """Remove the file if it is no longer needed."""
         if self._checkpoints_left == 1:
-            self._disk.remove(f"{self._directory}/{TRUNCATION_MARK}")
+            remove_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}")
         self._checkpoints_left = max(0, self._checkpoints_left - 1)
 
 
-def _read_truncation(disk: Disk, directory: str) -> int | None:
+def _read_truncation(disk: Disk, directory: str, *, unchecked_ok: bool) -> int | None:
+    """Return where a recovery point may not be believed from: 0, all of it, if the mark is there but is wrong."""
     path = f"{directory}/{TRUNCATION_MARK}"
-    return int(disk.read_file(path).split(b"\n")[1]) if disk.exists(path) else None
+    if not disk.exists(path):
+        return None
+    try:
+        return int((read_checked(disk, path, unchecked_ok=unchecked_ok) or b"").split(b"\n")[1])
+    except (ValueError, IndexError):
+        return 0
 
 
 def _rebuild_epochs(contents: LoadedLog) -> None:
@@ -234,6 +278,10 @@ class _Recovery:
         self._segments = contents.segments
         self._witness = witness
         self._known_until = known_until
+        self._lone: tuple[int, int, int] | None = None
+        """The segment's number, position and offset of the last batch, if it is the only one of a new epoch."""
+        self._before = NO_EPOCH
+        """The newest epoch but one."""
 
     def run(self, recovery_point: int | None) -> None:
         segments = self._segments
@@ -249,7 +297,12 @@ class _Recovery:
             begin = self._begin(segment, recovery_point) if number == first else (0, segment.base_offset)
             segment.start_recovery(*begin)
             self._contents.epochs.truncate(begin[1])  # the walk finds them again
-            position, offset = self._walk(segment, *begin)
+            if number == first:
+                self._lone, self._before = None, self._contents.epochs.latest
+            ended, position, offset = self._walk(number, *begin)
+            if ended < number:
+                self._cut(ended, position, offset)
+                return
             segment.verified = (begin[0], position)
             if recovery_point is not None:
                 segment.rewrite(begin[0], position)
@@ -271,7 +324,6 @@ class _Recovery:
                 segment.end_offset if recovery_point is None else recovery_point
             )
         except CorruptMessage:
-            _log.info("index_rebuilt", path=segment.path)
             entry = None
         if entry is None:
             return 0, segment.base_offset
@@ -279,31 +331,35 @@ class _Recovery:
         header = SegmentScanner(segment).valid_header_at(position)
         if header is None or header.last_offset != last_offset:
             return 0, segment.base_offset
+        times = segment.time_index.entry_before(header.base_offset)
+        if times is not None and not is_time_entry_true(segment, times):
+            return 0, segment.base_offset
         return position, header.base_offset
 
-    def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Take in sound batches; returns where they end.
+    def _walk(self, number: int, position: int, offset: int) -> tuple[int, int, int]:
+        """Take in sound batches; returns where they end: the number of a segment, a position in it, an offset.
 
         An epoch that goes back after a single batch of a new one means that batch may be the rotten one: both are bad.
+        It may be the last one of the segment before.
         """
-        epochs = self._contents.epochs
+        epochs, segment = self._contents.epochs, self._segments[number]
         window = SegmentScanner(segment)
-        lone: tuple[int, int] | None = None
-        before = epochs.latest
         while position < segment.size:
             header = window.valid_header_at(position)
             if header is None:
                 break
             if not self._follows(segment, header, offset):
-                return lone if lone and before <= header.leader_epoch < epochs.latest else (position, offset)
+                is_back = self._before <= header.leader_epoch < epochs.latest
+                return self._lone if self._lone and is_back else (number, position, offset)
             segment.index_batch(position, header)
             is_new = header.leader_epoch > epochs.latest
-            lone = (position, offset) if is_new and self._epoch_of(header) == NO_EPOCH else None
-            before = epochs.latest if is_new else before
+            is_lone = is_new and self._epoch_of(header) == NO_EPOCH
+            self._lone = (number, position, offset) if is_lone else None
+            self._before = epochs.latest if is_new else self._before
             epochs.note_batch(header.leader_epoch, header.base_offset, due=offset)
             position += header.length
             offset = header.end_offset
-        return position, offset
+        return number, position, offset
 
     def _follows(self, segment: Segment, header: BatchHeader, offset: int) -> bool:
         """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""
@@ -338,7 +394,7 @@ class _Recovery:
         epochs = self._contents.epochs
         epochs.truncate(offset)
         if damaged:  # what is fetched again may be of others
-            self._disk.write_file(f"{self._directory}/{EPOCH_CHECKPOINT}", epochs.encode())
+            write_epoch_checkpoint(self._disk, self._directory, epochs)
         self._contents.unsynced_directories.add(self._directory)
 
     def _acknowledged_until(

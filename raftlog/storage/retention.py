@@ -68,7 +68,7 @@ def _newest_ms(segment: Segment, now_ms: int) -> int:
     segment.load_time_index()
     if segment.max_timestamp >= 0:
         return segment.max_timestamp
-    if segment.created_ms < 0:
+    if segment.created_ms <= 0:  # a clock in doubt shows 0: see `raftlog.base.record_ages`
         segment.created_ms = now_ms
     return segment.created_ms
 

@@ -6,17 +6,18 @@ they may run on another thread than the writer's. Indexes reach their files at `
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
-from operator import attrgetter
 from struct import Struct
 from typing import Final
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.disk import Buffer, Disk
-from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
+from raftlog.base.errors import CorruptMessage
+from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
+from raftlog.storage import index_check
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import (
     MAX_RELATIVE_OFFSET,
@@ -25,17 +26,17 @@ from raftlog.storage.indexes import (
     OffsetIndex,
     TimeIndex,
 )
+from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanner
 
 LOOKUP_READ_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
-SEQUENTIAL_READ_BYTES: Final = 1024 * 1024
 REWRITE_BYTES: Final = 1024 * 1024
 REMEMBERED_POSITIONS: Final = 16
 """Batch boundaries kept per segment: where each of this many readers will go on."""
 
 NEVER_MS: Final = 2**63 - 1
 
-_BASE_OFFSET: Final = attrgetter("base_offset")
+_log = get_logger("storage")
 
 _BOUNDS = Struct(">qi11xi")
 """Of a batch header: base offset, length, last offset delta."""
@@ -220,12 +221,15 @@ class Segment:
             return size, end_offset
         if not self._indexed and not self.load_index(cached=cached):
             return None
-        position = self.index.position_for(offset)
+        indexed_end, position = self.index.entry_before(offset) or (NO_OFFSET, 0)
         expected = self.base_offset if position == 0 else NO_OFFSET
         while position < size:
             chunk = self.read_chunk(position, size, cached=cached)
             if chunk is None:
                 return None
+            if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
+                raise CorruptMessage(f"{self.path}.index is wrong at offset {indexed_end}")
+            indexed_end = NO_OFFSET
             at = 0
             while at + HEADER_BYTES <= len(chunk):
                 base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
@@ -253,11 +257,20 @@ class Segment:
         size = self.size
         if not self._indexed and not self.load_index(cached=cached):
             return None
-        position = max(self.index.position_at_most(limit), start)
+        indexed_end, position = self.index.entry_at_position(limit) or (NO_OFFSET, 0)
+        if position < start:
+            indexed_end, position = NO_OFFSET, start
         while True:
             chunk = self.read_chunk(position, size, cached=cached)
             if chunk is None:
                 return None
+            if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
+                indexed_end, position = (
+                    NO_OFFSET,
+                    start,
+                )  # whichever of the two rotted, a reader finds out there
+                continue
+            indexed_end = NO_OFFSET
             at = 0
             while at + HEADER_BYTES <= len(chunk):
                 base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
@@ -380,12 +393,7 @@ class Segment:
         last = index.last()
         if last is None:
             return self.size <= LOOKUP_READ_BYTES or self._disk.exists(self.path + ".index")
-        offset, position = last
-        header = self.file.pread(HEADER_BYTES, position)
-        if len(header) < HEADER_BYTES:
-            return False
-        base_offset, _, delta = _BOUNDS.unpack_from(header)
-        return bool(base_offset + delta == offset)
+        return index_check.is_offset_entry_true(self, last)
 
     def load_time_index(self) -> None:
         """Read the time index, and what the segment knows about its timestamps, if not in memory. May wait."""
@@ -396,7 +404,8 @@ class Segment:
             return
         index = TimeIndex(self.base_offset)
         sound = index.decode(self._read_index(".timeindex", cached=False) or b"", self.end_offset)
-        if not sound or (self.size and not len(index)):
+        last = index.last()
+        if not sound or (self.size and (last is None or not index_check.is_time_entry_true(self, last))):
             self.rebuild_indexes()
             return
         self.time_index = index
@@ -431,11 +440,12 @@ class Segment:
         anew.max_timestamp = anew.first_timestamp = NO_TIMESTAMP
         anew._bytes_since_index = 0
         offset = self.base_offset
-        for position, header in self.iter_headers(0):
+        for position, header in SegmentScanner(self).headers():
             if not self.follows(header, offset):
                 raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
             offset = header.end_offset
             anew.index_batch(position, header)
+        _log.info("index_rebuilt", path=self.path)
         self.index, self.time_index, self._saved = anew.index, anew.time_index, (0, 0)
         self.max_timestamp, self.max_timestamp_offset = anew.max_timestamp, anew.max_timestamp_offset
         self.first_timestamp, self._bytes_since_index = anew.first_timestamp, anew._bytes_since_index
@@ -500,6 +510,7 @@ class Segment:
         At once, since later batches over a cut that a power loss undoes would leave a mixture of both.
         """
         self.load_time_index()
+        index_check.check_time_before(self, end_offset)
         self.boundaries = {}
         self.index.truncate(position)
         self.time_index.truncate(end_offset)
@@ -525,7 +536,7 @@ class Segment:
         if self.may_have_gaps:
             end_offset = self.base_offset
             if position:
-                for _, header in self.iter_headers(self.index.position_at_most(position - 1), position):
+                for _, header in self.iter_headers(index_check.boundary_before(self, position - 1), position):
                     end_offset = header.end_offset
         return position, end_offset
 
@@ -560,7 +571,7 @@ class Segment:
             self.base_offset,
         )
         self._bytes_since_index = 0
-        for position, header in self.iter_headers(self.index.position_at_most(self.size)):
+        for position, header in self.iter_headers(index_check.boundary_before(self, self.size)):
             if header.max_timestamp > self.max_timestamp:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta
@@ -575,7 +586,7 @@ class Segment:
     def rename_for_deletion(self, suffix: str) -> list[str]:
         """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
-        for kind in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
+        for kind in (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS, ".snapshot", ".log"):
             if self._disk.exists(self.path + kind):
                 self._disk.rename(self.path + kind, self.path + kind + suffix)
                 moved.append(self.path + kind + suffix)
@@ -583,11 +594,3 @@ class Segment:
 
     def close(self) -> None:
         self.file.close()
-
-
-def segment_of(segments: list[Segment], offset: int) -> Segment:
-    """Return the segment that holds `offset`. OffsetOutOfRange if it was dropped, say under a reader's thread."""
-    found = bisect_right(segments, offset, key=_BASE_OFFSET)
-    if not found:
-        raise OffsetOutOfRange(f"the segment of offset {offset} was dropped")
-    return segments[found - 1]

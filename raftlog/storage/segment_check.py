@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
-from raftlog.storage.damage import SegmentBytes, SegmentScanner, find_next_valid_batch
+from raftlog.storage.damage import find_next_valid_batch
+from raftlog.storage.segment_scanner import SegmentBytes, SegmentScanner
 
 ZEROS_LOOKED_AT: Final = 1 << 20
 """Bytes after the last batch that are looked at, to tell blocks that were never written from damage."""

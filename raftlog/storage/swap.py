@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.disk import Disk, File
 from raftlog.storage import producer_snapshots
-from raftlog.storage.damage import SegmentScanner
 from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.segment import Segment, segment_path
+from raftlog.storage.segment_scanner import SegmentScanner
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 _SIDE_KINDS: Final = (".index", ".timeindex")
-_KINDS: Final = (*_SIDE_KINDS, ".txnindex", ".log")
+_KINDS: Final = (*_SIDE_KINDS, ".txnindex", ".txnindex" + CHECKSUMS, ".log")
 
 
 def begin(disk: Disk, directory: str, base_offset: int) -> Segment:

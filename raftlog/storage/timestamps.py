@@ -16,6 +16,7 @@ from raftlog.records.batch import HEADER_BYTES, check_crc
 from raftlog.records.compression import decompress
 from raftlog.records.header import LOG_APPEND_TIME_BIT, BatchHeader
 from raftlog.records.raw_records import iter_raw
+from raftlog.storage.index_check import locate, offset_before_time
 from raftlog.storage.segment import Segment
 
 PLAIN_MAX_BYTES: Final = 64 * 1024 * 1024
@@ -41,9 +42,8 @@ def find_by_timestamp(
         segment.load_time_index()
         if segment.end_offset <= start_offset or segment.max_timestamp < timestamp:
             continue
-        begin = segment.locate(max(segment.time_index.offset_for(timestamp), start_offset), cached=False)
-        assert begin is not None
-        for position, header in segment.iter_headers(begin[0]):
+        begin = locate(segment, max(offset_before_time(segment, timestamp), start_offset))
+        for position, header in segment.iter_headers(begin):
             if header.max_timestamp < timestamp:
                 continue
             for offset, found_at in _times(segment, position, header):
@@ -60,9 +60,8 @@ def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampA
         if segment.end_offset <= start_offset or (newest and segment.max_timestamp <= newest.timestamp):
             continue
         whole = segment.base_offset >= start_offset and not segment.may_have_gaps
-        found = segment.locate(segment.max_timestamp_offset if whole else start_offset, cached=False)
-        assert found is not None
-        for position, header in segment.iter_headers(found[0]):
+        begin = locate(segment, segment.max_timestamp_offset if whole else start_offset)
+        for position, header in segment.iter_headers(begin):
             if newest is None or header.max_timestamp > newest.timestamp:
                 for offset, found_at in _times(segment, position, header):
                     if offset >= start_offset and (newest is None or found_at > newest.timestamp):

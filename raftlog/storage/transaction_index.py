@@ -7,6 +7,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final
 
+from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Buffer, Disk
 from raftlog.records.header import end_offset_of
 from raftlog.storage.producers import AbortedTransaction
@@ -91,18 +92,31 @@ class TransactionIndex:
         if not self._unsaved:
             return
         first = bisect_left(self._entries, segment.base_offset, key=_LAST_OFFSET)
-        packed = [ENTRY.pack(_VERSION, *aborted) for aborted in self._entries[first:]]
-        disk.write_file(segment.path + ".txnindex", b"".join(packed))
+        _write(disk, segment, self._entries[first:])
         self._unsaved = False
 
-    def load(self, disk: Disk, segments: list[Segment], end_offset: int) -> None:
-        """Read the indexes of all segments, up to markers before `end_offset`; later ones make them unsaved."""
+    def save_all(self, disk: Disk, segments: list[Segment]) -> None:
+        """Write the indexes of all segments durably, where there was one or is one now."""
+        for segment in segments:
+            first = bisect_left(self._entries, segment.base_offset, key=_LAST_OFFSET)
+            stop = bisect_left(self._entries, segment.end_offset, key=_LAST_OFFSET)
+            if first < stop or disk.exists(segment.path + ".txnindex"):
+                _write(disk, segment, self._entries[first:stop])
+        self._unsaved = False
+
+    def load(self, disk: Disk, segments: list[Segment], end_offset: int, *, unchecked_ok: bool) -> bool:
+        """Read the indexes of all segments, up to markers before `end_offset`; later ones make them unsaved.
+
+        False: one is wrong, and the others alone are no use. `unchecked_ok` gives all of them their checksums.
+        """
         stale = False
         for segment in segments:
             path = segment.path + ".txnindex"
             if not disk.exists(path):
                 continue
-            file_bytes = disk.read_file(path)
+            file_bytes = read_checked(disk, path, unchecked_ok=unchecked_ok)
+            if file_bytes is None:
+                return False
             whole = len(file_bytes) // ENTRY.size * ENTRY.size
             for version, *fields in ENTRY.iter_unpack(file_bytes[:whole]):
                 aborted = AbortedTransaction(*fields)
@@ -111,3 +125,11 @@ class TransactionIndex:
                 else:
                     stale = True
         self._unsaved = stale
+        if unchecked_ok:
+            self.save_all(disk, segments)
+        return True
+
+
+def _write(disk: Disk, segment: Segment, entries: list[AbortedTransaction]) -> None:
+    packed = [ENTRY.pack(_VERSION, *aborted) for aborted in entries]
+    write_checked(disk, segment.path + ".txnindex", b"".join(packed))

@@ -57,6 +57,8 @@ class NodeProcess:
         """The most file descriptors that the process may have; None: as many as this one."""
         self.forked = True
         """Whether the process is forked from one that has imported raftlog, where that is possible."""
+        self.environment: dict[str, str] = {}
+        """Further variables of its next lives, which are then processes of their own."""
         self.python = sys.executable
         """The interpreter of a process that is not forked; that of another release's environment runs that release."""
         self._settings = dict(settings)
@@ -110,7 +112,9 @@ class NodeProcess:
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             streams = [theirs.fileno(), log.fileno(), log.fileno()]
-            self._process = (self.forked and self._fork(streams)) or self._start_alone(streams)
+            self._process = (
+                self.forked and not self.environment and self._fork(streams)
+            ) or self._start_alone(streams)
         self._line, self._heard = ours, b""
         self.paused = False
 
@@ -126,7 +130,7 @@ class NodeProcess:
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],
-            env=environment_of_nodes(),
+            env=environment_of_nodes() | self.environment,
             start_new_session=True,
         )
 

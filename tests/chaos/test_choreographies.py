@@ -9,6 +9,7 @@ from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
 CHOREOGRAPHIES = (
+    "believed-time",
     "blackouts",
     "clean-stop",
     "clock-jumps",
@@ -26,6 +27,7 @@ CHOREOGRAPHIES = (
     "group-migration",
     "kip-101",
     "last-replica",
+    "log-starts",
     "lying-disk",
     "made-up-producers",
     "offsets-cleaned",
@@ -40,6 +42,7 @@ CHOREOGRAPHIES = (
     "zombie",
 )
 QUICK = (
+    "believed-time",
     "blackouts",
     "commits",
     "consumer-churn",

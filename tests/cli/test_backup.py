@@ -276,9 +276,9 @@ def test_a_link_that_leads_out_of_a_backup_is_refused(copy, other, tmp_path, whe
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"log_folders": 10**15}, f"{10**15} folders, and 11 files"),
-        ({"metadata_folder": 10**15}, f"{10**15 + 1} folders, and 11 files"),
-        ({"log_folders": 0, "metadata_folder": -1}, "0 folders, and 11 files"),
+        ({"log_folders": 10**15}, f"{10**15} folders, and 17 files"),
+        ({"metadata_folder": 10**15}, f"{10**15 + 1} folders, and 17 files"),
+        ({"log_folders": 0, "metadata_folder": -1}, "0 folders, and 17 files"),
         ({"files": []}, "2 folders, and 0 files"),
     ],
 )

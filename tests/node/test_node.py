@@ -98,6 +98,8 @@ def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_on
             cluster.start()
             await cluster.until_ready()
         assert [each["user"] for each in logs if each["event"] == "scram_credential_set"] == ["admin"]
+        left = [each for each, node in cluster.nodes.items() if node.host.disk.exists(f"/data/{BOOTSTRAP}")]
+        assert not left, "the credentials are in the metadata"
         leader = cluster.leader_id()
         assert leader is not None
         image = cluster.newest_image()
@@ -480,4 +482,5 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             await _describe(("node3", CONTROLLER_PORT))
         cluster.check()
 
-    run_scenario(script, **{"default.replication.factor": "2"})
+    settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}
+    run_scenario(script, **settings)

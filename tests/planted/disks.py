@@ -16,6 +16,7 @@ from raftlog.storage import (
     recovery,
     segment,
     segment_reads,
+    segment_scanner,
 )
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.flush import FlushTicket
@@ -36,13 +37,13 @@ from tests.planted.plant import Plant
 
 def never_check_crc(patch: pytest.MonkeyPatch) -> None:
     """Neither recovery nor a first reader nor a follower looks at a CRC."""
-    for module in (damage, fetched_batches, segment_reads):
+    for module in (damage, fetched_batches, segment_reads, segment_scanner):
         patch.setattr(module, "check_crc", lambda buffer, position, header: None)
 
 
 def accept_torn_tails(patch: pytest.MonkeyPatch) -> None:
     """Recovery takes a batch for whole if its header is."""
-    patch.setattr(damage, "check_crc", lambda buffer, position, header: None)
+    patch.setattr(segment_scanner, "check_crc", lambda buffer, position, header: None)
 
 
 def trust_leader_epochs(patch: pytest.MonkeyPatch) -> None:

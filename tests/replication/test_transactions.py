@@ -9,6 +9,7 @@ from raftlog.base.types import EpochEnd
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.leader_role import LATEST
 from raftlog.replication.replica_host import TxnMarker
 from tests.replication.replica_cluster import NOW_MS, RecordingWaiter, ReplicaCluster, ReplicaNode
 
@@ -202,3 +203,33 @@ def test_a_leader_that_comes_back_asks_anew() -> None:
     cluster.elect(1)
     with pytest.raises(InvalidTxnState):
         write(cluster[1], 0)
+
+
+def test_the_last_stable_offset_is_never_before_the_log_start() -> None:
+    """DeleteRecords may pass the beginning of an open transaction (KIP-107, KIP-98).
+
+    A consumer that begins at the latest offset must find it in the log, and then reads what follows.
+    """
+    cluster = ReplicaCluster(1)
+    cluster.elect(1)
+    leader = cluster[1]
+    confirm(leader)
+    for sequence in range(3):
+        write(leader, sequence)
+    leader.host.flush()
+    partition = leader.partition
+    assert (partition.high_watermark, partition.last_stable_offset) == (3, 0)
+    assert partition.delete_records(2) == 2
+    assert partition.last_stable_offset == 2
+    latest = partition.offset_for_timestamp(LATEST, read_committed=True)
+    assert latest is not None and latest[0] == 2
+    read = partition.read(2, 1000, read_committed=True)
+    assert (read.error_code, read.log_start_offset, read.last_stable_offset, read.records) == (0, 2, 2, b"")
+    partition.delete_records(-1)
+    assert partition.last_stable_offset == partition.log_start_offset == 3
+    write(leader, 3)
+    leader.host.flush()
+    assert partition.last_stable_offset == 3
+    end(leader)
+    leader.host.flush()
+    assert partition.last_stable_offset == partition.high_watermark == 5

@@ -24,17 +24,18 @@ def offset_index(steps: list[tuple[int, int]]) -> tuple[OffsetIndex, list[tuple[
 
 
 @given(steps=STEPS, asked=st.integers(-5, 2100))
-def test_an_offset_is_looked_up_at_or_before_its_batch(steps: list[tuple[int, int]], asked: int) -> None:
-    """position_for gives the last entry whose offset is not larger, else the segment's start."""
+def test_an_offset_is_looked_up_before_its_batch(steps: list[tuple[int, int]], asked: int) -> None:
+    """entry_before gives the last entry whose offset is smaller, else none: the segment's start."""
     index, entries = offset_index(steps)
-    assert index.position_for(BASE + asked) == max([p for o, p in entries if o <= BASE + asked], default=0)
+    smaller = [each for each in entries if each[0] < BASE + asked]
+    assert index.entry_before(BASE + asked) == max(smaller, default=None)
 
 
 @given(steps=STEPS, asked=st.integers(0, 400_000))
 def test_a_position_is_rounded_down_to_an_indexed_batch(steps: list[tuple[int, int]], asked: int) -> None:
-    """position_at_most gives the largest indexed position that is not larger, else 0."""
+    """entry_at_position gives the entry of the largest position that is not larger, else none."""
     index, entries = offset_index(steps)
-    assert index.position_at_most(asked) == max([p for _, p in entries if p <= asked], default=0)
+    assert index.entry_at_position(asked) == max([each for each in entries if each[1] <= asked], default=None)
 
 
 @given(steps=STEPS, asked=st.integers(0, 400_000))
@@ -86,7 +87,7 @@ def test_a_time_is_looked_up_before_its_first_record(steps: list[tuple[int, int]
     """offset_for gives an offset at or before which all records are older: the last smaller entry's."""
     index, entries = time_index(steps)
     assert index.entries() == entries
-    assert index.offset_for(asked) == max([o for t, o in entries if t < asked], default=BASE)
+    assert index.entry_before_time(asked) == max([each for each in entries if each[0] < asked], default=None)
     assert index.last() == (entries[-1] if entries else None)
 
 

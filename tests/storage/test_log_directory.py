@@ -84,8 +84,8 @@ def test_the_clean_marker_holds_for_one_start(open_directory: Callable[..., LogD
     assert (directory.was_clean_shutdown, directory.clean_broker_epoch) == (True, 42)
     disk.crash()
     assert not open_directory().was_clean_shutdown
-    disk.write_file("/data/logs/.kafka_cleanshutdown", b"")
-    assert open_directory().clean_broker_epoch == -1
+    disk.write_file("/data/logs/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":42}')
+    assert not open_directory().was_clean_shutdown, "a marker without its checksum"
 
 
 def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> None:
@@ -100,8 +100,8 @@ def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> N
     assert disk.read_file(path) == b"0\n2\nt 0 5\na-b.c_d 12 1099511627776\n"
     again = open_directory()
     assert (again.recovery_points, again.log_starts, again.high_watermarks) == (offsets, {}, offsets)
-    disk.write_file(path, b"0\n2\nt 0 5\n")
-    assert open_directory().recovery_points == {}
+    disk.write_file(path, b"0\n2\nt 0 6\na-b.c_d 12 1099511627776\n")
+    assert open_directory().recovery_points == {TopicPartition("a-b.c_d", 12): 2**40}
 
 
 def test_a_deleted_partition_does_not_come_back_without_its_files() -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Authority
+from raftlog_chaos.attacks.facts import careless
 from raftlog_chaos.attacks.floods import HELLO
 from raftlog_chaos.attacks.logins import choose, is_served, say
 from raftlog_chaos.attacks.registry import attack
@@ -34,14 +35,6 @@ def hello() -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
-
-
-def careless() -> ssl.SSLContext:
-    """Return the context of a client that believes any node."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def long_chain(name: str, length: int) -> bytes:

@@ -29,6 +29,8 @@ from raftlog_chaos.faults.nodes import (
     RestartAll,
     Terminate,
     WipeFollower,
+    WrongStart,
+    WrongStarts,
 )
 
 FAULTS: dict[str, type[Fault]] = {
@@ -61,6 +63,8 @@ FAULTS: dict[str, type[Fault]] = {
         FlipBit,
         WipeFollower,
         ClockJump,
+        WrongStart,
+        WrongStarts,
     )
 }
 """Every fault by its name."""

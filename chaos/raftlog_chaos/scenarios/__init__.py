@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raftlog_chaos.scenarios.believed_time import believed_time
 from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.clean_stop import clean_stop
 from raftlog_chaos.scenarios.clock_jumps import clock_jumps
@@ -29,6 +30,7 @@ from raftlog_chaos.scenarios.jepsen import jepsen
 from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.late_bytes import late_bytes
+from raftlog_chaos.scenarios.log_starts import log_starts
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
@@ -60,6 +62,7 @@ Scenario = Callable[[SimLoop, float], Awaitable[Any]]
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "endurance": endure,
+    "believed-time": believed_time,
     "blackouts": blackouts,
     "jepsen": jepsen,
     "clean-stop": clean_stop,
@@ -82,6 +85,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,
+    "log-starts": log_starts,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
     "offsets-cleaned": offsets_cleaned,

@@ -167,3 +167,7 @@ class SimTestbed:
         """A clock that jumped may go wrong from then on, too."""
         drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
         self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
+        self.cluster.nodes[node_id].host.set_clock(offset_ms)

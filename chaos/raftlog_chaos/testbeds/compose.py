@@ -215,6 +215,9 @@ class ComposeTestbed:
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        raise NotImplementedError
+
     # --- the engine
 
     async def _run(self, *command: str, fails: bool = False) -> str:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.certificates import CertificatesUnusable
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.fake_clock import clock_environment, find_libfaketime
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
 from raftlog_chaos.runs.rig import Unavailable
@@ -173,6 +174,9 @@ class ProcessTestbed:
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
 
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        self.cluster.nodes[node_id].environment = clock_environment(offset_ms)
+
     async def _deed(self, name: str, *arguments: Any) -> Any:
         method: Callable[..., Any] = getattr(self.cluster, name)
         return await asyncio.to_thread(method, *arguments)
@@ -195,6 +199,7 @@ DEEDS = {
 ABILITIES = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
+    | ({Ability.START_CLOCK} if find_libfaketime() else set())
 )
 
 

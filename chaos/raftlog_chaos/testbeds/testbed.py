@@ -12,6 +12,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | cut, cut-one-way, lossy-link | no | packets dropped by nftables where they arrive |
 | slow-link | no | netem, if the kernel has it |
 | slow-disk, full-disk, failing-disk, clock | the node does it to itself (`faults/node_faults.py`) | the same |
+| start-clock | libfaketime, where it is installed | the same |
 | power-cut | kill -9, and what was not synced is taken from the files (`faults/power_cut.py`) | the same |
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
 """
@@ -45,6 +46,7 @@ class Ability(StrEnum):
     FLIP_BIT = "flip-bit"
     WIPE = "wipe"
     CLOCK = "clock"
+    START_CLOCK = "start-clock"
 
 
 class PartitionView(NamedTuple):
@@ -136,3 +138,6 @@ class Testbed(Protocol):
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump, relative to the true time."""
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        """Let a node that does not run have a wall clock that is so far from the true time when it starts."""

@@ -12,6 +12,7 @@ from raftlog_chaos.workloads.raw_client import AWAY, Client, shapes
 
 FETCH: Final = 1
 READ_COMMITTED: Final = 1
+OFFSET_OUT_OF_RANGE: Final = 1
 PAUSE_S: Final = 0.005
 
 
@@ -29,6 +30,12 @@ class CommittedReader:
     def took(self, offset: int, value: bytes) -> None:
         """A committed record."""
         raise NotImplementedError
+
+    def saw_offsets(self, log_start: int, stable: int, high_watermark: int) -> None:
+        """The offsets that came with an answer."""
+
+    async def out_of_range(self) -> None:
+        """There is no such offset (any more)."""
 
     async def run(self) -> None:
         while not self.stopping:
@@ -63,7 +70,10 @@ class CommittedReader:
         result = response.responses[0].partitions[0]
         code = int(result.error_code)
         if code == 0:
+            self.saw_offsets(result.log_start_offset, result.last_stable_offset, result.high_watermark)
             self._take(result)
+        elif code == OFFSET_OUT_OF_RANGE:
+            await self.out_of_range()
         return code
 
     def _take(self, result: Any) -> None:

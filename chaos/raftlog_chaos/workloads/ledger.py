@@ -40,12 +40,14 @@ class Ledger:
     coordinator, and since transaction.version 2 the marker before once more. The log must refuse all of them.
     """
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, *, longest: int = 3) -> None:
+        """`longest`: further batches of a transaction, at most."""
         self.decided: dict[bytes, bool] = {}
         """By value, how its transaction was to end: True committed. Of an open one nothing is decided."""
         self.refused = 0
         """Late messages that did no harm."""
         self._chance = chance
+        self._longest = longest
         self._version = chance.choice((1, 2))
         self._leader_epoch = NO_EPOCH
         self._number = 0
@@ -73,7 +75,7 @@ class Ledger:
             self._leader_epoch = NO_EPOCH  # what became of it nobody knows: abort it
 
     def _write(self, replica: Partition) -> None:
-        self._left = self._left - 1 if self._open else self._chance.randint(0, 3)
+        self._left = self._left - 1 if self._open else self._chance.randint(0, self._longest)
         self._open.append(self._new_value())
         verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
         if verification is not None:

@@ -19,6 +19,7 @@ from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.faults import name_of
+from raftlog.base.record_ages import ClockState
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
@@ -296,16 +297,35 @@ def _of_chores(node: NodeView) -> Iterator[Reason]:
         yield Reason("yellow", code, text, len(failures), [node_id])
 
 
+WAITS: Final = "Nothing is deleted for its age on this node"
+
+
 def _of_clock(node: NodeView) -> Iterator[Reason]:
-    jump_ms = 0 if node.ages is None else node.ages.jump_ms()
-    if jump_ms:
-        node_id, way = node.config.node_id, "ahead of" if jump_ms > 0 else "behind"
+    """Why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
+    if node.ages is None:
+        return
+    node_id, jump_ms, others = node.config.node_id, node.ages.jump_ms(), node.ages.contradiction
+    if others is not None:
         text = (
-            f"node {node_id}, which answers: its clock jumped, {abs(jump_ms) / 1000:.0f} s {way} the monotonic "
-            "clock; what is deleted for its age waits until the clock is set back, or has gone on for an hour, or "
-            "POST /v1/clock/accept says that it is right"
+            f"node {node_id}, which answers: its clock disagrees with those of {others.reported - others.agreeing} of "
+            f"{others.reported} other brokers; the median of theirs is {_apart(others.ahead_ms)} it. {WAITS} until "
+            "most clocks agree: set the wrong ones right. If this one is right, POST /v1/clock/accept says so"
         )
-        yield Reason("yellow", "clock_jumped", text, 1, [node_id])
+        yield Reason("yellow", "clocks_disagree", text, 1, [node_id])
+    if node.ages.state is ClockState.DOUBTED:
+        at_start = node.ages.was_found_at_start
+        what = "is" if at_start else "jumped, and is"
+        beside = "the time that it believed before it stopped" if at_start else "the monotonic clock"
+        text = (
+            f"node {node_id}, which answers: its clock {what} {_apart(jump_ms)} {beside}. {WAITS} until the clock is "
+            f"set right, most other brokers confirm it, or {abs(jump_ms) / 1000:.0f} s have passed. If the clock is "
+            "right, as after a long stop of the whole cluster, POST /v1/clock/accept on one node says so"
+        )
+        yield Reason("yellow", "clock_doubted" if at_start else "clock_jumped", text, 1, [node_id])
+
+
+def _apart(ahead_ms: int) -> str:
+    return f"{abs(ahead_ms) / 1000:.0f} s {'ahead of' if ahead_ms > 0 else 'behind'}"
 
 
 def _of_faults(node: NodeView) -> Iterator[Reason]:

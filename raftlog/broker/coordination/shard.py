@@ -247,7 +247,7 @@ class CoordinatorShard(Generic[C, R]):
         return None
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
-        now_ms = self._env.wall_clock_ms()
+        now_ms = self._env.ages.latest_ms()
         batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
         return self._write(
             lambda partition: (

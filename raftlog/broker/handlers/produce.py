@@ -189,7 +189,7 @@ async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory
     exist at once.
     """
     header = validate_produced(records, config.max_message_bytes)
-    laws = RecordRules.of(config, env.wall_clock_ms())
+    laws = RecordRules.of(config, env.ages.latest_ms())
     laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
     plain_bytes = 0
     result: Any = None
@@ -330,7 +330,7 @@ class PendingProduce(Slot):
         With acks=-1 what was appended stays open until it is committed.
         """
         broker = self.connection.server.broker
-        now_ms = broker.env.wall_clock_ms()
+        now_ms = max(broker.env.wall_clock_ms(), broker.env.ages.floor_ms)
         acks = self._wanted.acks
         left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
         for topic, batches in self._wanted.topics:
@@ -424,7 +424,7 @@ class PendingProduce(Slot):
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                each.records, acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
+                each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), is_walked=True
             )
         except KafkaError as error:
             each.results[each.position] = self._failure(each.topic, each.partition, error)

@@ -39,8 +39,6 @@ PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
 """Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
-CLOCK_INTERVAL = 10.0
-"""Seconds between two looks at the clocks, so that a jump is told soon."""
 FEW_ENTRIES = 100
 """Entries of replicas that were looked at since, or are gone, that the queue of expiries may hold in any case."""
 TURN = 0.002
@@ -94,7 +92,6 @@ class Housekeeping:
             (lambda: EXPIRE_INTERVAL, self.expire_producers),
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
-            (lambda: CLOCK_INTERVAL, self.look_at_clocks),
         ]
         if config.log_cleaner_enable:
             chores.append((each_ms("log_cleaner_backoff_ms"), self.compact))
@@ -249,10 +246,6 @@ class Housekeeping:
             "producer_limit", lambda partition: partition.log.producers.set_max_idle_producers(kept) > 0
         )
 
-    async def look_at_clocks(self) -> None:
-        """A jump of the wall clock is to be noticed before anything is deleted by it, and told."""
-        self._env.ages.now_ms()
-
     @staticmethod
     def _uptime_ms() -> int:
         """A time that no clock's jump changes, for what is measured within this process."""
@@ -321,7 +314,7 @@ async def _every(interval: Callable[[], float], chore: Chore) -> None:
 
 
 def _checkpoint(partition: Partition) -> bool:
-    if partition.log.recovery_point == partition.log.flushed_end_offset:
+    if not partition.log.is_checkpoint_due:
         return False
     partition.log.checkpoint()
     return True

@@ -165,11 +165,13 @@ class LogDirectories:
             recovery_point=directory.recovery_points.get(name, 0),
             clean=directory.was_clean_shutdown,
             topic_id=topic_id,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=max(self._env.wall_clock_ms(), self._env.ages.floor_ms),  # away from the loop
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
-        start = directory.log_starts.get(name, 0)
+        # Where its line is wrong, the epochs tell: none is kept of what lies before the log start. So records that
+        # were deleted do not come back.
+        start = max(directory.log_starts.get(name, 0), opened.epochs_begin)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
         return opened

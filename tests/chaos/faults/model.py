@@ -117,3 +117,9 @@ class ModelTestbed:
         if offset_ms:
             self._note("set_clock", node_id)
         self.clocks[node_id] = offset_ms
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        assert node_id not in self.running, "its clock is wrong from its start on"
+        if offset_ms:
+            self._note("set_start_clock", node_id)
+        self.clocks[node_id] = offset_ms

@@ -1,0 +1,159 @@
+"""Small files that a node believes at its start, with their checksums in a file beside each.
+
+The file stays as Apache Kafka writes it. `<name>.crc32c` beside it holds the CRC-32C of the whole file and, where
+asked, of each line; where asked, a copy of the whole as well. Bytes that no checksum covers count as absent, and the
+log names the file.
+
+Ordering law: the checksum of the new file is durable before the file changes, and the checksum of the old one stays
+with it until the next change. So a crash in between leaves the old file or the new one, and either is believed.
+
+A file without checksums is one of raftlog before 0.4. Its reader says whether that may be (`unchecked_ok`): a folder is
+upgraded once, and rot takes no file away.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from raftlog.base.crc import crc32c
+from raftlog.base.disk import Disk
+from raftlog.base.log import get_logger
+
+CHECKSUMS: Final = ".crc32c"
+"""The end of the name of a file of checksums."""
+_LINES_NAMED: Final = 10
+"""Wrong lines of a file that the log names one by one."""
+
+_log = get_logger("storage")
+
+
+class _Checksums(NamedTuple):
+    """The content of a file of checksums: hexadecimal numbers, one a line; an empty line; the copy, if there is one."""
+
+    known: frozenset[bytes]
+    copy: bytes
+
+    def cover(self, content: bytes) -> bool:
+        return _checksum(content) in self.known or (bool(self.copy) and content == self.copy)
+
+
+def write_checked(
+    disk: Disk,
+    path: str,
+    content: bytes,
+    *,
+    sync: bool = True,
+    by_line: bool = False,
+    copy: bool = False,
+) -> None:
+    """Replace a small file and its checksums atomically, and durably if `sync`. Raises OSError.
+
+    `by_line`: the lines that are sound are still believed if others are not. `copy`: the file comes back if it rots;
+    for files that never change, since an older raftlog changes the file and leaves the copy.
+    """
+    checksums = [_checksum(content)]
+    before, current = _read_checksums(disk, path), _read(disk, path)
+    if before is not None and current is not None and before.cover(current):
+        checksums.append(_checksum(current))
+    if by_line:
+        checksums += map(_checksum, content.split(b"\n"))
+    beside = b"\n".join([*checksums, b"", content if copy else b""])
+    _replace(disk, path + CHECKSUMS, beside, sync=sync)
+    disk.write_file(path, content, sync=sync)
+
+
+def _replace(disk: Disk, path: str, content: bytes, *, sync: bool) -> None:
+    """Replace a file whose new name becomes durable with the names that follow it."""
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([content], 0)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+
+
+def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
+    """Return a file's content; None if there is no file, or its content is wrong and there is no copy.
+
+    A file that was wrong is written anew from its copy. Raises OSError.
+    """
+    content = _read(disk, path)
+    if content is None:
+        return None
+    checksums = _read_checksums(disk, path)
+    if checksums is None and unchecked_ok:
+        return content
+    if checksums is not None and checksums.cover(content):
+        return content
+    if checksums is not None and checksums.copy and _checksum(checksums.copy) in checksums.known:
+        _log.warning("rotten_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
+        write_checked(disk, path, checksums.copy, copy=True)
+        return checksums.copy
+    _log.error("rotten_file_ignored", path=path, reason=_reason(checksums))
+    return None
+
+
+def read_checked_lines(disk: Disk, path: str) -> list[bytes]:
+    """Return the lines of a file (written `by_line`) that are as they were written; none if there is no file.
+
+    Raises OSError.
+    """
+    content = _read(disk, path)
+    if content is None:
+        return []
+    lines = content.split(b"\n")
+    checksums = _read_checksums(disk, path)
+    if checksums is not None and checksums.cover(content):
+        return lines
+    known: frozenset[bytes] = frozenset() if checksums is None else checksums.known
+    sound = [_checksum(line) in known for line in lines]
+    wrong = [number for number, is_sound in enumerate(sound, 1) if not is_sound]
+    _log.error(
+        "rotten_lines_ignored",
+        path=path,
+        reason=_reason(checksums),
+        lines=wrong[:_LINES_NAMED],
+        count=len(wrong),
+    )
+    return [line for line, is_sound in zip(lines, sound, strict=True) if is_sound]
+
+
+def remove_checked(disk: Disk, path: str) -> bool:
+    """Remove a file and its checksums, if they are there; returns whether the file was. The caller syncs the folder."""
+    there = disk.exists(path)
+    for each in (path, path + CHECKSUMS):
+        if disk.exists(each):
+            disk.remove(each)
+    return there
+
+
+def has_checksums(disk: Disk, path: str) -> bool:
+    """Whether a file was ever written with its checksums, durably."""
+    return _read_checksums(disk, path) is not None
+
+
+def _checksum(content: bytes) -> bytes:
+    return b"%08x" % crc32c(content)
+
+
+def _reason(checksums: _Checksums | None) -> str:
+    return "it has no checksums" if checksums is None else "its checksum is wrong"
+
+
+def _read(disk: Disk, path: str) -> bytes | None:
+    try:
+        return disk.read_file(path)
+    except FileNotFoundError:
+        return None
+
+
+def _read_checksums(disk: Disk, path: str) -> _Checksums | None:
+    beside = _read(disk, path + CHECKSUMS)
+    if beside is None or not beside.strip(b"\0"):  # it was not synced when the power went
+        return None
+    known, _, copy = beside.partition(b"\n\n")
+    return _Checksums(frozenset(known.split(b"\n")), copy)

@@ -1,0 +1,97 @@
+"""Whether the entries of a segment's indexes are true: no checksum covers those files, but the batches they name do.
+
+An entry is looked at whenever a search goes by it. An entry that rotted without being met misleads nobody, since the
+entry before it, from which a search goes on, is as good. A wrong index is made anew from the batches.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Protocol
+
+from raftlog.base.disk import Buffer
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import HEADER_BYTES, read_header
+from raftlog.storage.indexes import OffsetIndex, TimeIndex
+from raftlog.storage.segment_scanner import ReadableFile
+
+_BOUNDS = Struct(">q15xi")
+"""Of a batch header: base offset, last offset delta."""
+
+
+class IndexedSegment(Protocol):
+    """A segment with its indexes in memory."""
+
+    base_offset: int
+    index: OffsetIndex
+    time_index: TimeIndex
+
+    @property
+    def file(self) -> ReadableFile: ...
+
+    def locate(self, offset: int, *, cached: bool) -> tuple[int, int] | None:
+        """Return (position, base offset) of the first batch that ends after `offset`."""
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the batches. CorruptMessage if they are not sound."""
+
+
+def ends_with(batch: Buffer, last_offset: int) -> bool:
+    """Say whether a batch, given from its header on, ends with an offset."""
+    base_offset, delta = _BOUNDS.unpack_from(batch)
+    return bool(base_offset + delta == last_offset)
+
+
+def is_offset_entry_true(segment: IndexedSegment, entry: tuple[int, int]) -> bool:
+    """Say whether an entry (last offset, position) points to a batch that ends with that offset. May wait."""
+    offset, position = entry
+    header = segment.file.pread(HEADER_BYTES, position)
+    return len(header) == HEADER_BYTES and ends_with(header, offset)
+
+
+def is_time_entry_true(segment: IndexedSegment, entry: tuple[int, int]) -> bool:
+    """Say whether an entry (timestamp, last offset) names a batch that has both. May wait."""
+    timestamp, offset = entry
+    try:
+        found = segment.locate(offset, cached=False)
+        assert found is not None
+        header = read_header(segment.file.pread(HEADER_BYTES, found[0]))
+    except CorruptMessage:
+        return False
+    return (header.max_timestamp, header.last_offset) == (timestamp, offset)
+
+
+def boundary_before(segment: IndexedSegment, position: int) -> int:
+    """Return an indexed batch boundary at or before a position, 0 if there is none. May wait."""
+    entry = segment.index.entry_at_position(position)
+    if entry is not None and not is_offset_entry_true(segment, entry):
+        segment.rebuild_indexes()
+        entry = segment.index.entry_at_position(position)
+    return 0 if entry is None else entry[1]
+
+
+def check_time_before(segment: IndexedSegment, offset: int) -> None:
+    """Make the indexes anew if the last entry of a time before an offset is wrong. May wait."""
+    entry = segment.time_index.entry_before(offset)
+    if entry is not None and not is_time_entry_true(segment, entry):
+        segment.rebuild_indexes()
+
+
+def locate(segment: IndexedSegment, offset: int) -> int:
+    """Return the position of the first batch that ends after an offset. May wait. CorruptMessage."""
+    try:
+        found = segment.locate(offset, cached=False)
+    except CorruptMessage:
+        segment.rebuild_indexes()
+        found = segment.locate(offset, cached=False)
+    assert found is not None
+    return found[0]
+
+
+def offset_before_time(segment: IndexedSegment, timestamp: int) -> int:
+    """Return an offset before which every record is older than a time. May wait."""
+    entry = segment.time_index.entry_before_time(timestamp)
+    if entry is not None and not is_time_entry_true(segment, entry):
+        segment.rebuild_indexes()
+        entry = segment.time_index.entry_before_time(timestamp)
+    return segment.base_offset if entry is None else entry[1]

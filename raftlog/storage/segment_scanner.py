@@ -1,0 +1,75 @@
+"""Reading the batches of a segment from one end to the other, each held to its CRC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import HEADER_BYTES, BatchHeader, check_crc, read_header
+
+SEQUENTIAL_READ_BYTES: Final = 1024 * 1024
+
+
+class ReadableFile(Protocol):
+    """A file that is only read."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`; fewer only at the end of the file."""
+
+
+class SegmentBytes(Protocol):
+    """The bytes of a segment, of a log that may be open or not."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def file(self) -> ReadableFile: ...
+
+
+class SegmentScanner:
+    """A forward-moving view of a segment's bytes, a megabyte or a batch at a time."""
+
+    __slots__ = ("_chunk", "_segment", "_start")
+
+    def __init__(self, segment: SegmentBytes) -> None:
+        self._segment = segment
+        self._chunk = b""
+        self._start = 0
+
+    def valid_header_at(self, position: int) -> BatchHeader | None:
+        """Return the header of the batch at `position` if all of it is there and its CRC holds."""
+        try:
+            return self.header_at(position)
+        except CorruptMessage:
+            return None
+
+    def header_at(self, position: int) -> BatchHeader:
+        """Return the header of the batch at `position`. CorruptMessage unless all of it is there and its CRC holds."""
+        header = read_header(self._view(position, HEADER_BYTES), position - self._start)
+        if header.length > self._segment.size - position:
+            raise CorruptMessage("batch is cut off")
+        if header.last_offset_delta < 0:
+            raise CorruptMessage(f"its last offset is {-header.last_offset_delta} before its first")
+        check_crc(self._view(position, header.length), position - self._start, header)
+        return header
+
+    def batch(self, position: int, header: BatchHeader) -> memoryview:
+        """Return all bytes of the batch whose header was found at `position`."""
+        view = self._view(position, header.length)
+        return memoryview(view)[position - self._start :][: header.length]
+
+    def _view(self, position: int, length: int) -> bytes:
+        if position < self._start or position + length > self._start + len(self._chunk):
+            wanted = min(max(length, SEQUENTIAL_READ_BYTES), self._segment.size - position)
+            self._chunk, self._start = self._segment.file.pread(wanted, position), position
+        return self._chunk
+
+    def headers(self) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of every batch. CorruptMessage at the first that is not sound."""
+        position = 0
+        while position < self._segment.size:
+            header = self.header_at(position)
+            yield position, header
+            position += header.length

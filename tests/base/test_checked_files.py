@@ -1,0 +1,128 @@
+"""Small files with their checksums beside them: what is believed after rot, a power cut, or an older raftlog."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.checked_files import (
+    CHECKSUMS,
+    has_checksums,
+    read_checked,
+    read_checked_lines,
+    remove_checked,
+    write_checked,
+)
+from raftlog_chaos.simulator.disk import SimDisk
+
+PATH = "/data/file"
+OLD, NEW = b"0\n1\nt 0 5\n", b"0\n2\nt 0 7\nt 1 9\n"
+
+
+def every_bit(disk: SimDisk, path: str) -> list[tuple[int, int]]:
+    return [(at, bit) for at in range(len(disk.read_file(path))) for bit in range(8)]
+
+
+@pytest.mark.parametrize("by_line", [False, True])
+def test_a_file_stays_as_it_is_given(by_line: bool) -> None:
+    """Apache Kafka's tools read it: the checksums are in a file of their own."""
+    disk = SimDisk()
+    write_checked(disk, PATH, NEW, by_line=by_line)
+    assert disk.read_file(PATH) == NEW == read_checked(disk, PATH)
+
+
+def test_no_flipped_bit_is_believed() -> None:
+    """Neither in the file nor in its checksums, whichever bit it is."""
+    disk = SimDisk()
+    write_checked(disk, PATH, NEW)
+    for path in (PATH, PATH + CHECKSUMS):
+        for at, bit in every_bit(disk, path):
+            disk.flip_bit(path, at, bit)
+            assert read_checked(disk, PATH) in ((None,) if path == PATH else (None, NEW))
+            disk.flip_bit(path, at, bit)
+
+
+def test_lines_that_are_sound_are_believed_though_others_rotted() -> None:
+    """A bit costs the line that it is in, or two if it joins them; whatever comes back was written so."""
+    disk = SimDisk()
+    write_checked(disk, PATH, NEW, by_line=True)
+    lines = NEW.split(b"\n")
+    for at, bit in every_bit(disk, PATH):
+        disk.flip_bit(PATH, at, bit)
+        found = read_checked_lines(disk, PATH)
+        assert set(found) < set(lines) or sorted(found) < sorted(lines)
+        assert len(found) >= len(lines) - 2
+        disk.flip_bit(PATH, at, bit)
+    assert read_checked_lines(disk, PATH) == lines
+
+
+def test_a_file_with_a_copy_comes_back_whichever_bit_rots() -> None:
+    """In the file or beside it; and then both are whole again, so that the next bit is no worse."""
+    disk = SimDisk()
+    write_checked(disk, PATH, OLD, copy=True)
+    for path in (PATH, PATH + CHECKSUMS):
+        for at, bit in every_bit(disk, path):
+            disk.flip_bit(path, at, bit)
+            assert read_checked(disk, PATH) == OLD
+            assert disk.read_file(PATH) == OLD
+            write_checked(disk, PATH, OLD, copy=True)
+
+
+@pytest.mark.parametrize("by_line", [False, True])
+def test_a_power_cut_between_the_two_leaves_the_old_file_or_the_new_one(by_line: bool) -> None:
+    """At whichever change of the disk, torn or not: either is believed, though the checksums may be of the other."""
+    for seed in range(5):
+        for changes in range(12):
+            disk = SimDisk(seed)
+            write_checked(disk, PATH, OLD, by_line=by_line)
+            disk.set_trap(changes, lambda: None)
+            try:
+                write_checked(disk, PATH, NEW, by_line=by_line)
+                done = True
+            except OSError:
+                done = False
+            disk.crash()
+            disk.power_up()
+            found = read_checked(disk, PATH)
+            assert found == disk.read_file(PATH) and found in ((NEW,) if done else (OLD, NEW))
+            assert read_checked_lines(disk, PATH) == found.split(b"\n")
+
+
+def test_a_file_that_rotted_is_not_believed_because_a_new_one_was_being_written() -> None:
+    """The checksum that stays with the new one is of what was believed, not of what was there."""
+    disk = SimDisk()
+    write_checked(disk, PATH, OLD)
+    disk.flip_bit(PATH, 6)
+    rotten = disk.read_file(PATH)
+    write_checked(disk, PATH, NEW)
+    disk.write_file(PATH, rotten)
+    assert read_checked(disk, PATH) is None
+
+
+def test_a_file_without_checksums_is_believed_only_where_the_reader_says_so() -> None:
+    """Raftlog 0.3 left it so: once the file has checksums, it is not believed without them."""
+    disk = SimDisk()
+    disk.write_file(PATH, OLD)
+    assert (read_checked(disk, PATH), read_checked(disk, PATH, unchecked_ok=True)) == (None, OLD)
+    assert read_checked_lines(disk, PATH) == []
+    write_checked(disk, PATH, OLD)
+    disk.write_file(PATH, NEW)
+    assert read_checked(disk, PATH, unchecked_ok=True) is None
+
+
+def test_checksums_that_were_never_synced_count_as_none() -> None:
+    """A power cut leaves their name and no bytes: then the file is as one of raftlog 0.3."""
+    disk = SimDisk()
+    write_checked(disk, PATH, OLD)
+    for lost in (b"", bytes(30)):
+        disk.write_file(PATH + CHECKSUMS, lost)
+        assert not has_checksums(disk, PATH)
+        assert read_checked(disk, PATH, unchecked_ok=True) == OLD
+
+
+def test_removing_a_file_takes_its_checksums_along() -> None:
+    """And says whether there was a file."""
+    disk = SimDisk()
+    write_checked(disk, PATH, OLD)
+    assert remove_checked(disk, PATH) and not remove_checked(disk, PATH)
+    assert disk.listdir("/data") == []
+    assert read_checked(disk, PATH) is None and read_checked_lines(disk, PATH) == []

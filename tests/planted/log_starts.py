@@ -1,0 +1,31 @@
+"""Bugs of offsets that are derived and not held to the log's bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.replication.partition import Partition
+from raftlog.storage.log import Log
+from raftlog_chaos.scenarios.log_starts import log_starts
+from tests.planted.plant import Plant
+
+
+def stable_offset_below_the_log_start(patch: pytest.MonkeyPatch) -> None:
+    """The last stable offset stays at the first batch of a transaction that was deleted since."""
+
+    def last_stable_offset(partition: Partition) -> int:
+        unstable = partition.log.producers.first_unstable_offset
+        return partition.high_watermark if unstable is None else min(unstable, partition.high_watermark)
+
+    patch.setattr(Partition, "last_stable_offset", property(last_stable_offset))
+
+
+def unstable_offset_below_the_log_start(patch: pytest.MonkeyPatch) -> None:
+    """The log names the first offset of an open transaction, whether or not that was deleted."""
+    patch.setattr(Log, "first_unstable_offset", property(lambda log: log.producers.first_unstable_offset))
+
+
+PLANTS = [
+    Plant("stable-below-log-start", "KIP-107 log start", log_starts, stable_offset_below_the_log_start),
+    Plant("unstable-below-log-start", "KIP-107 log start", log_starts, unstable_offset_below_the_log_start),
+]

@@ -1,0 +1,131 @@
+"""One bit of a log's files flips while nothing runs: what is served afterwards is as before, or it is refused."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from structlog.testing import capture_logs
+
+from raftlog.base.checked_files import CHECKSUMS
+from raftlog.storage.damage import Damage, write_damage_mark
+from raftlog.storage.partition_files import DAMAGE_MARK, TRUNCATION_MARK
+from raftlog.storage.recovery import TruncationMark
+from raftlog_chaos.simulator.disk import SimDisk
+from tests.kit.marks import nightly
+from tests.storage.rotten_logs import (
+    FOLDER,
+    Opened,
+    Readings,
+    disk_of,
+    fill,
+    flipped,
+    flips,
+    is_beyond_proof,
+    open_log,
+    wrong_answers,
+)
+
+TASTE, ALL = 110, 1000
+HOWS = (
+    Opened(clean=True, recovery_point=0),
+    Opened(clean=False, recovery_point=0),
+    Opened(clean=False, recovery_point=40),
+)
+EVERY_FLIP_MATTERS = ("log", "txnindex", "leader-epoch-checkpoint", "partition.metadata")
+"""Kinds of files of which each bit is believed, so that each flip must be named in the log."""
+
+
+def kind_of(name: str) -> str:
+    """Return what kind of file a name is of."""
+    stem, _, kind = name.partition(".")
+    return kind if stem.isdecimal() else name
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, TASTE), *(nightly(seed, ALL, id=f"{seed}-all") for seed in range(1, 11))]
+)
+def test_a_flipped_bit_is_found_or_misleads_nobody(seed: int, count: int) -> None:
+    """In segments, all indexes, producer snapshots, small files, and checksums: 10,000 flips at night."""
+    chance = Random(seed)
+    files = fill(chance)
+    sound = {how: Readings.of(open_log(disk_of(files), how)) for how in HOWS}
+    for name, position, bit in flips(chance, files, count):
+        how = chance.choice(HOWS)
+        if is_beyond_proof(files, name, position, how):
+            continue
+        where = f"seed {seed}: bit {bit} of byte {position} of {name}, opened {how}"
+        with capture_logs() as lines:
+            log = open_log(disk_of(flipped(files, name, position, bit)), how)
+            wrong = wrong_answers(sound[how], log)
+        assert not wrong, f"{where}: {wrong[:3]}"
+        if kind_of(name) in EVERY_FLIP_MATTERS:
+            assert lines or log.damage is not None, f"{where}: nothing says so"
+
+
+def rot_with_its_copy(disk: SimDisk, path: str) -> None:
+    """Flip a bit of a file, and one of its copy."""
+    disk.flip_bit(path, 2)
+    disk.flip_bit(path + CHECKSUMS, len(disk.read_file(path + CHECKSUMS)) - 2)
+
+
+def test_a_damage_mark_that_rotted_is_no_sound_log() -> None:
+    """It comes back from its copy; if both are wrong the log counts as damaged, up to whatever end."""
+    files = fill(Random(1))
+    disk = disk_of(files)
+    write_damage_mark(disk, FOLDER, Damage(40, 50))
+    disk.flip_bit(f"{FOLDER}/{DAMAGE_MARK}", 2)
+    assert open_log(disk, HOWS[1]).damage == Damage(40, 50)
+    rot_with_its_copy(disk, f"{FOLDER}/{DAMAGE_MARK}")
+    damage = open_log(disk, HOWS[1]).damage
+    assert damage is not None and damage.offset == 0 and damage.until_offset > 2**60
+
+
+def test_a_truncation_mark_that_rotted_is_no_missing_record() -> None:
+    """It comes back from its copy; if both are wrong no recovery point is believed: nothing counts as lost."""
+    files = fill(Random(1))
+    disk = disk_of(files)
+    log = open_log(disk, HOWS[0])
+    end = log.log_end_offset
+    log.close(clean=True)
+    for is_rotten in (False, True):
+        TruncationMark(disk, FOLDER, is_there=False).write(end)
+        if is_rotten:
+            rot_with_its_copy(disk, f"{FOLDER}/{TRUNCATION_MARK}")
+        log = open_log(disk, Opened(clean=False, recovery_point=end + 10))
+        assert (log.damage, log.log_end_offset) == (None, end)
+
+
+def test_aborted_transactions_are_found_again_in_the_records() -> None:
+    """A .txnindex that rotted is made anew, for good, without one of the others."""
+    files = fill(Random(1))
+    log = open_log(disk_of(files), HOWS[0])
+    aborted = log.aborted_before(log.log_end_offset)
+    indexes = [name for name in files if name.endswith(".txnindex")]
+    assert len(aborted) > 3 and len(indexes) > 2
+    disk = disk_of(files)
+    for name in indexes:
+        disk.flip_bit(f"{FOLDER}/{name}", 20)
+    for _ in range(2):
+        with capture_logs() as lines:
+            log = open_log(disk, HOWS[0])
+        assert log.aborted_before(log.log_end_offset) == aborted
+        log.close(clean=True)
+    assert not [line for line in lines if line["event"].startswith("rotten")], "the second start"
+
+
+def test_a_folder_of_raftlog_0_3_is_believed_once() -> None:
+    """Its files have no checksums. After the first start no such file is believed, wherever it came from."""
+    files = {name: content for name, content in fill(Random(1)).items() if not name.endswith(CHECKSUMS)}
+    disk = disk_of(files)
+    with capture_logs() as lines:
+        log = open_log(disk, HOWS[0])
+    assert lines == []
+    epochs = [log.epoch_end(epoch) for epoch in range(5)]
+    log.close(clean=True)
+    path = f"{FOLDER}/leader-epoch-checkpoint"
+    disk.write_file(path, disk.read_file(path).replace(b"\n3 ", b"\n4 "))
+    with capture_logs() as lines:
+        again = open_log(disk, HOWS[0])
+    assert [line["event"] for line in lines] == ["rotten_file_ignored"]
+    assert [again.epoch_end(epoch) for epoch in range(5)] == epochs
