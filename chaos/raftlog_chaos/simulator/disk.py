@@ -188,6 +188,10 @@ class SimDisk:
         """Called by every sync: a slow disk spends time there."""
         self.submit_sync: Callable[[Callable[[], None], SyncCallback], bool] = _no_kernel_syncs
         """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
+        self.add_folders(*folders)
+
+    def add_folders(self, *folders: str) -> None:
+        """Have these folders, durably, before any node uses the disk."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)
