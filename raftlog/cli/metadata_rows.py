@@ -11,10 +11,10 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig, settings_of
+from raftlog.base.types import encode_uuid
 from raftlog.metadata.image import Endpoint, MetadataImage, TopicState
 from raftlog.metadata.metadata_records import ConfigChanged, Record
 from raftlog.security.scram import ScramCredential
-from raftlog.storage.partition_files import encode_uuid
 
 HIDDEN: Final = "[hidden]"
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from raftlog.base.listening import check_listening
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import HUNG_UP, ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
-from raftlog.quorum.levels import why_too_old
+from raftlog.quorum.channel import HUNG_UP, Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.handshake_messages import ChannelKind, Hello, why_too_old
 
 log = get_logger("quorum")
 

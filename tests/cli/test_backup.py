@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.disk import RealDisk
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import METADATA_FOLDER, TopicPartition
 from raftlog.cli import backup_files
 from raftlog.cli.app import app
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
@@ -34,7 +34,7 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import encode_image
 from raftlog.quorum.snapshot import Snapshot, encode_snapshot
-from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, encode_file
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, encode_file
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 CLUSTER = "the-cluster"

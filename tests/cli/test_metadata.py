@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.disk import RealDisk
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.cli.app import app
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
@@ -30,7 +31,7 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import encode_image
 from raftlog.quorum.snapshot import Snapshot, encode_snapshot
-from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, Entry, encode_file
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, Entry, encode_file
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import ScramCredential
 

@@ -22,7 +22,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.flusher import Flusher
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
-from raftlog.storage.log_directory import LogDirectory, Offsets
+from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, Offsets
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
@@ -122,6 +122,13 @@ class LogDirectories:
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
             self.online.append(volume)
+        paths = {volume.directory.directory_id: volume.path for volume in self.volumes}
+        for volume in self.volumes:
+            if paths[volume.directory.directory_id] != volume.path:
+                other = paths[volume.directory.directory_id]
+                raise ForeignLogDirectory(
+                    f"{volume.path} and {other} have the same directory.id: one is a copy"
+                )
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
