@@ -68,16 +68,15 @@ class Driver:
         self,
         env: Env,
         *,
-        node_id: int,
-        peers: Iterable[int],
+        voters: VoterSet,
         directory: str,
         machine: StateMachine,
         timing: Timing,
         compaction: SnapshotPolicy,
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
-        voters: VoterSet | None = None,
     ) -> None:
-        self.node_id = node_id
+        self.node_id = voters.node_id
+        self.voters = voters
         self.send: Callable[[int, Message], None] = lambda _peer, _message: None
         self.linked: Callable[[], Iterable[int]] = tuple
         self.on_advance: Callable[[], None] = lambda: None
@@ -87,19 +86,17 @@ class Driver:
         self.led_since = 0.0
         """When this voter last began to lead, loop seconds."""
         self.candidacy_stopped = False
-        self.voters = voters or VoterSet(node_id, peers)
-        self.journal = Journal(env.disk, directory, node_id, self.voters.directory_id)
+        self.journal = Journal(env.disk, directory, self.node_id, voters.directory_id)
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._restore_at_boot()
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
-        peers = sorted(peers)
-        self._alone = not peers
-        self._recorded = self.voters.recorded()
+        self._alone = not voters.peers
+        self._recorded = voters.recorded()
         self.core = RaftCore(
-            node_id,
-            peers,
+            self.node_id,
+            voters.peers,
             journal=self.journal,
             apply=machine.apply,
             snapshot=lambda first_index: self.outgoing.cursor_of_newest(first_index, self.resume_sending),
@@ -108,7 +105,7 @@ class Driver:
             timing=timing,
             lateness=env.lateness,
             sizes=sizes,
-            voters=self.voters,
+            voters=voters,
         )
         self.journal.snapshot = None  # restored; it may be large
         self.election = Election(

@@ -66,7 +66,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="raftlog refusal
 
 
 class Introduced(msgspec.Struct, frozen=True):
-    """What a peer said of itself in its hello or challenge. Releases up to 0.3.0 say only `node_id`."""
+    """The content of a peer's hello or challenge about itself. Releases up to 0.3.0 send only `node_id`."""
 
     node_id: int = -1
     directory_id: UUID = NO_DIRECTORY
@@ -78,7 +78,7 @@ class Introduced(msgspec.Struct, frozen=True):
 
 
 def introduced(message: Hello | Challenge) -> Introduced:
-    """Return what the sender of a message says of itself."""
+    """Return the content of a message about its sender."""
     directory_id = UUID(bytes=message.directory_id) if len(message.directory_id) == 16 else NO_DIRECTORY
     return Introduced(message.node_id, directory_id, message.incarnation, message.new_journal)
 

@@ -126,14 +126,12 @@ class Quorum:
         )
         driver = Driver(
             self._env,
-            node_id=self.node_id,
-            peers=peers,
+            voters=voter_set,
             directory=self._directory,
             machine=self._machine,
             timing=self._timing,
             compaction=self.snapshot_policy,
             sizes=self._sizes,
-            voters=voter_set,
         )
         if self.barred is not None and not peers and driver.journal.is_new:
             driver.stop()

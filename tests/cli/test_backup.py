@@ -67,11 +67,6 @@ class FakeNode:
         self.config.write_text("\n".join(lines))
 
     def fill(self) -> FakeNode:
-        partition = self.folders[0] / "orders-0"
-        partition.mkdir(parents=True)
-        for base in (0, 10, 20):
-            (partition / f"{base:020}.log").write_bytes(b"segment %d" % base)
-        (partition / f"{0:020}.index").write_bytes(b"index")
         for folder in self.folders:
             directory = LogDirectory.open(
                 RealDisk(),
@@ -82,6 +77,11 @@ class FakeNode:
             )
             directory.write_high_watermarks({ORDERS: 15})
             directory.write_clean_shutdown_file(self._epochs[self.node_id])
+        partition = self.folders[0] / "orders-0"
+        partition.mkdir()
+        for base in (0, 10, 20):
+            (partition / f"{base:020}.log").write_bytes(b"segment %d" % base)
+        (partition / f"{0:020}.index").write_bytes(b"index")
         self._write_metadata()
         return self
 

@@ -152,7 +152,17 @@ def test_every_part_of_the_metadata_is_shown():
     """A new field of the image is a section here, or is named among those that only count or index others."""
     shown = {
         *("cluster_id", "offset", "controller_id", "controller_epoch", "next_producer_id", "features"),
-        *("brokers", "topics", "configs", "quotas", "scram", "acls", "tokens", "unregistered_directories"),
+        *(
+            "voters",
+            "brokers",
+            "topics",
+            "configs",
+            "quotas",
+            "scram",
+            "acls",
+            "tokens",
+            "unregistered_directories",
+        ),
     }
     derived = {"topic_names", "topics_offset", "usage", "features_epoch"}
     assert set(MetadataImage.__struct_fields__) == shown | derived
