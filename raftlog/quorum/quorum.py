@@ -36,7 +36,7 @@ log = get_logger("quorum")
 MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
 INCARNATION_BYTES: Final = 8
-REPLACED_AFTER_S: Final = 10.0
+REPLACED_AFTER_S: Final = 5.0
 """So long a leader must have missed a voter's recorded directory before another one takes its place, seconds."""
 
 
@@ -265,11 +265,20 @@ class Quorum:
         return self.driver.core.commit_index
 
     def describe(self) -> QuorumDescription:
-        """Describe the quorum as this node sees it; only the leader knows the other voters' positions."""
+        """Describe the quorum as this node sees it; only the leader knows the other voters' positions.
+
+        A voter's directory that the metadata does not name is an observer, as in Kafka.
+        """
         driver = self.driver
         observers = tuple(QuorumReplica(*each) for each in self._feed.positions()) if self._feed else ()
+        observers += tuple(self._replica(peer) for peer in driver.voters.uncounted())
         leader_id = NO_LEADER if driver.leader_id is None else driver.leader_id
-        voters = tuple(self._replica(voter) for voter in sorted(self.voters))
+        voters = tuple(
+            QuorumReplica(voter, -1, directory_id=driver.voters.recorded_directory(voter))
+            if voter in driver.voters.uncounted()
+            else self._replica(voter)
+            for voter in sorted(self.voters)
+        )
         return QuorumDescription(leader_id, driver.term, driver.core.commit_index, voters, observers)
 
     def _replica(self, voter: int) -> QuorumReplica:

@@ -148,10 +148,19 @@ class VoterSet:
             return float("-inf")
         return max(led_since, self._missed_since.get(peer, led_since))
 
+    def uncounted(self) -> list[int]:
+        """Return the linked voters whose directories the metadata does not name, though it names others of theirs."""
+        return [peer for peer in self.peers if peer in self.linked and not self.counts(peer)]
+
+    def recorded_directory(self, voter: int) -> UUID:
+        """Return the directory of a voter that the metadata names."""
+        return (self.recorded() or {}).get(voter, NO_DIRECTORY)
+
     def directory_of(self, voter: int) -> UUID:
-        """Return the directory of a voter, as recorded, or else as it said itself."""
-        own = self.directory_id if voter == self.node_id else self.linked.get(voter, NO_DIRECTORY)
-        return (self.recorded() or {}).get(voter, own)
+        """Return the directory of a voter as it said itself, or else as recorded."""
+        if voter == self.node_id:
+            return self.directory_id
+        return self.linked.get(voter) or self.recorded_directory(voter)
 
     def is_recorded(self, peer: int, directory_id: UUID) -> bool:
         """Return whether the metadata names this directory of a voter."""
@@ -179,7 +188,7 @@ class VoterSet:
                 f"this voter's directory {encode_uuid(self.directory_id)} is not the one that the metadata names, "
                 f"{encode_uuid(recorded[self.node_id])}: it votes once a leader has caught it up"
             )
-        others = [peer for peer in self.peers if peer in self.linked and not self.counts(peer)]
+        others = self.uncounted()
         if not others:
             return None
         return (

@@ -47,6 +47,7 @@ class SimTestbed:
             controller=self.cluster.leader_id(),
             partitions=self._partitions(self.cluster.last_image(), self.topics),
             internal=self._partitions(self.cluster.last_image(), INTERNAL_TOPICS),
+            voters_behind=self.cluster.voters_behind(),
         )
 
     def _partitions(self, image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:
@@ -152,16 +153,7 @@ class SimTestbed:
         )
 
     async def wipe(self, node_id: int) -> None:
-        assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
-        disk = self.cluster.nodes[node_id].host.disk
-        with disk.undisturbed():
-            for name in disk.listdir("/data"):
-                path = f"/data/{name}"
-                if disk.is_folder(path) and path != METADATA:
-                    disk.rmtree(path)
-                elif path != METADATA:
-                    disk.remove(path)
-            disk.sync_dir("/data")
+        self.cluster.wipe(node_id)
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """A clock that jumped may go wrong from then on, too."""
