@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import msgspec
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
+from raftlog.base.disk import Disk
 from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
 from raftlog.base.errors import (
     InvalidRequest,
@@ -26,6 +28,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
+from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.broker.links.probe import ProbeResult, probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
@@ -50,11 +53,12 @@ from raftlog.metadata.record_levels import check_request
 from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
-from raftlog.quorum.levels import Levels
+from raftlog.quorum.handshake_messages import Levels
+from raftlog.quorum.journal import DIRECTORY_ID
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog.quorum.wal import METADATA_FOLDER, DamagedJournal
+from raftlog.quorum.wal import NAME, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
@@ -83,6 +87,12 @@ QUORUM_THREADS: Final = 2
 
 class JournalUnusable(Exception):
     """The metadata journal on this node's disk cannot be trusted; the message says which file and why."""
+
+
+def is_journal_of_older_release(disk: Disk, folder: str) -> bool:
+    """Return whether a release up to 0.3.0 kept its journal in a folder. It wrote meta.properties to log.dirs only."""
+    journal = f"{folder}/{METADATA_FOLDER}"
+    return disk.exists(f"{journal}/{NAME}") and not disk.exists(f"{journal}/{DIRECTORY_ID}")
 
 
 class ControlPlane:
@@ -127,6 +137,7 @@ class ControlPlane:
             self.controller.ages = env.ages
             self.controller.features = metadata.features
             self.controller.levels_of_voters = self.quorum.levels_of_voters
+            self.controller.unrecorded_voters = self.quorum.unrecorded_voters
             metadata.subscribe_each(self._committed)
             metadata.subscribe(self._on_metadata)
         else:
@@ -139,7 +150,7 @@ class ControlPlane:
                 machine=_Machine(metadata, self._leadership_changed),
             )
         self.loop_watch = _LoopWatch(env.lateness, config.node_id)
-        self._leaderless = _Leaderless(config.voters, self.quorum.linked if self.quorum else None)
+        self._leaderless = _Leaderless(config.voters, self.quorum)
         follows = self.quorum or self.observer
         assert follows is not None
         self._follows = follows
@@ -173,24 +184,32 @@ class ControlPlane:
                 interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
             ),
         )
+        quorum.recorded_voters = self._recorded_voters
         quorum.on_request = self._answer
         quorum.on_peer_connected = self._peer_connected
         quorum.on_peer_lost = self._peer_lost
         return quorum
 
+    def _recorded_voters(self) -> Mapping[int, UUID] | None:
+        image = self._metadata.image
+        return image.voters if image.cluster_id else None
+
     # -- life ----------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    async def start(self, directory_id: UUID, *, barred: str | None = None) -> None:
         """Open the quorum's journal and listen for the other voters, or begin to follow them.
 
+        `directory_id`: of the metadata's folder. `barred`: why this node must not help to form a new cluster.
         Raises JournalUnusable, BootstrapUnusable, OSError.
         """
         self.loop_watch.start()
+        self._follows.identity = replace(self._follows.identity, directory_id=directory_id)
         if self._tls is not None:
             await _open_tls(self._tls, self._env)
         if self.controller is not None:
             self.controller.bootstrap = read_bootstrap(self._env.disk, self._config.metadata_log_dir)
         if self.quorum is not None:
+            self.quorum.barred = barred
             listener = find_listener(self._config.listeners, self._config.controller_listener_names)
             assert listener is not None, "a voter has one"
             try:
@@ -210,6 +229,10 @@ class ControlPlane:
     def leaderless(self) -> bool:
         """Whether this node knows of no leader of the quorum."""
         return not self._led.is_set()
+
+    def why_no_leader(self) -> str | None:
+        """Return why this voter has no leader, as far as it can tell more than that a majority may be missing."""
+        return None if self.quorum is None else self.quorum.why_no_leader()
 
     async def wait_for_leader(self) -> None:
         """Wait until this node knows who leads the quorum."""
@@ -306,9 +329,16 @@ class ControlPlane:
             for each, state in self._metadata.image.brokers.items()
             if not state.fenced and each not in voters
         ]
-        return msgspec.structs.replace(
-            described, observers=self._observers.among(others, described.observers)
+        observers = tuple(
+            msgspec.structs.replace(each, directory_id=self._directory_of(each.replica_id))
+            for each in self._observers.among(others, described.observers)
         )
+        return msgspec.structs.replace(described, observers=observers)
+
+    def _directory_of(self, broker_id: int) -> UUID:
+        """Return the id of a broker's first log directory, where metadata is kept unless settings say otherwise."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        return broker.directory_ids[0] if broker is not None and broker.directory_ids else NO_DIRECTORY
 
     # -- the controller's events ---------------------------------------------------------
 
@@ -333,7 +363,18 @@ class ControlPlane:
     def _committed(self, image: MetadataImage) -> None:
         assert self.controller is not None
         self.controller.committed(image, self._loop.time())
+        self._check_own_directory(image)
         self._arm()
+
+    def _check_own_directory(self, image: MetadataImage) -> None:
+        """End a voter that votes alone if the metadata names another directory: nobody could catch it up."""
+        node_id, own = self._config.node_id, self._follows.identity.directory_id
+        if len(self._config.voters) == 1 and image.voters.get(node_id, own) != own:
+            self._failed(
+                f"the metadata names directory {encode_uuid(image.voters[node_id])} as the only voter, but "
+                f"meta.properties in {self._config.metadata_log_dir} says {encode_uuid(own)}: "
+                "put the former meta.properties back"
+            )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         if new.features is not old.features and self.quorum is not None:
@@ -467,9 +508,9 @@ class _LoopWatch:
 class _Leaderless:
     """Says once that no leader was found for a while, and which voters that is about; a new leader begins it anew."""
 
-    def __init__(self, voters: Mapping[int, tuple[str, int]], linked: Callable[[int], bool] | None) -> None:
+    def __init__(self, voters: Mapping[int, tuple[str, int]], quorum: Quorum | None) -> None:
         self._voters = voters
-        self._linked = linked
+        self._quorum = quorum
         self._timer: asyncio.TimerHandle | None = None
 
     def changed(self, leader_id: int | None) -> None:
@@ -486,15 +527,17 @@ class _Leaderless:
 
     def _say(self) -> None:
         addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters.items())}
-        missing = {}
-        if self._linked is not None:
-            missing = {"unreached": [text for each, text in addresses.items() if not self._linked(each)]}
+        more: dict[str, Any] = {}
+        if (quorum := self._quorum) is not None:
+            more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]
+            if (reason := quorum.why_no_leader()) is not None:
+                more["reason"] = reason
         log.warning(
             "quorum_leader_not_found",
             seconds=LEADERLESS_S,
             voters=list(addresses.values()),
             needed=len(addresses) // 2 + 1,
-            **missing,
+            **more,
         )
 
 

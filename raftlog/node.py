@@ -22,7 +22,7 @@ from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, raise_failure, shared_time
 from raftlog.base.log import get_logger
 from raftlog.base.record_ages import read_believed_time, write_believed_time
-from raftlog.base.types import NO_EPOCH
+from raftlog.base.types import METADATA_FOLDER, NO_EPOCH
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
@@ -42,7 +42,7 @@ from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
-from raftlog.control import ControlPlane, JournalUnusable
+from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
@@ -137,13 +137,11 @@ class Node:
 
     async def _start(self) -> None:
         self.metadata.subscribe(self._on_metadata)
-        self._directories = (
-            [self._open_metadata_directory()] if self.broker is None else self.broker.open_directories()
-        )
+        metadata_directory = self._open_directories()
         self._clock.resume(self.config.raftlog_clock_leap_max_ms)
         if self.broker is None:
             await self._server.start(())
-        await self.control.start()
+        await self.control.start(metadata_directory.directory_id, barred=self._why_barred())
         if self.broker is not None:
             await self.broker.start()
         self._certificates = asyncio.get_running_loop().create_task(self._server.keep_certificates())
@@ -202,7 +200,8 @@ class Node:
         if self.failed.done():
             found.append(f"the node is ending: {self.failed.result()}")
         if self.control.leaderless:
-            found.append("no leader of the metadata quorum is known: a majority of its voters may be missing")
+            why = self.control.why_no_leader() or "a majority of its voters may be missing"
+            found.append(f"no leader of the metadata quorum is known: {why}")
         if self.broker is not None and not self.broker.lifecycle.unfenced.is_set():
             registered = self.broker.lifecycle.broker_epoch != NO_EPOCH
             found.append("the broker is fenced" if registered else "the broker is not registered yet")
@@ -268,13 +267,38 @@ class Node:
             dispatch,
         )
 
-    def _open_metadata_directory(self) -> LogDirectory:
-        return LogDirectory.open(
-            self.env.disk,
-            self.config.metadata_log_dir,
-            node_id=self.config.node_id,
-            cluster_id=self.config.cluster_id,
-            new_directory_id=lambda: UUID(int=self.env.unguessable.getrandbits(128), version=4),
+    def _open_directories(self) -> LogDirectory:
+        """Open the log directories and that of the metadata, and return the latter.
+
+        A voter keeps metadata there. A broker that does not vote has none, and is known by its first log directory.
+        """
+        config, disk = self.config, self.env.disk
+        self._directories = [] if self.broker is None else self.broker.open_directories()
+        found = next((each for each in self._directories if each.path == config.metadata_log_dir), None)
+        if found is None and self.broker is not None and self.control.quorum is None:
+            found = self._directories[0]
+        if found is None:
+            found = LogDirectory.open(
+                disk,
+                config.metadata_log_dir,
+                node_id=config.node_id,
+                cluster_id=config.cluster_id,
+                new_directory_id=lambda: UUID(int=self.env.unguessable.getrandbits(128), version=4),
+                is_older=self.broker is not None
+                and is_journal_of_older_release(disk, config.metadata_log_dir),
+            )
+            self._directories.append(found)
+        return found
+
+    def _why_barred(self) -> str | None:
+        """Return why this node must not help to form a new cluster, although its metadata log is empty."""
+        holding = [each.path for each in self._directories if each.partitions()]
+        if not holding:
+            return None
+        return (
+            f"this voter's metadata log ({self.config.metadata_log_dir}/{METADATA_FOLDER}) is empty, but {holding[0]} "
+            "holds partitions of a cluster, whose metadata a new one would not have: put the log back or restore a "
+            "backup, or move the partitions away to begin anew"
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, NamedTuple
+from uuid import UUID
 
 NO_BROKER: Final = -1
 """The id where a leader or broker is unknown or absent."""
@@ -12,6 +14,12 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
+
+NO_DIRECTORY: Final = UUID(int=0)
+"""The directory id where none is known, as in Kafka."""
+
+METADATA_FOLDER: Final = "raftlog-metadata"
+"""Below metadata.log.dir: a voter's journal and snapshots."""
 
 NAME_MAX_CHARS: Final = 249
 """Characters of a name that clients choose: of topics (Kafka's limit), groups, their members, and transactional ids.
@@ -42,3 +50,13 @@ class EpochEnd(NamedTuple):
 
 
 UNKNOWN_EPOCH_END: Final = EpochEnd(NO_EPOCH, NO_OFFSET)
+
+
+def encode_uuid(value: UUID) -> str:
+    """Return Kafka's text form of a UUID: URL-safe base64 of its 16 bytes, no padding."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """Return the UUID of Kafka's text form. ValueError if it is none."""
+    return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))

@@ -23,6 +23,7 @@ from raftlog.base.checked_files import CHECKSUMS, remove_checked, write_checked
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, RealDisk, make_folders
 from raftlog.base.errors import UnsupportedVersion
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
 from raftlog.cli.exits import EXISTS, INTERRUPTED, NOT_FOUND, USAGE, Failure
@@ -31,7 +32,6 @@ from raftlog.cli.server import read_config
 from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.renaming import check_renaming, rename_in_batch, rename_in_image
 from raftlog.quorum.rewritten_journal import rewrite_journal
-from raftlog.quorum.stored_journal import METADATA_FOLDER
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN, META_PROPERTIES
 
 UNFINISHED: Final = "restore-unfinished"

@@ -12,11 +12,12 @@ from typing import Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_files import parse_properties
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.cli.backup import UNFINISHED
 from raftlog.cli.doctor_findings import Finding, mend, ok
 from raftlog.cli.exits import Failure
 from raftlog.cli.metadata import image_of, open_journal
-from raftlog.quorum.stored_journal import METADATA_FOLDER, NAME
+from raftlog.quorum.stored_journal import NAME
 from raftlog.storage.log_directory import META_PROPERTIES, RECOVERY_POINTS
 
 FROM_BACKUP: Final = (

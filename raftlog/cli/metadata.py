@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from raftlog.base.disk import RealDisk
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.cli.cluster_command import add_command, noun
 from raftlog.cli.exits import NOT_FOUND, VERIFICATION_FAILED, Failure
 from raftlog.cli.metadata_rows import Sections, record_row, sections_of
@@ -23,7 +24,7 @@ from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.metadata.metadata_records import Batch, decode_batch
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import decode_image
-from raftlog.quorum.stored_journal import METADATA_FOLDER, NAME, DamagedJournal, StoredJournal, read_journal
+from raftlog.quorum.stored_journal import NAME, DamagedJournal, StoredJournal, read_journal
 
 metadata = noun("Dump the metadata of a cluster, from the folder of a voter that need not run.")
 

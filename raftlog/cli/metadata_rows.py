@@ -11,10 +11,10 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig, settings_of
+from raftlog.base.types import encode_uuid
 from raftlog.metadata.image import Endpoint, MetadataImage, TopicState
 from raftlog.metadata.metadata_records import ConfigChanged, Record
 from raftlog.security.scram import ScramCredential
-from raftlog.storage.partition_files import encode_uuid
 
 HIDDEN: Final = "[hidden]"
 
@@ -34,6 +34,10 @@ def sections_of(image: MetadataImage) -> Sections:
             }
         ],
         "features": [{"feature": name, "level": level} for name, level in sorted(image.features.items())],
+        "voters": [
+            {"voter": voter_id, "directory_id": encode_uuid(directory_id)}
+            for voter_id, directory_id in sorted(image.voters.items())
+        ],
         "brokers": _brokers(image),
         "topics": [_topic(each) for _, each in sorted(image.topics.items())],
         "partitions": [row for _, each in sorted(image.topics.items()) for row in _partitions(each)],

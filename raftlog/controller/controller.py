@@ -11,6 +11,7 @@ import base64
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypedDict
+from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import shared_time
@@ -25,14 +26,13 @@ from raftlog.controller import (
     brokers,
     configs,
     elections,
-    feature_updates,
     producer_ids,
     topics,
+    voters,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
 from raftlog.controller.broker_liveness import BrokerClocks, BrokerLiveness, ProbeResult
-from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
-from raftlog.controller.feature_updates import VoterLevels
+from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_causes import Causes, causes_of
@@ -70,7 +70,6 @@ from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
     Batch,
-    ClusterNamed,
     ControllerElected,
     Record,
     ScramCredentialChanged,
@@ -80,6 +79,7 @@ from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows
 
 if TYPE_CHECKING:
+    from raftlog.controller.feature_updates import VoterLevels
     from raftlog.controller.mutation_quotas import MutationQuotas
 
 TICK_S: Final = 0.25
@@ -137,6 +137,8 @@ class Controller:
         """The levels that this node supports. Set before it leads, as the next."""
         self.levels_of_voters: Callable[[], VoterLevels] = dict
         """The lowest and highest level of the metadata of each other voter; None of one that is not connected."""
+        self.unrecorded_voters: Callable[[], Mapping[int, UUID]] = dict
+        """The directories of voters that may be recorded now, though the metadata does not name them."""
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
@@ -242,16 +244,11 @@ class Controller:
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
-        cluster_id = self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
-        return Decision(
-            (ClusterNamed(cluster_id), *feature_updates.initial_levels(self.features), *self.bootstrap),
-            effects=(
-                LogEvent("info", "cluster_named", {"cluster_id": cluster_id}),
-                *(
-                    LogEvent("info", "scram_credential_set", {"user": each.user, "mechanism": each.mechanism})
-                    for each in self.bootstrap
-                ),
-            ),
+        return voters.decide_first_metadata(
+            self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("="),
+            supported=self.features,
+            directories=self.unrecorded_voters(),
+            bootstrap=self.bootstrap,
         )
 
     # --- the one way to decide
@@ -392,7 +389,9 @@ class Controller:
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
             case UpdateFeatures():
-                return feature_updates.decide_update_features(
+                from raftlog.controller.feature_updates import decide_update_features
+
+                return decide_update_features(
                     image, request, supported=self.features, voters=self.levels_of_voters()
                 )
             case UnregisterBroker():
@@ -506,6 +505,8 @@ class Controller:
         self._fence_condemned(now)
         if self._sweep_due:
             self._sweep()
+        if unrecorded := self.unrecorded_voters():
+            self._decide(lambda image: voters.decide_register_voters(image, unrecorded))
         if now >= self._rebalance_at:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:

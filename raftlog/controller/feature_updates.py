@@ -30,13 +30,6 @@ VoterLevels = Mapping[int, tuple[int, int] | None]
 """The lowest and highest level of raftlog.metadata.version of each other voter; None: it is not connected."""
 
 
-def initial_levels(supported: tuple[SupportedFeature, ...]) -> tuple[FeatureChanged, ...]:
-    """Return the records that give a new cluster its levels: the newest that nodes support."""
-    return tuple(
-        FeatureChanged(each.name, each.highest) for each in supported if each.name == RAFTLOG_METADATA_VERSION
-    )
-
-
 def decide_update_features(
     image: MetadataImage,
     request: UpdateFeatures,

@@ -8,25 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import TopicPartition
 from raftlog.faults.forgetful_disk import aside
 from raftlog.records.header import BatchHeader, iter_headers
 from raftlog.storage import log_directory as names
-
-IDENTITY_AND_CHECKPOINTS: Final = (
-    names.META_PROPERTIES,
-    names.CLEAN_SHUTDOWN,
-    names.RECOVERY_POINTS,
-    names.LOG_STARTS,
-    names.HIGH_WATERMARKS,
-    names.CLEANER_OFFSETS,
-)
-
-LEFT_OVER: Final = ("delete", "stray")
-"""How the folders end of partitions that were deleted, or set aside."""
-
 
 EPOCH_FROM: Final = 12
 EPOCH_END: Final = 16
@@ -115,16 +101,14 @@ def _flip(path: Path, position: int, bit: int) -> None:
 
 
 def wipe(folders: Sequence[str]) -> None:
-    """Empty data folders of partitions, checkpoints and identity; the node must not run. Its metadata log stays.
+    """Empty a node's folders, its metadata log and its identity included; the node must not run.
 
-    The rest counts as durable: a journal of unsynced changes would be about files that are gone.
+    Nothing is left to be synced: a journal of unsynced changes would be about files that are gone.
     """
     for folder in map(Path, folders):
         shutil.rmtree(aside(str(folder)), ignore_errors=True)
         for path in list(folder.glob("*")):
-            _, dash, last = path.name.rpartition("-")
-            if path.is_dir() and dash and (last.isdecimal() or last in LEFT_OVER):
+            if path.is_dir():
                 shutil.rmtree(path)
-        for name in IDENTITY_AND_CHECKPOINTS:
-            (folder / name).unlink(missing_ok=True)
-            (folder / (name + CHECKSUMS)).unlink(missing_ok=True)
+            else:
+                path.unlink()

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.record_ages import ClockState, OtherClocks
+from raftlog.base.types import NO_DIRECTORY
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
@@ -494,6 +495,7 @@ class QuorumReplica(msgspec.Struct, frozen=True):
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    directory_id: UUID = NO_DIRECTORY
 
 
 class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):

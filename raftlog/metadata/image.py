@@ -201,6 +201,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     tokens: Mapping[str, DelegationToken] = {}
     """Delegation tokens by their ids, expired ones too until the controller removes them."""
     quotas: Mapping[Entity, Mapping[str, float]] = {}
+    voters: Mapping[int, UUID] = {}
+    """The directory that votes under each voter's id, as far as recorded."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -154,6 +154,13 @@ class ClientQuotaChanged(msgspec.Struct, frozen=True, tag=16, array_like=True):
     value: float | None
 
 
+class VoterRegistered(msgspec.Struct, frozen=True, tag=22, array_like=True):
+    """The directory that votes under a voter's id from now on (a part of Kafka's VotersRecord, KIP-853)."""
+
+    voter_id: int
+    directory_id: UUID
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -173,6 +180,7 @@ Record = (
     | TokenChanged
     | TokenRemoved
     | ClientQuotaChanged
+    | VoterRegistered
 )
 
 

@@ -40,6 +40,7 @@ from raftlog.metadata.metadata_records import (
     ScramCredentialChanged,
     TokenChanged,
     TokenRemoved,
+    VoterRegistered,
 )
 
 RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
@@ -50,6 +51,7 @@ RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
         ScramCredentialChanged: 1,
         TokenChanged: 1,
         TokenRemoved: 1,
+        VoterRegistered: 2,
     }
 )
 """The levels of records. Those that are not here are written at each level."""

@@ -42,10 +42,12 @@ from raftlog.metadata.metadata_records import (
     TokenRemoved,
     TopicCreated,
     TopicDeleted,
+    VoterRegistered,
 )
 from raftlog.metadata.persistent_map import REMOVED, PersistentMap, persistent
 from raftlog.metadata.usage import (
     REPLICA_BYTES,
+    VOTER_BYTES,
     acl_bytes,
     broker_bytes,
     partition_bytes,
@@ -157,6 +159,7 @@ class _Builder:
         self.scram = _Part(persistent(image.scram))
         self.tokens = _Part(persistent(image.tokens))
         self.quotas = _Part(persistent(image.quotas))
+        self.voters = _Part(image.voters)
         self.security_count = image.usage.security
         self.token_count = image.usage.tokens
         self.size_bytes = image.usage.size_bytes
@@ -185,6 +188,7 @@ class _Builder:
             scram=self.scram.build(),
             tokens=self.tokens.build(),
             quotas=self.quotas.build(),
+            voters=self.voters.build(),
         )
 
     def usage(self) -> Usage:
@@ -224,6 +228,11 @@ class _Builder:
         assert record.controller_epoch > self.controller_epoch, "controller epochs only grow"
         self.controller_id = record.controller_id
         self.controller_epoch = record.controller_epoch
+
+    def voter_registered(self, record: VoterRegistered) -> None:
+        if record.voter_id not in self.voters:
+            self.size_bytes += VOTER_BYTES
+        self.voters[record.voter_id] = record.directory_id
 
     def broker_registered(self, record: BrokerRegistered) -> None:
         before = self.brokers.get(record.broker_id)
@@ -408,6 +417,7 @@ def _checked(state: PartitionState) -> PartitionState:
 _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     ClusterNamed: _Builder.cluster_named,
     ControllerElected: _Builder.controller_elected,
+    VoterRegistered: _Builder.voter_registered,
     BrokerRegistered: _Builder.broker_registered,
     BrokerChanged: _Builder.broker_changed,
     BrokerUnregistered: _Builder.broker_unregistered,

@@ -27,6 +27,13 @@ MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
 _VERSION = b"\x01"
 
 
+class VoterState(msgspec.Struct, frozen=True, array_like=True):
+    """One voter; later releases may add fields."""
+
+    voter_id: int
+    directory_id: UUID
+
+
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     controller_epoch: int
@@ -44,6 +51,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     scram: list[tuple[str, str, ScramCredential]] = []
     tokens: list[DelegationToken] = []
     quotas: list[tuple[Entity, dict[str, float]]] = []
+    voters: list[VoterState] = []
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -69,6 +77,7 @@ def encode_image(image: MetadataImage) -> bytes:
         scram=[(*key, credential) for key, credential in image.scram.items()],
         tokens=list(image.tokens.values()),
         quotas=[(entity, dict(values)) for entity, values in image.quotas.items()],
+        voters=[VoterState(*each) for each in image.voters.items()],
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -105,5 +114,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         scram=PersistentMap({(user, mechanism): found for user, mechanism, found in snapshot.scram}),
         tokens=PersistentMap({token.token_id: token for token in snapshot.tokens}),
         quotas=PersistentMap(dict(snapshot.quotas)),
+        voters={voter.voter_id: voter.directory_id for voter in snapshot.voters},
     )
     return replace(image, usage=usage_of(image))

@@ -32,6 +32,7 @@ _TOKEN_BYTES: Final = 48
 _PRINCIPAL_BYTES: Final = 5
 SCRAM_BYTES: Final = 256
 """Of a credential, without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
+VOTER_BYTES: Final = 24
 _ENTITY_BYTES: Final = 16
 _QUOTA_BYTES: Final = 16
 
@@ -114,5 +115,6 @@ def usage_of(image: MetadataImage) -> Usage:
         + sum(map(acl_bytes, image.acls))
         + sum(scram_bytes(user) for user, _ in image.scram)
         + sum(map(token_bytes, image.tokens.values()))
-        + sum(quota_bytes(entity, values) for entity, values in image.quotas.items()),
+        + sum(quota_bytes(entity, values) for entity, values in image.quotas.items())
+        + VOTER_BYTES * len(image.voters),
     )

@@ -27,7 +27,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -35,14 +36,26 @@ from raftlog.base.guard import Guard
 from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript, bound_secret
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
-from raftlog.quorum.levels import Levels, why_too_old
+from raftlog.base.types import NO_DIRECTORY
+from raftlog.quorum.handshake_messages import (
+    Challenge,
+    ChannelKind,
+    Hello,
+    Introduced,
+    Levels,
+    Proof,
+    Refusal,
+    Verdict,
+    decode_handshake,
+    encode_handshake,
+    introduced,
+    why_too_old,
+)
 
 if TYPE_CHECKING:
     from raftlog.quorum.channel_tls import ChannelTls
 
 log = get_logger("quorum")
-
-ChannelKind = Literal["raft", "rpc", "heartbeat", "observe"]
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HANDSHAKE_BYTES: Final = 4 * 1024
@@ -78,48 +91,6 @@ class ForeignCluster(HandshakeRefused):
 OnKafkaClient = Callable[[asyncio.Transport, bytes], None]
 """Gets the transport of a Kafka client, and the bytes that were read from it so far."""
 
-NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-
-
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
-    protocol: int
-    kind: ChannelKind
-    node_id: NodeId
-    cluster_id: str
-    nonce: bytes
-    lowest_level: int = 0
-    highest_level: int = 0
-
-
-class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
-    node_id: NodeId
-    cluster_id: str
-    nonce: bytes
-    lowest_level: int = 0
-    """As `highest_level`: of the metadata, that the node supports. Releases up to 0.2.0 tell none, and support 0."""
-    highest_level: int = 0
-
-
-class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
-    proof: bytes
-
-
-class Verdict(msgspec.Struct, frozen=True, array_like=True, tag="raftlog verdict"):
-    """The listener's answer to a right proof; with a `reason` it refuses this peer all the same."""
-
-    proof: bytes
-    reason: str
-
-
-class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="raftlog refusal"):
-    """Unproven, for the other side's log."""
-
-    reason: str
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal).decode
-
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -135,6 +106,12 @@ class Identity:
     tls: ChannelTls | None = None
     """None: controllers' listeners speak no TLS."""
     levels: Levels = Levels()  # noqa: RUF009 (immutable)
+    directory_id: UUID = NO_DIRECTORY
+    """Of the metadata directory: a voter is its id and this."""
+    incarnation: bytes = b""
+    """Of this process. Two that are alive with one id and one directory id are a node and its copy."""
+    new_journal: Callable[[], bool] = lambda: False
+    """Whether the metadata log is empty and has never seen a term."""
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -180,6 +157,7 @@ class Channel(asyncio.Protocol, Guard):
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.peer_id = -1
+        self.peer = Introduced()
         self.peer_levels = (0, 0)
         """The lowest and the highest level of the metadata that the peer supports."""
         self.kind: ChannelKind = "rpc"
@@ -315,7 +293,7 @@ class Channel(asyncio.Protocol, Guard):
 
     def _take_handshake(self, frame: bytes) -> None:
         try:
-            message = _decode(frame)
+            message = decode_handshake(frame)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._refuse("it does not speak this protocol")
             return
@@ -357,7 +335,7 @@ class Channel(asyncio.Protocol, Guard):
 
     def _say(self, message: Any) -> bytes:
         """Send one handshake message; returns its bytes."""
-        frame = _encode(message)
+        frame = encode_handshake(message)
         self._write(_LENGTH.pack(len(frame)) + frame)
         return frame
 
@@ -398,8 +376,16 @@ def _purpose(reason: str) -> bytes:
 class OutboundChannel(Channel):
     """The end that connected. `ready` completes when open, or fails with Refused. `dial` bounds its handshake."""
 
-    def __init__(self, identity: Identity, kind: ChannelKind, *, expect: int | None) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        kind: ChannelKind,
+        *,
+        expect: int | None,
+        admit: Callable[[Introduced], str | None] = lambda _peer: None,
+    ) -> None:
         super().__init__(identity)
+        self._admit = admit
         self.kind = kind
         self.ready: asyncio.Future[OutboundChannel] = self._loop.create_future()
         self._expect = expect
@@ -424,6 +410,9 @@ class OutboundChannel(Channel):
             identity.nonce(),
             identity.levels.lowest,
             identity.levels.highest,
+            identity.directory_id.bytes,
+            identity.incarnation,
+            identity.new_journal(),
         )
         self._hello = self._say(hello)
 
@@ -438,6 +427,10 @@ class OutboundChannel(Channel):
     def _take_challenge(self, challenge: Challenge, frame: bytes) -> None:
         if self._expect is not None and challenge.node_id != self._expect:
             self._refuse(f"expected node {self._expect} at {self.address}, it is node {challenge.node_id}")
+            return
+        unwanted = self._admit(introduced(challenge))
+        if unwanted is not None:
+            self._refuse(unwanted)
             return
         session = self._tls_session()
         shown = None if session is None else session.getpeercert(binary_form=True)
@@ -456,7 +449,7 @@ class OutboundChannel(Channel):
         if reason is not None or verdict.reason:
             self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
-        self.peer_id = challenge.node_id
+        self.peer_id, self.peer = challenge.node_id, introduced(challenge)
         self._open(transcript, dialled=True)
         if not self.ready.done():
             self.ready.set_result(self)
@@ -537,6 +530,9 @@ class InboundChannel(Channel):
             identity.nonce(),
             identity.levels.lowest,
             identity.levels.highest,
+            identity.directory_id.bytes,
+            identity.incarnation,
+            identity.new_journal(),
         )
         tls, session = identity.tls, self._tls_session()
         shown = None if tls is None or session is None else tls.own_certificate(session)
@@ -557,7 +553,7 @@ class InboundChannel(Channel):
         if reason:
             self._refuse(reason, tell=False)
             return
-        self.peer_id, self.kind = hello.node_id, hello.kind
+        self.peer_id, self.peer, self.kind = hello.node_id, introduced(hello), hello.kind
         self._open(transcript, dialled=False)
         self._on_open(self)
 
@@ -575,15 +571,16 @@ async def dial(
     *,
     expect: int | None,
     seconds: float | None = None,
+    admit: Callable[[Introduced], str | None] = lambda _peer: None,
 ) -> OutboundChannel:
-    """Connect and authenticate, within `seconds` or HANDSHAKE_SECONDS.
+    """Connect and authenticate, within `seconds` or HANDSHAKE_SECONDS. `admit` may return a reason to refuse a peer.
 
     Raises OSError (refused, unreachable, TimeoutError) or Refused.
 
     The channel is this call's until it returns: whatever happens to its transport meanwhile, none is left behind.
     """
     loop = asyncio.get_running_loop()
-    channel = OutboundChannel(identity, kind, expect=expect)
+    channel = OutboundChannel(identity, kind, expect=expect, admit=admit)
     usual_s = HANDSHAKE_SECONDS + identity.lateness.patience_s
     try:
         async with asyncio.timeout(usual_s if seconds is None else seconds):

@@ -24,6 +24,7 @@ from raftlog.quorum.messages import (
     HigherTerm,
     Message,
     MessageSizes,
+    PreVote,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
@@ -32,6 +33,7 @@ from raftlog.quorum.messages import (
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
 from raftlog.quorum.snapshot import Snapshot
 from raftlog.quorum.snapshot_sender import SnapshotCursor
+from raftlog.quorum.voter_set import VoterSet
 from raftlog.quorum.wal import COMMAND_PREFIX, MAX_COMMAND_BYTES, Entry
 
 log = get_logger("quorum")
@@ -73,8 +75,11 @@ class RaftCore(PySyncObjAdapter):
         timing: Timing,
         lateness: Lateness | None = None,
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
+        voters: VoterSet | None = None,
     ) -> None:
         self.node_id = node_id
+        peers = tuple(peers)
+        self.voters = voters or VoterSet(node_id, peers)
         self.outbox: list[tuple[int, Message]] = []
         self.can_send: Callable[[int], bool] = lambda _peer: True
         """Whether a voter's link takes more for now; the network calls `Driver.send_more` when it does again."""
@@ -83,6 +88,8 @@ class RaftCore(PySyncObjAdapter):
         self.apply_command = apply
         self._snapshot = snapshot
         self._sizes = sizes
+        self._uncounted: dict[int, int] = {}
+        """Up to where the logs match of voters whose answers do not count."""
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._lateness = lateness or Lateness()
@@ -106,7 +113,7 @@ class RaftCore(PySyncObjAdapter):
 
     def match_index(self, peer: int) -> int:
         """Leaders only; 0 is unknown."""
-        return self.match_indexes.get(self._nodes[peer], 0)
+        return max(self.match_indexes.get(self._nodes[peer], 0), self._uncounted.get(peer, 0))
 
     def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
@@ -187,6 +194,7 @@ class RaftCore(PySyncObjAdapter):
         super().connected(peer)
         self._pieces.pop(peer, None)
         self._answered.pop(peer, None)
+        self._uncounted.pop(peer, None)
         if self.is_leader:
             self.match_indexes[self._nodes[peer]] = 0
             self.next_indexes[self._nodes[peer]] = self.journal.last_index + 1
@@ -222,10 +230,7 @@ class RaftCore(PySyncObjAdapter):
         elif isinstance(message, AppendEntriesResponse):
             self._on_next_index(peer, message)
         elif isinstance(message, RequestVote):
-            term, last_index, last_term = message.term, message.last_index, message.last_term
-            self.receive(
-                peer, type="request_vote", term=term, last_log_index=last_index, last_log_term=last_term
-            )
+            self._on_request_vote(peer, message)
         elif isinstance(message, VoteGranted):
             self._on_vote(peer, message.term)
         elif isinstance(message, TimeoutNow):
@@ -250,11 +255,26 @@ class RaftCore(PySyncObjAdapter):
     def has_entry(self, index: int, term: int) -> bool:
         return self.journal.entry_term(index) == term
 
+    def _on_request_vote(self, peer: int, asked: RequestVote) -> None:
+        if not self.may_grant(peer, asked):
+            self.step_down(asked.term)
+            return
+        term, last_index, last_term = asked.term, asked.last_index, asked.last_term
+        self.receive(peer, type="request_vote", term=term, last_log_index=last_index, last_log_term=last_term)
+
+    def may_grant(self, peer: int, asked: RequestVote | PreVote) -> bool:
+        """Return whether this voter may grant a vote, whatever terms and logs say."""
+        return self.voters.may_grant(peer, asked, has_log=self.journal.last_index > 1)
+
     def _on_vote(self, peer: int, term: int) -> None:
-        """The core counts votes without remembering the voter: let each through once."""
-        if term == self.term and peer not in self._voters_heard:
-            self._voters_heard.add(peer)
-            self.receive(peer, type="response_vote", term=term)
+        """The core counts votes without remembering the voter: let each through once, and none before they suffice."""
+        if term != self.term or peer in self._voters_heard:
+            return
+        self._voters_heard.add(peer)
+        self.voters.note_vote(peer)
+        if len(self._voters_heard) + 1 >= self.voters.votes_needed:
+            for each in sorted(self._voters_heard):
+                self.receive(each, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
         """The core truncates after `prev` whether or not what follows matches: hand it only what is new.
@@ -322,6 +342,9 @@ class RaftCore(PySyncObjAdapter):
             self.step_down(message.term)
         if message.term != self.term or not self.is_leader:
             return
+        if not self.voters.counts(peer):
+            self._on_uncounted(peer, message)
+            return
         node, next_indexes = self._nodes[peer], self.next_indexes
         next_index = min(message.next_index, self.journal.last_index + 1)
         if message.reset:
@@ -337,6 +360,17 @@ class RaftCore(PySyncObjAdapter):
         )
         if not message.reset:  # what was sent already need not be sent again
             next_indexes[node] = max(sent_below, next_indexes[node])
+
+    def _on_uncounted(self, peer: int, message: AppendEntriesResponse) -> None:
+        """Catch a voter up whose answers count for nothing yet: the core hears none of them."""
+        node, last_index = self._nodes[peer], self.journal.last_index
+        next_index = min(message.next_index, last_index + 1)
+        if message.success:
+            self._uncounted[peer] = max(self._uncounted.get(peer, 0), next_index - 1)
+            self.next_indexes[node] = max(self.next_indexes[node], next_index)
+        elif message.reset:
+            self.next_indexes[node] = max(next_index, self._uncounted.get(peer, 0) + 1)
+            self._send_again = True
 
     # -- snapshots -----------------------------------------------------------------------
 
@@ -420,15 +454,19 @@ class RaftCore(PySyncObjAdapter):
     # -- what the core calls -------------------------------------------------------------
 
     def send(self, peer: int, message: dict[str, Any]) -> None:
-        self.outbox.append((peer, self._outbound(message)))
+        self.outbox.append((peer, self._outbound(peer, message)))
 
-    def _outbound(self, message: dict[str, Any]) -> Message:
+    def _outbound(self, peer: int, message: dict[str, Any]) -> Message:
         kind = message["type"]
         if kind == "next_node_idx":
             return self._outbound_next_index(message)
         if kind == "request_vote":
             self._voters_heard.clear()
-            return RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
+            self._uncounted.clear()
+            term, last_index, last_term = (
+                message[each] for each in ("term", "last_log_index", "last_log_term")
+            )
+            return RequestVote(term, last_index, last_term, *self.voters.claim(peer))
         if kind == "response_vote":
             return VoteGranted(message["term"])
         assert kind == "timeout_now", kind

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import DISK_FULL
 from raftlog.base.env import Env, timer_time
@@ -37,8 +37,11 @@ from raftlog.quorum.messages import (
 from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
 from raftlog.quorum.snapshot_sender import SnapshotSender
-from raftlog.quorum.state_machine import StateMachine
+from raftlog.quorum.voter_set import VoterSet
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
+
+if TYPE_CHECKING:
+    from raftlog.quorum.state_machine import StateMachine
 
 log = get_logger("quorum")
 
@@ -58,33 +61,35 @@ class Driver:
         self,
         env: Env,
         *,
-        node_id: int,
-        peers: Iterable[int],
+        voters: VoterSet,
         directory: str,
         machine: StateMachine,
         timing: Timing,
         compaction: SnapshotPolicy,
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
-        self.node_id = node_id
+        self.node_id = voters.node_id
+        self.voters = voters
         self.send: Callable[[int, Message], None] = lambda _peer, _message: None
         self.linked: Callable[[], Iterable[int]] = tuple
         self.on_advance: Callable[[], None] = lambda: None
         """Called after each round: something may have been committed, or the leader changed."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.failed: BaseException | None = None
+        self.led_since = 0.0
+        """When this voter last began to lead, loop seconds."""
         self.candidacy_stopped = False
-        self.journal = Journal(env.disk, directory, node_id)
+        self.journal = Journal(env.disk, directory, self.node_id, voters.directory_id)
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._restore_at_boot()
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
-        peers = sorted(peers)
-        self._alone = not peers
+        self._alone = not voters.peers
+        self._recorded = voters.recorded()
         self.core = RaftCore(
-            node_id,
-            peers,
+            self.node_id,
+            voters.peers,
             journal=self.journal,
             apply=machine.apply,
             snapshot=lambda first_index: self.outgoing.cursor_of_newest(first_index, self.resume_sending),
@@ -93,10 +98,11 @@ class Driver:
             timing=timing,
             lateness=env.lateness,
             sizes=sizes,
+            voters=voters,
         )
         self.journal.snapshot = None  # restored; it may be large
         self.election = Election(
-            majority=(len(peers) + 1) // 2 + 1,
+            alone=self._alone,
             timing=timing,
             chance=env.random,
             now=self._loop.time(),
@@ -257,14 +263,23 @@ class Driver:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        if self._stands() and now >= self.election.deadline and not self._inbox:
+        is_behind = self.core.commit_index > self.core.applied_index
+        if self._stands() and now >= self.election.deadline and not self._inbox and not is_behind:
             self._ask_for_votes(now)
         self.core.tick()
+        self._keep_commit_of_voters()
         self._count_committed()
         if self.leading and not self.core.has_applied_own_term:
             self._announce()  # a loss is told at once, a gain only once the term is durable
         self._snapshots.take_if_due(self.core.applied_index)
         self._writer.sync_then(self._release)
+
+    def _keep_commit_of_voters(self) -> None:
+        """Once the voters have changed, write down that this is committed, so that a restart finds them again."""
+        recorded = self.voters.recorded()
+        if recorded != self._recorded:
+            self._recorded = recorded
+            self.journal.stage_commit()
 
     def _release(self) -> None:
         outbox, self.core.outbox = self.core.outbox, []
@@ -285,16 +300,12 @@ class Driver:
 
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""
-        return not (self.core.is_leader or self.candidacy_stopped)
+        return not (self.core.is_leader or self.candidacy_stopped) and self.voters.may_stand
 
     # -- input ---------------------------------------------------------------------------
 
     def _take(self, peer: int, message: Message) -> None:
-        if (
-            self.candidacy_stopped
-            and not self.core.is_leader
-            and isinstance(message, VoteGranted | TimeoutNow)
-        ):
+        if isinstance(message, VoteGranted | TimeoutNow) and not (self.core.is_leader or self._stands()):
             return  # what it asked for before, or is asked for now
         if isinstance(message, PreVote):
             self._answer_pre_vote(peer, message)
@@ -339,6 +350,8 @@ class Driver:
             core.is_leader
             or self.election.has_recent_leader(now)
             or (asked.last_term, asked.last_index) < ours
+            or not core.may_grant(peer, asked)
+            or ((asked.last_term, asked.last_index) == ours and not self.voters.yields_to(peer))
         ):
             return
         self.election.postpone_after_pre_vote(now)
@@ -346,11 +359,12 @@ class Driver:
 
     def _ask_for_votes(self, now: float) -> None:
         core = self.core
-        if self.election.begin_pre_vote(core.term + 1, self.node_id, now):
+        needed = self.voters.votes_needed
+        if self.election.begin_pre_vote(core.term + 1, self.node_id, now, needed=needed):
             self._stand()
             return
-        question = PreVote(core.term + 1, core.journal.last_index, core.last_term)
-        core.outbox.extend((peer, question) for peer in self.linked())
+        question = core.term + 1, core.journal.last_index, core.last_term
+        core.outbox.extend((peer, PreVote(*question, *self.voters.claim(peer))) for peer in self.linked())
 
     def _stand(self) -> None:
         self.core.start_election()
@@ -395,6 +409,8 @@ class Driver:
 
     def _tell(self, leader: int | None, term: int, leading: bool) -> None:
         is_news = (leader, term) != self._announced[:2] and leader is not None
+        if leading and not self.leading:
+            self.led_since = self._loop.time()
         self._announced = (leader, term, leading)
         self._machine.leadership_changed(leader, term, leading)
         if is_news:

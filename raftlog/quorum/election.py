@@ -54,7 +54,7 @@ class Election:
     def __init__(
         self,
         *,
-        majority: int,
+        alone: bool,
         timing: Timing,
         chance: random.Random,
         now: float,
@@ -63,9 +63,9 @@ class Election:
         self.timing = timing
         self._lateness = lateness or Lateness()
         self.deadline = (
-            now if majority == 1 else now + chance.uniform(timing.fast_election_min, timing.fast_election_max)
+            now if alone else now + chance.uniform(timing.fast_election_min, timing.fast_election_max)
         )
-        self._majority = majority
+        self._needed = 1
         self._random = chance
         self._leader_heard_at = NEVER
         self._asking_for: int | None = None
@@ -108,19 +108,19 @@ class Election:
         """Our own loop stood still. Leave time to read what others said meanwhile: uvloop runs what is due first."""
         self.deadline = max(self.deadline + seconds, now + self.timing.heartbeat)
 
-    def begin_pre_vote(self, term: int, me: int, now: float) -> bool:
-        """Ask for `term`; returns True if our own vote is a majority already."""
+    def begin_pre_vote(self, term: int, me: int, now: float, *, needed: int) -> bool:
+        """Ask for `term`; returns True if our own vote is all that is needed."""
         self._leader_heard_at = NEVER
-        self._asking_for, self._granted = term, {me}
+        self._asking_for, self._granted, self._needed = term, {me}, needed
         self.deadline = now + self._hurry()
-        return self._majority == 1
+        return needed == 1
 
     def on_pre_vote_granted(self, term: int, peer: int) -> bool:
-        """Count a pre-vote; True exactly once, when it makes the majority."""
+        """Count a pre-vote; True exactly once, when there are as many as are needed."""
         if term != self._asking_for:
             return False
         self._granted.add(peer)
-        if len(self._granted) < self._majority:
+        if len(self._granted) < self._needed:
             return False
         self._asking_for = None
         return True

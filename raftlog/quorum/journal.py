@@ -7,9 +7,11 @@ thread. Nothing is written behind the driver's back. Ordering law inside a job: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from raftlog.base.disk import Disk
+from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
 from raftlog.quorum.wal import (
     DamagedJournal,
@@ -22,11 +24,29 @@ from raftlog.quorum.wal import (
     vote_record,
 )
 
+DIRECTORY_ID: Final = "directory.id"
+"""A file beside the log: the id of the directory that it was written in. Releases up to 0.3.0 have none."""
+
+
+def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
+    """Raise DamagedJournal if a journal was written under another directory id; write ours down if none is."""
+    path, ours = f"{directory}/{DIRECTORY_ID}", encode_uuid(directory_id).encode()
+    if directory_id == NO_DIRECTORY:
+        return
+    if not disk.exists(path):
+        disk.write_file(path, ours)
+    elif (found := disk.read_file(path)) != ours:
+        raise DamagedJournal(
+            f"{directory} was written under the directory.id of {path}, {found.decode(errors='replace')[:40]}, but "
+            f"meta.properties of the folder above says {ours.decode()}: put the former meta.properties back"
+        )
+
 
 class Journal:
     """Entries, term and vote of one voter; a list to the core (its camelCase names are PySyncObj's `Journal`)."""
 
-    def __init__(self, disk: Disk, directory: str, node_id: int) -> None:
+    def __init__(self, disk: Disk, directory: str, node_id: int, directory_id: UUID = NO_DIRECTORY) -> None:
+        """`directory_id`: of the folder above, as its meta.properties says."""
         self.snapshot_files = SnapshotFiles(disk, directory)
         self.snapshot: Snapshot | None = None
         """The snapshot found at open; the driver restores it and forgets it."""
@@ -42,13 +62,14 @@ class Journal:
         self._staged_snapshot: Snapshot | None = None
         self._rewrite = False
         self._wal = Wal(disk, directory)
-        self._open(disk, directory)
+        disk.mkdir(directory)
+        disk.sync_dir(directory.rpartition("/")[0] or "/")
+        _check_owner(disk, directory, directory_id)
+        self._open(directory)
 
     # -- opening -------------------------------------------------------------------------
 
-    def _open(self, disk: Disk, directory: str) -> None:
-        disk.mkdir(directory)
-        disk.sync_dir(directory.rpartition("/")[0] or "/")
+    def _open(self, directory: str) -> None:
         self.snapshot_files.remove_unfinished()
         snapshot = self.snapshot_files.load_newest()
         if not self._wal.exists():
@@ -97,6 +118,11 @@ class Journal:
         return self._entries[-1][1] if self._entries else 0
 
     @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written: no term, and at most the entry with which each log begins."""
+        return self._term == 0 and self.last_index <= 1
+
+    @property
     def size_bytes(self) -> int:
         """Of the file, without what is staged."""
         return self._wal.size_bytes
@@ -143,6 +169,10 @@ class Journal:
     def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
         self._term, self._voted_for = term, votedForNodeId
         self._staged.append(vote_record(term, votedForNodeId))
+
+    def stage_commit(self) -> None:
+        """Have the commit index written with the next sync, though nothing else may be staged."""
+        self._staged.append(commit_record(self._commit_index))
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
         self._commit_index = raftCommitIndex

@@ -17,8 +17,8 @@ from typing import Final
 from raftlog.base.listening import check_listening
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines, Places
-from raftlog.quorum.channel import HUNG_UP, ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
-from raftlog.quorum.levels import why_too_old
+from raftlog.quorum.channel import HUNG_UP, Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.handshake_messages import ChannelKind, Hello, why_too_old
 
 log = get_logger("quorum")
 

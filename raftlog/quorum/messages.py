@@ -13,6 +13,8 @@ CHUNK_BYTES: Final = 1024 * 1024
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """An index, a term, or a count of bytes: what the log and the core can hold. Anything else is no message."""
 
+DirectoryId = Annotated[bytes, msgspec.Meta(max_length=16)]
+
 
 class MessageSizes(NamedTuple):
     """How much one message carries, bytes. Simulations make both tiny, so that few entries are many messages.
@@ -45,9 +47,15 @@ class AppendEntriesResponse(msgspec.Struct, frozen=True, array_like=True, tag=2)
 
 
 class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Raft §5.2. Releases up to 0.3.0 lack the fields from `directory_id` on."""
+
     term: Number
     last_index: Number
     last_term: Number
+    directory_id: DirectoryId = b""
+    """The receiver's, as the sender's metadata names it (Kafka's VoterDirectoryId); see `VoterSet.claim`."""
+    forming: bool = False
+    """Whether the sender's metadata names no cluster yet."""
 
 
 class VoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -71,11 +79,13 @@ class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Would you vote for me in `term`? (Raft thesis §9.6)"""
+    """Would you vote for me in `term`? (Raft thesis §9.6) The last fields are those of RequestVote."""
 
     term: Number
     last_index: Number
     last_term: Number
+    directory_id: DirectoryId = b""
+    forming: bool = False
 
 
 class PreVoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=8):

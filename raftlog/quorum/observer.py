@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,8 +24,10 @@ from raftlog.quorum.observer_feed import (
     decode_to_observer,
 )
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot
-from raftlog.quorum.state_machine import StateMachine
 from raftlog.quorum.wal import DamagedJournal
+
+if TYPE_CHECKING:
+    from raftlog.quorum.state_machine import StateMachine
 
 log = get_logger("quorum")
 

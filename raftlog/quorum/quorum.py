@@ -7,28 +7,38 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
 from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
-from raftlog.quorum.channel import Hello, Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
+from raftlog.quorum.handshake_messages import Hello, introduced
 from raftlog.quorum.listener import Listener, Secure, without_tls
 from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.observer_feed import ObserverFeed
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.rpc import OnRequest, RpcServer
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog.quorum.state_machine import StateMachine
+from raftlog.quorum.voter_set import Recorded, VoterSet
+from raftlog.quorum.wal import DamagedJournal
+
+if TYPE_CHECKING:
+    from raftlog.quorum.state_machine import StateMachine
 
 log = get_logger("quorum")
 
 MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
+INCARNATION_BYTES: Final = 8
+REPLACED_AFTER_S: Final = 5.0
+"""So long a leader must have missed a voter's recorded directory before another one takes its place, seconds."""
 
 
 async def _no_controller(_payload: bytes, _peer: int) -> bytes:
@@ -85,7 +95,18 @@ class Quorum:
         self.snapshot_policy = compaction
         """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, InboundChannel] = {}
-        self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
+        self.identity = Identity(
+            node_id,
+            secret,
+            cluster_id,
+            env.unguessable,
+            env.lateness,
+            incarnation=env.unguessable.randbytes(INCARNATION_BYTES),
+        )
+        self.recorded_voters: Recorded = dict
+        """The directories of voters that the metadata names."""
+        self.barred: str | None = None
+        """Why this voter must not help to form a cluster, if it must not."""
         self._driver: Driver | None = None
         self._links: RaftLinks | None = None
         self._listener: Listener | None = None
@@ -99,20 +120,31 @@ class Quorum:
             log.warning("quorum_size_unwise", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         secure = await self.secure()
         peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
+        voter_set = VoterSet(
+            self.node_id,
+            peers,
+            directory_id=self.identity.directory_id,
+            recorded=self.recorded_voters,
+            barred=self.barred,
+        )
         driver = Driver(
             self._env,
-            node_id=self.node_id,
-            peers=peers,
+            voters=voter_set,
             directory=self._directory,
             machine=self._machine,
             timing=self._timing,
             compaction=self.snapshot_policy,
             sizes=self._sizes,
         )
+        if self.barred is not None and not peers and driver.journal.is_new:
+            driver.stop()
+            raise DamagedJournal(self.barred)
+        self.identity = replace(self.identity, new_journal=lambda: driver.journal.is_new)
         links = RaftLinks(
             self._env,
             self.identity,
             peers,
+            voters=voter_set,
             on_message=driver.received,
             on_up=driver.link_up,
             on_down=driver.link_down,
@@ -237,23 +269,60 @@ class Quorum:
         return self.driver.core.commit_index
 
     def describe(self) -> QuorumDescription:
-        """Describe the quorum as this node sees it; only the leader knows the other voters' positions."""
+        """Describe the quorum as this node sees it; only the leader knows the other voters' positions.
+
+        A voter's directory that the metadata does not name is an observer, as in Kafka.
+        """
         driver = self.driver
         observers = tuple(QuorumReplica(*each) for each in self._feed.positions()) if self._feed else ()
+        observers += tuple(self._replica(peer) for peer in driver.voters.uncounted())
         leader_id = NO_LEADER if driver.leader_id is None else driver.leader_id
-        voters = tuple(self._replica(voter) for voter in sorted(self.voters))
+        voters = tuple(
+            QuorumReplica(voter, -1, directory_id=driver.voters.recorded_directory(voter))
+            if voter in driver.voters.uncounted()
+            else self._replica(voter)
+            for voter in sorted(self.voters)
+        )
         return QuorumDescription(leader_id, driver.term, driver.core.commit_index, voters, observers)
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
+        directory_id = self.driver.voters.directory_of(voter)
         if voter == self.node_id:
-            return QuorumReplica(voter, core.journal.last_index, now_ms, now_ms)
+            return QuorumReplica(voter, core.journal.last_index, now_ms, now_ms, directory_id)
         match, answered_at = core.match_index(voter), core.last_response_at(voter)
         if not core.is_leader or answered_at is None:
-            return QuorumReplica(voter, -1)
+            return QuorumReplica(voter, -1, directory_id=directory_id)
         answered_ms = now_ms - int((asyncio.get_running_loop().time() - answered_at) * 1000)
         caught_up_ms = answered_ms if match >= core.commit_index else -1
-        return QuorumReplica(voter, match, answered_ms, caught_up_ms)
+        return QuorumReplica(voter, match, answered_ms, caught_up_ms, directory_id)
+
+    def unrecorded_voters(self) -> dict[int, UUID]:
+        """Return the directories that may be recorded as those of their voters now; asked of a leader.
+
+        They hold all that is committed. Another one of a voter whose directory is recorded waits until that has been
+        missed for `REPLACED_AFTER_S`: it may be the wrong node.
+        """
+        driver = self.driver
+        voters, core = driver.voters, driver.core
+        found = voters.unrecorded()
+        if voters.is_forming or not found:
+            return found
+        now = asyncio.get_running_loop().time()
+        return {
+            voter: directory
+            for voter, directory in found.items()
+            if voter == self.node_id
+            or (
+                self.linked(voter)
+                and core.match_index(voter) >= core.commit_index
+                and now >= voters.missed_since(voter, driver.led_since) + REPLACED_AFTER_S
+            )
+        }
+
+    def why_no_leader(self) -> str | None:
+        """Return why this voter has no leader, as far as the directories of voters explain it."""
+        return None if self._driver is None else self._driver.voters.why_no_leader()
 
     # -- channels ------------------------------------------------------------------------
 
@@ -266,9 +335,8 @@ class Quorum:
 
     def _admits(self, hello: Hello) -> str | None:
         assert self._links is not None
-        if hello.kind == "raft":
-            return self._links.refusal_reason(hello.node_id)
-        return None
+        newcomer = introduced(hello)
+        return (self._links.refusal_reason if hello.kind == "raft" else self._links.why_taken)(newcomer)
 
     def _take_rpc(self, channel: InboundChannel) -> None:
         RpcServer(channel, on_request=self._dispatch, leader=self._leader)

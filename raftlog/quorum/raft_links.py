@@ -15,9 +15,11 @@ import msgspec
 
 from raftlog.base.env import Env, raise_failure, shared_time
 from raftlog.base.log import get_logger
+from raftlog.base.types import encode_uuid
 from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
-from raftlog.quorum.levels import why_too_old
+from raftlog.quorum.handshake_messages import Introduced, why_too_old
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
+from raftlog.quorum.voter_set import VoterSet
 
 log = get_logger("quorum")
 
@@ -74,6 +76,7 @@ class RaftLinks:
         identity: Identity,
         peers: Mapping[int, tuple[str, int]],
         *,
+        voters: VoterSet,
         on_message: Callable[[int, Message], None],
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
@@ -83,6 +86,7 @@ class RaftLinks:
         self._env = env
         self._identity = identity
         self._peers = dict(peers)
+        self._voters = voters
         self._on_message = on_message
         self._on_up = on_up
         self._on_down = on_down
@@ -141,15 +145,43 @@ class RaftLinks:
         if not channel.writable and channel.unsent_bytes() > UNSENT_BYTES_LIMIT:
             channel.close("the peer does not read")
 
-    def refusal_reason(self, peer: int) -> str | None:
+    def refusal_reason(self, newcomer: Introduced) -> str | None:
         """Return the reason to refuse a raft link from a node, or None."""
+        peer = newcomer.node_id
         if peer == self._identity.node_id:
             return f"there are two nodes {peer}"
         if peer not in self._peers:
             return f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
         if peer < self._identity.node_id:
             return f"node {self._identity.node_id} dials node {peer}, not the other way round"
-        return None
+        return self._voters.refusal_reason(newcomer) or self.why_taken(newcomer)
+
+    def why_taken(self, newcomer: Introduced) -> str | None:
+        """Return the reason to refuse a second process of a linked voter's number, or None.
+
+        The linked one stays, unless the metadata names the directory of the newcomer only. A link may have lost its
+        process in silence, as when a machine lost its power: then a restarted process answers the ping with a reset,
+        and its next attempt is let in. A link of which nothing is heard ends after SILENCE_SECONDS.
+        """
+        channel = self._channels.get(newcomer.node_id)
+        if channel is None:
+            return None
+        linked, is_recorded = channel.peer, self._voters.is_recorded
+        if b"" in (linked.incarnation, newcomer.incarnation) or linked.incarnation == newcomer.incarnation:
+            return None
+        peer = newcomer.node_id
+        if is_recorded(peer, newcomer.directory_id) and not is_recorded(peer, linked.directory_id):
+            return None
+        channel.send(encode_message(Ping()))
+        if linked.directory_id == newcomer.directory_id:
+            return (
+                f"node {peer} runs already, at {channel.address}, with the same directory "
+                f"{encode_uuid(linked.directory_id)}: one of the two is a copy. Stop the one that is not the original"
+            )
+        return (
+            f"node {peer} runs already, at {channel.address}, with directory {encode_uuid(linked.directory_id)}, not "
+            f"{encode_uuid(newcomer.directory_id)}: give one of the two another node.id"
+        )
 
     def add_accepted(self, channel: InboundChannel) -> None:
         """Take over an accepted, authenticated link."""
@@ -168,15 +200,19 @@ class RaftLinks:
 
     async def _keep_dialling(self, peer: int, wait: float) -> None:
         """Dial until linked; `_drop` starts anew."""
+        refused = 0
         while not self._closed:
             if wait:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, max(REDIAL_MIN_SECONDS, 2 * wait))
             try:
-                channel = await dial(self._identity, "raft", self._peers[peer], expect=peer)
+                admit = self._voters.refusal_reason
+                channel = await dial(self._identity, "raft", self._peers[peer], expect=peer, admit=admit)
             except HandshakeRefused as error:
-                self._complain(peer, str(error))
-                wait = 1.0
+                refused += 1
+                if refused > 1:  # the first may be due to a link of this node's last life
+                    self._complain(peer, str(error))
+                    wait = 1.0
                 continue
             except OSError:
                 continue
@@ -187,16 +223,18 @@ class RaftLinks:
     def _complain(self, peer: int, reason: str) -> None:
         if self._complaints.get(peer) != reason:
             self._complaints[peer] = reason
-            log.warning("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
+            log.error("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
 
     def _add(self, channel: Channel) -> None:
         peer = channel.peer_id
         previous = self._channels.pop(peer, None)
         if previous is not None:
+            self._voters.note_link_lost(peer, asyncio.get_running_loop().time())
             previous.detach()
             previous.close("replaced by a newer link")
             self._on_down(peer)
         self._channels[peer] = channel
+        self._voters.linked[peer] = channel.peer.directory_id
         self._on_up(peer)
         channel.on_writable = self._on_writable
         channel.attach(
@@ -220,6 +258,7 @@ class RaftLinks:
         del self._channels[peer]
         if self._closed:
             return
+        self._voters.note_link_lost(peer, asyncio.get_running_loop().time())
         self._on_down(peer)
         self._spawn(self._probe(peer))
         if peer in self._dials():

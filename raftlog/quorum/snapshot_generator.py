@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.env import Env
 from raftlog.base.log import get_logger
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.snapshot import Snapshot, encode_snapshot
-from raftlog.quorum.state_machine import StateMachine
+
+if TYPE_CHECKING:
+    from raftlog.quorum.state_machine import StateMachine
 
 log = get_logger("quorum")
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from raftlog.base.disk import Disk
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles
-from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, DamagedJournal, Entry, replay
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, DamagedJournal, Entry, replay
 
-__all__ = ["METADATA_FOLDER", "NAME", "DamagedJournal", "StoredJournal", "read_journal"]
+__all__ = ["NAME", "DamagedJournal", "StoredJournal", "read_journal"]
 
 
 @dataclass(frozen=True, slots=True)

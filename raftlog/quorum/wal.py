@@ -19,8 +19,6 @@ from raftlog.base.disk import Disk, File
 Entry = tuple[bytes, int, int]
 """(command, index, term), the shape PySyncObj keeps."""
 
-METADATA_FOLDER: Final = "raftlog-metadata"
-"""Below metadata.log.dir: the quorum's own journal and snapshots."""
 NAME: Final = "quorum.wal"
 VERSION: Final = 1
 MAX_COMMAND_BYTES: Final = 2 * 1024 * 1024

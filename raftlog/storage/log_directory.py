@@ -26,8 +26,7 @@ from raftlog.base.checked_files import (
 )
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
-from raftlog.base.types import NO_EPOCH, TopicPartition
-from raftlog.storage.partition_files import decode_uuid, encode_uuid
+from raftlog.base.types import METADATA_FOLDER, NO_EPOCH, TopicPartition, decode_uuid, encode_uuid
 
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
@@ -43,6 +42,10 @@ MAX_INCARNATIONS: Final = 100
 """Most ids that it names: of so many processes in a row that could not register, those between the ends are dropped."""
 _RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}$")
 """A folder of another name may be an operator's."""
+_DATA: Final = frozenset(
+    {RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS, CLEAN_SHUTDOWN, METADATA_FOLDER}
+)
+_FOLDER_OF_DATA: Final = re.compile(r".-(\d+|delete|stray)$", re.ASCII)
 MAX_FILE_NAME_BYTES: Final = 255
 """Bytes of a file's name on the usual file systems; topics' names are ASCII."""
 
@@ -85,13 +88,20 @@ class LogDirectory:
         node_id: int,
         cluster_id: str | None,
         new_directory_id: Callable[[], UUID],
+        is_older: bool = False,
     ) -> LogDirectory:
         """Open a log directory, made and marked as this node's if new. Removes the clean-shutdown marker.
 
-        `cluster_id` None means not known yet. Raises ForeignLogDirectory if another node's or cluster's.
+        `cluster_id` None means not known yet. `is_older`: a release wrote it that left no meta.properties there. Raises
+        ForeignLogDirectory if another node's or cluster's, or if there is data and nothing that says whose it is.
         """
         disk.mkdir(path)
         properties = _read_properties(disk, f"{path}/{META_PROPERTIES}")
+        if "node.id" not in properties and not is_older and (data := _data_in(disk, path)):
+            raise ForeignLogDirectory(
+                f"{path} holds data ({data}), but {META_PROPERTIES} is missing there or says no node.id: put that file "
+                f"back from a backup, with its directory.id, or give node {node_id} an empty folder"
+            )
         expected = {"version": "1", "node.id": str(node_id)}
         if cluster_id:
             expected["cluster.id"] = cluster_id
@@ -101,6 +111,7 @@ class LogDirectory:
                     f"{path}/{META_PROPERTIES} says {key}={properties[key]}, but this node has {key}={value}"
                 )
         properties.setdefault("directory.id", encode_uuid(new_directory_id()))
+        _check_directory_id(path, properties["directory.id"])
         directory = cls(disk, path, properties)
         directory._upgrade()
         directory._write_properties()
@@ -295,6 +306,19 @@ def _read_incarnations(path: str, properties: Mapping[str, str]) -> tuple[UUID, 
     except ValueError as error:
         _log.warning("broker_incarnations_unreadable", path=f"{path}/{META_PROPERTIES}", reason=str(error))
         return ()
+
+
+def _data_in(disk: Disk, path: str) -> str | None:
+    """Return the name of something in a folder that a node writes only after meta.properties, or None."""
+    return next((name for name in disk.listdir(path) if name in _DATA or _FOLDER_OF_DATA.search(name)), None)
+
+
+def _check_directory_id(path: str, text: str) -> None:
+    """Raise ForeignLogDirectory unless it is the text form of a UUID."""
+    try:
+        decode_uuid(text)
+    except ValueError as error:
+        raise ForeignLogDirectory(f"{path}/{META_PROPERTIES} says directory.id={text}: no id") from error
 
 
 def _read_properties(disk: Disk, path: str) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
 from uuid import UUID
+
+from raftlog.base.types import decode_uuid, encode_uuid
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -22,16 +23,6 @@ def offsets_in_names(names: list[str], suffix: str) -> list[int]:
     """Return the sorted offsets of the files `<20 digits><suffix>`."""
     stems = [name[:OFFSET_DIGITS] for name in names if name[OFFSET_DIGITS:] == suffix]
     return sorted(int(stem) for stem in stems if stem.isdecimal())
-
-
-def encode_uuid(value: UUID) -> str:
-    """Return Kafka's text form of a UUID: URL-safe base64 of its 16 bytes, no padding."""
-    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
-
-
-def decode_uuid(text: str) -> UUID:
-    """Return the UUID of Kafka's text form. ValueError if it is none."""
-    return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:

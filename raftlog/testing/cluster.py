@@ -378,7 +378,7 @@ class Cluster:
         return harm.flip_bit(self.nodes[node_id].folders, topics, share)
 
     def wipe(self, node_id: int) -> None:
-        """Empty a stopped node's folders, but for the metadata log: it comes back as a new disk of the same voter."""
+        """Empty a stopped node's folders, its metadata log too: it comes back with a new disk."""
         assert not self.nodes[node_id].running, f"node {node_id} is running"
         harm.wipe(self.nodes[node_id].folders)
 

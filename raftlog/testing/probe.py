@@ -81,6 +81,8 @@ class QuorumView(NamedTuple):
 
     leader_id: int
     term: int
+    voters_behind: frozenset[int] = frozenset()
+    """Voters that hold less than all that is committed, as far as the leader knows."""
 
 
 NO_QUORUM: Final = QuorumView(-1, -1)
@@ -241,7 +243,18 @@ def view_quorum(
     if answer.varint() < 2:
         return NO_QUORUM
     answer.skip(4)
-    return NO_QUORUM if answer.take("h") != 0 else QuorumView(answer.take("i"), answer.take("i"))
+    return NO_QUORUM if answer.take("h") != 0 else _quorum_view(answer)
+
+
+def _quorum_view(answer: _Reader) -> QuorumView:
+    leader_id, term, high_watermark = answer.take("i"), answer.take("i"), answer.take("q")
+    behind = set()
+    for _ in range(answer.varint() - 1):
+        voter, log_end_offset = answer.take("i"), answer.take("q")
+        answer.skip_tags()
+        if log_end_offset < high_watermark:
+            behind.add(voter)
+    return QuorumView(leader_id, term, frozenset(behind))
 
 
 def _ask(where: _Ask, api_key: int, *, version: int, body: bytes) -> _Reader:

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.disk import RealDisk
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import METADATA_FOLDER, TopicPartition
 from raftlog.cli import backup_files
 from raftlog.cli.app import app
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
@@ -34,7 +34,7 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import encode_image
 from raftlog.quorum.snapshot import Snapshot, encode_snapshot
-from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, encode_file
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, encode_file
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 CLUSTER = "the-cluster"
@@ -67,11 +67,6 @@ class FakeNode:
         self.config.write_text("\n".join(lines))
 
     def fill(self) -> FakeNode:
-        partition = self.folders[0] / "orders-0"
-        partition.mkdir(parents=True)
-        for base in (0, 10, 20):
-            (partition / f"{base:020}.log").write_bytes(b"segment %d" % base)
-        (partition / f"{0:020}.index").write_bytes(b"index")
         for folder in self.folders:
             directory = LogDirectory.open(
                 RealDisk(),
@@ -82,6 +77,11 @@ class FakeNode:
             )
             directory.write_high_watermarks({ORDERS: 15})
             directory.write_clean_shutdown_file(self._epochs[self.node_id])
+        partition = self.folders[0] / "orders-0"
+        partition.mkdir()
+        for base in (0, 10, 20):
+            (partition / f"{base:020}.log").write_bytes(b"segment %d" % base)
+        (partition / f"{0:020}.index").write_bytes(b"index")
         self._write_metadata()
         return self
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.disk import RealDisk
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.cli.app import app
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
@@ -30,7 +31,7 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import encode_image
 from raftlog.quorum.snapshot import Snapshot, encode_snapshot
-from raftlog.quorum.wal import COMMAND_PREFIX, METADATA_FOLDER, NAME, Entry, encode_file
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, Entry, encode_file
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import ScramCredential
 
@@ -151,7 +152,17 @@ def test_every_part_of_the_metadata_is_shown():
     """A new field of the image is a section here, or is named among those that only count or index others."""
     shown = {
         *("cluster_id", "offset", "controller_id", "controller_epoch", "next_producer_id", "features"),
-        *("brokers", "topics", "configs", "quotas", "scram", "acls", "tokens", "unregistered_directories"),
+        *(
+            "voters",
+            "brokers",
+            "topics",
+            "configs",
+            "quotas",
+            "scram",
+            "acls",
+            "tokens",
+            "unregistered_directories",
+        ),
     }
     derived = {"topic_names", "topics_offset", "usage", "features_epoch"}
     assert set(MetadataImage.__struct_fields__) == shown | derived

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from raftlog.base.errors import UnsupportedVersion
-from raftlog.control import METADATA_FOLDER
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.metadata.features import NEWEST_METADATA_LEVEL
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders

@@ -198,7 +198,10 @@ def test_what_older_nodes_do_not_know_is_written_once_the_level_is_raised(
     upgraded.die(3)
     refused = upgraded.register(3, features=PREVIOUS)
     assert refused.error_code == UnsupportedVersion.code
-    assert "does not support raftlog.metadata.version; the cluster's level of it is 1" in refused.message
+    assert (
+        f"does not support raftlog.metadata.version; the cluster's level of it is {NEWEST_METADATA_LEVEL}"
+        in refused.message
+    )
 
 
 def test_the_level_of_the_metadata_does_not_go_down(cluster: ControllerCluster) -> None:

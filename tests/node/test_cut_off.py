@@ -233,6 +233,7 @@ def test_groups_are_sent_away_from_a_coordinator_that_is_cut_off() -> None:
             await asyncio.sleep(0.1)
             found = await stage.coordinator()
         stage.leader = int(found.node_id)
+        await asyncio.sleep(1.0)  # its followers follow
         stage.cut()
         await stage.knows()
         assert await stage.heartbeat() == NotCoordinator.code

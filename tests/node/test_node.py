@@ -142,15 +142,20 @@ def test_a_node_of_another_cluster_never_joins() -> None:
     """Its folder says so; the others go on without it."""
 
     async def script(cluster: SimCluster) -> None:
-        _format(cluster.nodes[1], "ours")
-        _format(cluster.nodes[2], "ours")
-        _format(cluster.nodes[3], "theirs")
+        for each in cluster.nodes.values():
+            _format(each, "ours")
         cluster.start()
-        await cluster.until_ready([1, 2])
-        await asyncio.sleep(5)
+        await cluster.until_ready()
+        cluster.crash(3)
+        disk = cluster.nodes[3].host.disk
+        with disk.undisturbed():
+            disk.rmtree("/data")
+        _format(cluster.nodes[3], "theirs")
+        cluster.start(3)
+        await asyncio.sleep(30)
         assert not cluster.nodes[3].ready
         image = cluster.newest_image()
-        assert image is not None and set(image.brokers) == {1, 2} and image.cluster_id == "ours"
+        assert image is not None and image.brokers[3].fenced and image.cluster_id == "ours"
 
     run_scenario(script)
 
@@ -394,6 +399,9 @@ def test_a_node_that_finds_no_majority_says_whom_it_misses() -> None:
             return [each for each in logs if each["event"] == "quorum_leader_not_found"]
 
         found = []
+        cluster.start()
+        await cluster.until_ready()
+        cluster.crash(1, 2, 3)
         with capture_logs() as logs:
             cluster.start(1)
             await asyncio.sleep(3 * LEADERLESS_S)
@@ -489,14 +497,14 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
     """KIP-919: a node that is no broker, too; what changes the metadata is forwarded to the active controller."""
 
     async def script(cluster: SimCluster) -> None:
-        sim_node = cluster.nodes[3]
+        sim_node = cluster.nodes[1]
         sim_node.config = dataclasses.replace(
             sim_node.config,
             roles=frozenset({"controller"}),
             listeners=tuple(each for each in sim_node.config.listeners if each.name == "CONTROLLER"),
         )
         cluster.start()
-        await cluster.until_ready((1, 2))
+        await cluster.until_ready((2, 3))
         for node_id, each in cluster.nodes.items():
             address = (each.host.name, CONTROLLER_PORT)
             described = await _describe(address)
@@ -507,9 +515,9 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             image = each.node.metadata.published_image  # type: ignore[union-attr]
             assert name in image.topics, "who asks next of the same node sees it"
         await asyncio.sleep(1)
-        await cluster.nodes[3].node.stop()  # type: ignore[union-attr]
+        await cluster.nodes[1].node.stop()  # type: ignore[union-attr]
         with pytest.raises(OSError):
-            await _describe(("node3", CONTROLLER_PORT))
+            await _describe(("node1", CONTROLLER_PORT))
         cluster.check()
 
     settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}

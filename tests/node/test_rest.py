@@ -17,6 +17,8 @@ CHECKPOINTS = (
     "replica.high.watermark.checkpoint.interval.ms",
 )
 """Simulated nodes have them all the time, production has them seldom."""
+SEED = 5
+"""Nodes begin their work at moments of chance: in some worlds the clocks of two machines are further apart."""
 ONE_WAKING_S = 0.001
 """A process that did something so recently has not gone to sleep since."""
 
@@ -47,7 +49,7 @@ def wakings_per_second(nodes: int) -> tuple[float, list[float]]:
         }
         return rates.pop(leader), sorted(rates.values())
 
-    return simulate(program, seed=nodes).result
+    return simulate(program, seed=SEED).result
 
 
 def test_a_node_alone_wakes_up_for_all_its_recurring_work_together() -> None:

@@ -232,9 +232,9 @@ def test_the_cores_messages_have_the_shape_we_translate(monkeypatch: pytest.Monk
     seen: dict[str, set[str]] = {}
     translate = RaftCore._outbound
 
-    def watch(core: RaftCore, message: dict[str, Any]) -> Message:
+    def watch(core: RaftCore, peer: int, message: dict[str, Any]) -> Message:
         seen.setdefault(str(message["type"]), set()).update(message)
-        return translate(core, message)
+        return translate(core, peer, message)
 
     monkeypatch.setattr(RaftCore, "_outbound", watch)
     live_through_everything()

@@ -18,19 +18,22 @@ from structlog.testing import capture_logs
 
 from raftlog.quorum import channel as channels
 from raftlog.quorum.channel import (
-    Challenge,
     ForeignCluster,
     HandshakeRefused,
-    Hello,
     Identity,
     InboundChannel,
     OutboundChannel,
+    dial,
+)
+from raftlog.quorum.handshake_messages import (
+    Challenge,
+    Hello,
+    Levels,
     Proof,
     Refusal,
     Verdict,
-    dial,
+    decode_handshake,
 )
-from raftlog.quorum.levels import Levels
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket, until
@@ -130,7 +133,7 @@ async def handshake(address: tuple[str, int], *messages: Any) -> list[Any]:
     heard = []
     while data:
         end = 4 + int.from_bytes(data[:4], "big")
-        heard.append(channels._decode(data[4:end]))
+        heard.append(decode_handshake(data[4:end]))
         data = data[end:]
     return heard
 
@@ -141,7 +144,8 @@ async def test_a_listener_proves_nothing_to_a_stranger() -> None:
     async with serving(make_identity(1)) as server:
         challenge, refusal = await handshake(server.address, hello, Proof(b"p" * 32))
     assert isinstance(challenge, Challenge) and isinstance(refusal, Refusal)
-    assert [type(each) for each in msgspec.structs.astuple(challenge)] == [int, str, bytes, int, int]
+    kinds = [int, str, bytes, int, int, bytes, bytes, bool]
+    assert [type(each) for each in msgspec.structs.astuple(challenge)] == kinds
     assert challenge.nonce not in (hello.nonce, b"")
     assert "secrets differ" in refusal.reason
 

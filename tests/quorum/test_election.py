@@ -18,7 +18,7 @@ TIMING = Timing()
 def election(late_s: float) -> Election:
     lateness = Lateness()
     make_slow(lateness, late_s)
-    return Election(majority=2, timing=TIMING, chance=random.Random(1), now=100.0, lateness=lateness)
+    return Election(alone=False, timing=TIMING, chance=random.Random(1), now=100.0, lateness=lateness)
 
 
 def test_a_slow_voter_waits_longer_before_it_stands() -> None:

@@ -13,12 +13,14 @@ from structlog.testing import capture_logs
 
 from raftlog.quorum import listener as listeners
 from raftlog.quorum.channel import (
-    ChannelKind,
     Identity,
     InboundChannel,
     OnKafkaClient,
     OutboundChannel,
     dial,
+)
+from raftlog.quorum.handshake_messages import (
+    ChannelKind,
 )
 from raftlog.quorum.listener import Listener
 from tests.quorum.cluster import bound_socket, until

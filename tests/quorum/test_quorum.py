@@ -13,6 +13,7 @@ import pytest
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.quorum import core, raft_links, wal
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
+from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, QuorumCluster
@@ -560,9 +561,9 @@ def test_nobody_but_the_voters_joins_the_quorum() -> None:
         await cluster.leader()
         links = cluster.nodes[2]._links
         assert links is not None
-        assert "two nodes 2" in str(links.refusal_reason(2))
-        assert "not among controller.quorum.voters" in str(links.refusal_reason(9))
-        assert "not the other way round" in str(links.refusal_reason(1))
-        assert links.refusal_reason(3) is None
+        assert "two nodes 2" in str(links.refusal_reason(Introduced(2)))
+        assert "not among controller.quorum.voters" in str(links.refusal_reason(Introduced(9)))
+        assert "not the other way round" in str(links.refusal_reason(Introduced(1)))
+        assert links.refusal_reason(Introduced(3)) is None
 
     run_scenario(script)

@@ -221,7 +221,11 @@ class Nemesis:
 
 def is_whole(view: ClusterState, testbed: Testbed) -> bool:
     """Every node is ready, and every partition has a leader and all its replicas in sync."""
-    return view.ready == frozenset(testbed.nodes) and all(
-        each.leader is not None and each.isr == each.replicas
-        for each in (*view.partitions.values(), *view.internal.values())
+    return (
+        view.ready == frozenset(testbed.nodes)
+        and not view.voters_behind
+        and all(
+            each.leader is not None and each.isr == each.replicas
+            for each in (*view.partitions.values(), *view.internal.values())
+        )
     )

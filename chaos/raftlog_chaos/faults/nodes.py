@@ -120,7 +120,7 @@ class RestartAll(Blackout):
 
 
 class WipeFollower(AtFollower, OneNodeFault):
-    """A node that leads little loses all its partitions and its identity, as after a change of its disk."""
+    """A node that leads little gets an empty disk: its partitions, its metadata log and its identity are gone."""
 
     name = "wipe-follower"
     needs = frozenset({Ability.KILL, Ability.WIPE})

@@ -74,7 +74,7 @@ class Choreography(Endurance):
         await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
 
     async def whole(self) -> None:
-        """Wait until all run and every replica of every partition is in sync, so that what one has may be destroyed."""
+        """Wait until one node's data may be destroyed: all run, with every replica and every voter caught up."""
 
         paces = [each.pause_s for each in self.producers]
         rest_at = self.loop.time() + REST_AFTER_S
@@ -83,7 +83,9 @@ class Choreography(Endurance):
             if self.loop.time() > rest_at:
                 self.pace([max(REST_S, pause_s) for pause_s in paces])
             states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
-            return all(each is not None and sorted(each.isr) == sorted(each.replicas) for each in states)
+            return not self.cluster.voters_behind() and all(
+                each is not None and sorted(each.isr) == sorted(each.replicas) for each in states
+            )
 
         self.cluster.start()
         await self.cluster.until_ready(seconds=SERVED_S)

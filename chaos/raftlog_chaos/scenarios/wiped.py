@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 
 from raftlog_chaos.scenarios.choreography import Choreography
-from raftlog_chaos.scenarios.endurance import TOPIC, Report
+from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.loop import SimLoop
-
-METADATA_FOLDER = "raftlog-metadata"
 
 
 async def wiped(loop: SimLoop, seconds: float = 3.0) -> Report:
@@ -54,14 +52,7 @@ async def _with_delayed_news(scene: Choreography, leader: int, victim: int) -> N
 
 
 def _wipe(scene: Choreography, victim: int) -> None:
-    """Everything but its vote goes; it starts anew at once."""
-    sim_node = scene.cluster.nodes[victim]
+    """Its whole disk is another one, its vote and its metadata are gone; it starts anew at once."""
     scene.cluster.crash(victim)
-    disk = sim_node.host.disk
-    for name in disk.listdir("/data"):
-        if name.startswith(f"{TOPIC}-"):
-            disk.rmtree(f"/data/{name}")
-        elif name != METADATA_FOLDER:
-            disk.remove(f"/data/{name}")
-    disk.sync_dir("/data")
+    scene.cluster.wipe(victim)
     scene.cluster.start(victim)

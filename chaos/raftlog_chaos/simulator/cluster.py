@@ -203,6 +203,15 @@ class SimCluster:
         if sim_node.running:
             sim_node.host.disk.set_trap(changes, spring)
 
+    def wipe(self, node_id: int) -> None:
+        """Empty the disk of a node that does not run, as if another one was put in its place."""
+        assert not self.nodes[node_id].running, f"node {node_id} runs"
+        disk = self.nodes[node_id].host.disk
+        with disk.undisturbed():
+            disk.rmtree("/data")
+            disk.mkdir("/data")
+            disk.sync_dir("/")
+
     def trouble_disk(self, node_id: int, trouble: DiskTrouble, *failures: tuple[str, Extent]) -> None:
         """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself.
 
@@ -264,6 +273,11 @@ class SimCluster:
         images = [each.node.metadata.image for each in self.running() if each.node]
         return max(images, key=lambda image: image.offset, default=None)
 
+    def voters_behind(self) -> frozenset[int]:
+        """Return the voters that lack metadata that any node ever had, or whose directory is not recorded."""
+        image = self.last_image()
+        return frozenset(each.node_id for each in self.nodes.values() if _is_behind(each, image))
+
     def state(self, topic: str, index: int) -> PartitionState | None:
         """The newest image's state of a partition."""
         image = self.newest_image()
@@ -324,6 +338,14 @@ def _settings(node_id: int, voters: str) -> dict[str, str]:
         "log.dirs": "/data",
         "raftlog.cluster.secret": "a secret of the simulation",
     }
+
+
+def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
+    node = sim_node.node
+    if node is None or node.control.quorum is None or node.metadata.image.offset < image.offset:
+        return True
+    directory_id = node.control.quorum.identity.directory_id
+    return image.voters.get(sim_node.node_id, directory_id) != directory_id
 
 
 def _told(uncaught: dict[str, Any]) -> str:

@@ -50,6 +50,7 @@ class SimTestbed:
             controller=self.cluster.leader_id(),
             partitions=self._partitions(self.cluster.last_image(), self.topics),
             internal=self._partitions(self.cluster.last_image(), INTERNAL_TOPICS),
+            voters_behind=self.cluster.voters_behind(),
         )
 
     def _partitions(self, image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:
@@ -155,16 +156,7 @@ class SimTestbed:
         )
 
     async def wipe(self, node_id: int) -> None:
-        assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
-        disk = self.cluster.nodes[node_id].host.disk
-        with disk.undisturbed():
-            for name in disk.listdir("/data"):
-                path = f"/data/{name}"
-                if disk.is_folder(path) and path != METADATA:
-                    disk.rmtree(path)
-                elif path != METADATA:
-                    disk.remove(path)
-            disk.sync_dir("/data")
+        self.cluster.wipe(node_id)
 
     async def copy_disk(self, node_id: int) -> None:
         """The node may run: it is what the snapshot of a machine holds."""

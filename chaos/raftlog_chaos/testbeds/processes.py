@@ -239,6 +239,7 @@ async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[in
         controller=newest.leader_id if newest.leader_id in addresses else None,
         partitions=_newest(known, newest.leader_id, internal=False),
         internal=_newest(known, newest.leader_id, internal=True),
+        voters_behind=newest.voters_behind,
     )
 
 

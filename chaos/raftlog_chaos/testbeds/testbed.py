@@ -75,6 +75,8 @@ class ClusterState(NamedTuple):
     """By key, "topic-partition"; those of the workload."""
     internal: Mapping[str, PartitionView] = MappingProxyType({})
     """Likewise those in which coordinators keep their state: who leads one coordinates."""
+    voters_behind: frozenset[int] = frozenset()
+    """Voters that lack metadata, or have a new disk whose directory is not recorded yet."""
 
     def lacks(self, nodes: Iterable[int]) -> list[str]:
         """The reasons why a cluster of these nodes is not whole, a line each; empty if it is."""
@@ -84,6 +86,8 @@ class ClusterState(NamedTuple):
             lines.append("there is no controller")
         if not self.partitions:
             lines.append("there are no partitions")
+        if self.voters_behind:
+            lines.append(f"voters {sorted(self.voters_behind)} lack metadata, or are not recorded")
         return lines + [
             f"{key}: leader {each.leader}, ISR {sorted(each.isr)} of {sorted(each.replicas)}"
             for key, each in (*self.partitions.items(), *self.internal.items())
@@ -91,10 +95,17 @@ class ClusterState(NamedTuple):
         ]
 
     def is_whole_without(self, node_id: int) -> bool:
-        """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed."""
-        return bool(self.partitions) and all(
-            each.isr >= each.replicas - {node_id} and len(each.replicas - {node_id}) >= 2
-            for each in (*self.partitions.values(), *self.internal.values())
+        """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed.
+
+        The other voters have all metadata as well.
+        """
+        return (
+            bool(self.partitions)
+            and self.voters_behind <= {node_id}
+            and all(
+                each.isr >= each.replicas - {node_id} and len(each.replicas - {node_id}) >= 2
+                for each in (*self.partitions.values(), *self.internal.values())
+            )
         )
 
 
@@ -139,7 +150,7 @@ class Testbed(Protocol):
         """Flip one bit in a batch of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
 
     async def wipe(self, node_id: int) -> None:
-        """Delete all partitions' data and the node's identity; the node must not run. Its quorum files stay."""
+        """Empty a node's disk: partitions, metadata log, identity. The node must not run."""
 
     async def copy_disk(self, node_id: int) -> None:
         """Keep a copy of a node's folders, in place of an earlier one; real nodes must not run."""

@@ -74,7 +74,7 @@ def _replicas(make: Any, replicas: Iterable[QuorumReplica]) -> tuple[Any, ...]:
     return tuple(
         make.ReplicaState(
             replica_id=each.replica_id,
-            replica_directory_id=None,
+            replica_directory_id=each.directory_id,
             log_end_offset=each.log_end_offset,
             last_fetch_timestamp=each.last_fetch_ms,
             last_caught_up_timestamp=each.last_caught_up_ms,

@@ -27,7 +27,7 @@ from raftlog.metadata.controller_api import PreviousOpening
 from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
-from raftlog.storage.log_directory import LogDirectory, Offsets
+from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, Offsets
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
@@ -179,6 +179,7 @@ class LogDirectories:
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
             self.online.append(volume)
+        self._check_directory_ids()
         self.previous = tuple(
             PreviousOpening(
                 NO_EPOCH if each.clean_broker_epoch is None else each.clean_broker_epoch, each.incarnations
@@ -186,6 +187,15 @@ class LogDirectories:
             for each in (volume.directory for volume in self.volumes)
         )
         self._note_incarnation()
+
+    def _check_directory_ids(self) -> None:
+        paths = {volume.directory.directory_id: volume.path for volume in self.volumes}
+        for volume in self.volumes:
+            if paths[volume.directory.directory_id] != volume.path:
+                other = paths[volume.directory.directory_id]
+                raise ForeignLogDirectory(
+                    f"{volume.path} and {other} have the same directory.id: one is a copy"
+                )
 
     def _note_incarnation(self) -> None:
         """Name this process in every directory. If one has no room for that, none of them is compared next time."""

@@ -1,0 +1,212 @@
+"""Which directories vote: a voter is its id and the id of its metadata directory, KIP-853's ReplicaKey.
+
+The metadata records the directory of each voter. A voter whose disk was replaced comes with another directory id, and
+has neither the entries nor the vote of the one before. So:
+
+- A voter grants votes only to a candidate whose metadata names the voter's own directory (Kafka: INVALID_VOTER_KEY).
+- It stands for leader only if its own metadata names its directory.
+- A leader counts its answers, for commits and for check quorum, only once the committed metadata names its directory.
+  The leader has that recorded when the voter holds all that is committed; the record commits without its answer.
+
+While no metadata names a cluster, the voters are *forming* one: the first leader needs the votes of all of them. With
+a majority, two empty disks could form a new cluster while the third voter, which has the metadata, is down. The
+directories that gave these votes are the voters from the beginning.
+
+A voter of a cluster that records no directories (`raftlog.metadata.version` below 2) counts by its id alone, as do ids
+that are not recorded yet. This module knows neither records nor connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
+from uuid import UUID
+
+from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
+from raftlog.quorum.handshake_messages import Introduced
+
+UNRECORDED: Final = NO_DIRECTORY.bytes
+"""Instead of a directory id: the sender's metadata names directories of voters, but none of this one."""
+
+Recorded = Callable[[], Mapping[int, UUID] | None]
+"""Returns the directory of each voter as the applied metadata names it; None while it names no cluster."""
+
+
+class AsksForVote(Protocol):
+    """A RequestVote or a PreVote."""
+
+    @property
+    def directory_id(self) -> bytes: ...
+
+    @property
+    def forming(self) -> bool: ...
+
+
+class VoterSet:
+    """The voters as one of them knows them. `barred`: why this voter must not help to form a cluster, if so."""
+
+    def __init__(
+        self,
+        node_id: int,
+        peers: Iterable[int] = (),
+        *,
+        directory_id: UUID = NO_DIRECTORY,
+        recorded: Recorded = dict,
+        barred: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.peers = tuple(sorted(peers))
+        self.directory_id = directory_id
+        self.recorded = recorded
+        self.linked: dict[int, UUID] = {}
+        """The directory at the other end of the newest link to each voter."""
+        self._barred = barred
+        self._granted: dict[int, UUID] = {}
+        """The directories that voted for this one while it was forming."""
+        self._missed_since: dict[int, float] = {}
+        """When the last link to the recorded directory of a voter ended, loop seconds."""
+        self._are_forming: dict[int, bool] = {}
+        """Whether each other voter that asked for a vote knows of no cluster."""
+
+    # -- elections -----------------------------------------------------------------------
+
+    @property
+    def is_forming(self) -> bool:
+        """Whether this voter's metadata names no cluster yet."""
+        return self.recorded() is None
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this voter may ask for votes: it knows that its directory votes, or helps to form a cluster."""
+        recorded = self.recorded()
+        if recorded is None:
+            return self._barred is None
+        return recorded.get(self.node_id, self.directory_id) == self.directory_id
+
+    @property
+    def votes_needed(self) -> int:
+        """The votes that make a leader, its own included."""
+        return len(self.peers) + 1 if self.is_forming else (len(self.peers) + 1) // 2 + 1
+
+    def claim(self, peer: int) -> tuple[bytes, bool]:
+        """Return what a request for a voter's vote says of it: its directory as recorded here, and `is_forming`."""
+        recorded = self.recorded()
+        if not recorded:
+            return b"", recorded is None
+        found = recorded.get(peer)
+        return (UNRECORDED if found is None else found.bytes), False
+
+    def may_grant(self, peer: int, asked: AsksForVote, *, has_log: bool) -> bool:
+        """Return whether this voter may grant a vote, whatever terms and logs say.
+
+        `has_log`: its log holds entries, although it may not know yet that any is committed.
+        """
+        self._are_forming[peer] = asked.forming
+        if asked.directory_id not in (b"", UNRECORDED):
+            return asked.directory_id == self.directory_id.bytes
+        if not self.is_forming:
+            return self.may_stand
+        if asked.forming:
+            return self._barred is None
+        return has_log or asked.directory_id == UNRECORDED
+
+    def yields_to(self, peer: int) -> bool:
+        """Return whether an equal candidate goes first: all forming voters must agree on the same one."""
+        return not self.is_forming or peer < self.node_id
+
+    def note_vote(self, peer: int) -> None:
+        """Remember the directory that voted for this one."""
+        self._granted[peer] = self.linked.get(peer, NO_DIRECTORY)
+
+    # -- counting ------------------------------------------------------------------------
+
+    def counts(self, peer: int) -> bool:
+        """Return whether the answers of a linked voter count towards a majority."""
+        recorded, directory = self.recorded(), self.linked.get(peer, NO_DIRECTORY)
+        if recorded is None:
+            return self._granted.get(peer, directory) == directory
+        return recorded.get(peer, directory) == directory
+
+    def unrecorded(self) -> dict[int, UUID]:
+        """Return the directories of this and linked voters that the metadata does not name; of all that formed it."""
+        recorded = self.recorded()
+        known = {**(self._granted if recorded is None else self.linked), self.node_id: self.directory_id}
+        return {
+            voter: directory
+            for voter, directory in sorted(known.items())
+            if directory != NO_DIRECTORY and (recorded or {}).get(voter) != directory
+        }
+
+    def note_link_lost(self, peer: int, now: float) -> None:
+        """Remember when the recorded directory of a voter was last linked."""
+        if self.is_recorded(peer, self.linked[peer]):
+            self._missed_since[peer] = now
+
+    def missed_since(self, peer: int, led_since: float) -> float:
+        """Return since when a leader of `led_since` has missed a voter's recorded directory, if there is one."""
+        if peer not in (self.recorded() or {}):
+            return float("-inf")
+        return max(led_since, self._missed_since.get(peer, led_since))
+
+    def uncounted(self) -> list[int]:
+        """Return the linked voters whose directories the metadata does not name, though it names others of theirs."""
+        return [peer for peer in self.peers if peer in self.linked and not self.counts(peer)]
+
+    def recorded_directory(self, voter: int) -> UUID:
+        """Return the directory of a voter that the metadata names."""
+        return (self.recorded() or {}).get(voter, NO_DIRECTORY)
+
+    def directory_of(self, voter: int) -> UUID:
+        """Return the directory of a voter as it said itself, or else as recorded."""
+        if voter == self.node_id:
+            return self.directory_id
+        return self.linked.get(voter) or self.recorded_directory(voter)
+
+    def is_recorded(self, peer: int, directory_id: UUID) -> bool:
+        """Return whether the metadata names this directory of a voter."""
+        return (self.recorded() or {}).get(peer) == directory_id
+
+    # -- reasons -------------------------------------------------------------------------
+
+    def refusal_reason(self, peer: Introduced) -> str | None:
+        """Return why a node must not be linked that says this of itself, or None."""
+        if not (peer.new_journal and self.is_recorded(peer.node_id, peer.directory_id)):
+            return None
+        return (
+            f"directory {encode_uuid(peer.directory_id)} of node {peer.node_id} is a voter, but its metadata log is "
+            f"gone: put {METADATA_FOLDER} back, or, if it is lost, remove the line directory.id from the folder's "
+            "meta.properties, and the node votes again once a leader has caught it up"
+        )
+
+    def why_no_leader(self) -> str | None:
+        """Return why this voter has no leader although others may be linked, as far as directories explain it."""
+        recorded = self.recorded()
+        if recorded is None:
+            return self._why_not_formed()
+        if not self.may_stand:
+            return (
+                f"this voter's directory {encode_uuid(self.directory_id)} is not the one that the metadata names, "
+                f"{encode_uuid(recorded[self.node_id])}: it votes once a leader has caught it up"
+            )
+        others = self.uncounted()
+        if not others:
+            return None
+        return (
+            f"voters {others} have other directories than the metadata names: they vote once a leader has caught them "
+            f"up, and a leader needs {self.votes_needed} of the recorded ones. If their former disks are lost, restore "
+            "the cluster from a backup"
+        )
+
+    def _why_not_formed(self) -> str:
+        formed = sorted(peer for peer, forming in self._are_forming.items() if not forming)
+        if formed:
+            return (
+                f"this voter's metadata log is empty, and voters {formed} have metadata: it votes once a leader has "
+                "caught it up"
+            )
+        if self._barred is not None:
+            return self._barred
+        return (
+            "no voter that is reached has metadata, and the first leader of a cluster needs the votes of all voters: "
+            "start the others, or take them out of controller.quorum.voters"
+        )
