@@ -4,8 +4,8 @@ Ordering law: bytes are durable once `File.sync` returned; a new, renamed or rem
 `Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
 callers take the log directory offline. A sync that was not begun (`SyncNotBegun`) is tried again.
 
-This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too: they write
-every small file of raftlog. A power cut leaves the old file or the new one, never an empty one.
+This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too. They
+write every small file of raftlog, so that a power cut leaves the old one or the new one, never an empty one.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class FollowerRole(ReplicaRole):
         if records:
             damage = log.damage
             batches = up_to_epoch(records, leader_epoch)
-            now_ms = partition.host.wall_clock_ms()
+            now_ms = partition.host.latest_ms()
             log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
             if damage is not None:

@@ -470,7 +470,7 @@ class Log:
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
         """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
 
-        `write_gaps_mark` first. OSError leaves a log that must go offline.
+        The mark of gaps is on the disk by then. OSError leaves a log that must go offline.
         """
         if self.damage is not None or not self._segments.replace(group, cleaned):
             return False
@@ -478,10 +478,14 @@ class Log:
         return True
 
     def write_gaps_mark(self) -> None:
-        """The first hole is about to be made: say so on the disk. OSError changes nothing."""
-        if not self._segments.active.may_have_gaps:
-            recovery.write_gaps_mark(self.disk, self.directory, self._segments.all)
-            self._unflushed.directories.add(self.directory)
+        """The first hole is about to be made: say so on the disk, durably. OSError changes nothing."""
+        recovery.write_gaps_mark(self.disk, self.directory)
+        self.note_gaps()
+
+    def note_gaps(self) -> None:
+        """The mark is on the disk: from now on there may be holes."""
+        for segment in self._segments.all:
+            segment.may_have_gaps = True
 
     def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records before an offset."""

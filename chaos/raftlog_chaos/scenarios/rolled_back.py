@@ -33,9 +33,7 @@ class RolledBack(Choreography):
         self.noticed: list[int] = []
         self.rolled_back: list[int] = []
         for each in self.cluster.nodes.values():
-            for folder in (*LOGS, METADATA):
-                each.host.disk.mkdir(folder)
-            each.host.disk.sync_dir("/data")
+            each.host.disk.add_folders(*LOGS, METADATA)
         self.cluster.watchers.append(self._watch)
 
     def _watch(self, node_id: int, node: Node) -> None:

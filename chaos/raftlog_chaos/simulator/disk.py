@@ -202,6 +202,10 @@ class SimDisk:
         """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
         """The clock of the host, by which files are modified."""
+        self.add_folders(*folders)
+
+    def add_folders(self, *folders: str) -> None:
+        """Have these folders, durably, before any node uses the disk."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)

@@ -92,7 +92,7 @@ class Replicas:
         self._applied = EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
-        self.wall_clock_ms = env.ages.latest_ms
+        self.latest_ms = env.ages.latest_ms
         # an event loop's own time may stand still within one callback; a simulation has no other
         self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = LogDirectories(env, config, self._volume_failed)
