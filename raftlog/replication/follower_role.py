@@ -5,8 +5,8 @@ comes in another leader epoch than its question is dropped. Batches of a later e
 the leader may have changed its log between reading and answering (KAFKA-18723).
 
 Committed records are cut only where the metadata says that they may be lost: after an unclean election later than they
-are. Any other leader that lacks them is an older copy, or its disk lost what it had synced. This replica may then be the
-only one that has them, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader, as
+are. Any other leader that lacks them is an older copy, or its disk lost what it had synced. So this replica, perhaps
+the only one that has them, stops. Under log.flush.policy=os a power cut may take committed records of a leader, as
 Kafka's contract says, and they are cut.
 """
 
