@@ -46,7 +46,7 @@ from raftlog_chaos.power_cut.words import (
 )
 from raftlog_chaos.testbeds.processes import look
 from raftlog_chaos.workloads.log_workload import LogWorkload
-from raftlog_chaos.workloads.port import REQUEST_TIMEOUT_S, Indefinite
+from raftlog_chaos.workloads.port import REQUEST_TIMEOUT_S, Definite, Indefinite
 from raftlog_chaos.workloads.stock import COMMON
 
 SERIAL_LINE: Final = "/dev/tty1"
@@ -325,10 +325,15 @@ class Boot:
     async def _check_setting(self) -> None:
         if not self.plan.changed:
             return
+        changed = ChangedSetting(self._client_settings)
+        found = reason = None
+        wait = self._wait("the topic whose setting was changed can be asked", lambda: reason)
         try:
-            found = await asyncio.to_thread(ChangedSetting(self._client_settings).number)
-        except Exception as error:  # whatever the client says of it
-            self._found(f"the topic whose setting was changed cannot be asked: {error}")
+            while found is None:
+                wait.pause()
+                found, reason = await asyncio.to_thread(changed.number)
+        except Stalled as error:
+            self._found(str(error))
             return
         if found < self.plan.changed:
             self._found(f"change {self.plan.changed} of a setting was acknowledged, and {found} is in force")
@@ -353,7 +358,11 @@ class Boot:
 
     def _change_settings(self) -> None:
         changed = ChangedSetting(self._client_settings)
-        changed.create()
+        created = False
+        while not created:  # the host sees whether anything progresses
+            with contextlib.suppress(Definite):
+                changed.create()
+                created = True
         number = self.plan.changed + FEW_UNKNOWN
         while True:
             number += 1

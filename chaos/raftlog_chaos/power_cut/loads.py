@@ -114,13 +114,17 @@ class ChangedSetting:
             return False
         return True
 
-    def number(self) -> int:
-        """Return the number of the change that is in force. Raises KafkaException."""
+    def number(self) -> tuple[int, None] | tuple[None, str]:
+        """Return the number of the change that is in force; or why that cannot be said now."""
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
         asked = ConfigResource("topic", CHANGED_TOPIC)
         (found,) = self._admin.describe_configs([asked], request_timeout=REQUEST_TIMEOUT_S).values()
-        return int(found.result()[SETTING].value) - LEAST
+        try:
+            return int(found.result()[SETTING].value) - LEAST, None
+        except KafkaException as error:
+            return None, str(error)
 
 
 def resume(

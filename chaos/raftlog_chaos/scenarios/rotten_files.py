@@ -57,7 +57,7 @@ class Flip(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a node that is down had written of itself."""
+    """The content of small files of a node that is down."""
 
     offsets: dict[str, dict[TopicPartition, int]]
     properties: bytes

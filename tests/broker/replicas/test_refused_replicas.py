@@ -38,7 +38,9 @@ def test_a_disk_that_takes_no_replica_is_asked_once_in_a_while(
         assert 0 < len([each for each in lines if each["event"] == event]) <= 60
         assert disk.effects[f"{'name' if operation == 'any' else 'open'} failed"] < 10 * 100
         assert len(replicas.refused.reasons) == PARTITIONS
-        assert replicas.logs.volumes[0].is_troubled(replicas.now())
+        (volume,) = replicas.logs.volumes
+        assert volume.full is (error == errno.ENOSPC)
+        assert volume.is_troubled(replicas.now()) is not volume.full
         disk.mend()
         with capture_logs() as lines:
             await until(lambda: len(replicas.partitions) == PARTITIONS)
