@@ -149,7 +149,7 @@ class RaftLinks:
         """Return the reason to refuse a raft link from a node, or None."""
         peer = newcomer.node_id
         if peer == self._identity.node_id:
-            return f"there are two nodes {peer}"
+            return self.why_taken(newcomer)
         if peer not in self._peers:
             return f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
         if peer < self._identity.node_id:
@@ -163,6 +163,8 @@ class RaftLinks:
         process in silence, as when a machine lost its power: then a restarted process answers the ping with a reset,
         and its next attempt is let in. A link of which nothing is heard ends after SILENCE_SECONDS.
         """
+        if newcomer.node_id == self._identity.node_id:
+            return f"there are two nodes {newcomer.node_id}: give one of them another node.id"
         channel = self._channels.get(newcomer.node_id)
         if channel is None:
             return None

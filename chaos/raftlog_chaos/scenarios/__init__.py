@@ -61,6 +61,7 @@ from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
+from raftlog_chaos.scenarios.voter_identity import voter_identity
 from raftlog_chaos.scenarios.wiped import wiped
 from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
@@ -120,6 +121,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
+    "voter-identity": voter_identity,
     "wiped": wiped,
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,

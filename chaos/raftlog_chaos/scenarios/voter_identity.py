@@ -1,0 +1,266 @@
+"""Who a voter is: empty disks, copies of a node, a second node of one number, folders without meta.properties.
+
+A topic that was acknowledged stays, whichever two voters are left; nobody forms a cluster beside the one that there is;
+a node that is linked stays linked. At the end two of three disks are empty at once, which no quorum survives: nothing
+may happen then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from raftlog.node import Node, NodeFailed
+from raftlog.storage.log_directory import META_PROPERTIES
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
+from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.simulator.cluster import CONTROLLER_PORT
+from raftlog_chaos.simulator.copies import DATA, NodeCopy
+from raftlog_chaos.simulator.env import SimEnv
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.consumer import Consumer
+from raftlog_chaos.workloads.raw_client import Client
+from raftlog_chaos.workloads.simple import SimpleClient
+
+STILL_S = 2.0
+"""So long nobody may lead where too few voters are left, virtual seconds."""
+
+STALE_S = 1.2
+"""From when a leader is cut off until a voter with an empty disk answers it: before it steps down by itself."""
+
+LOOK_S = 0.01
+
+REST_S = 0.3
+PAUSE_S = 0.1
+"""Of producers and of consumers after each request, virtual seconds."""
+
+
+class VoterIdentity(Choreography):
+    """The stage, and what is done to its voters."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop)
+        self.topics: list[str] = []
+        """Those whose creation was acknowledged."""
+        self.met: dict[str, int] = {}
+        self._copies = 0
+
+    async def begin(self) -> None:
+        """Begin with clients that take their time: this is about metadata."""
+        await super().begin()
+        self.pace([REST_S] * len(self.producers))
+        for each in self.others:
+            if isinstance(each, Consumer):
+                each.pause_s = PAUSE_S
+
+    # -- what is looked at
+
+    async def controller(self) -> int:
+        """Wait until all know the same leader of the quorum; return it."""
+
+        def known() -> set[int | None]:
+            quorums = [each.node.control.quorum for each in self.cluster.running() if each.node]
+            return {each.leader_id for each in quorums if each is not None}
+
+        await self.cluster.until(lambda: known() == {self.cluster.leader_id()} - {None}, SERVED_S, "a leader")
+        leader = self.cluster.leader_id()
+        assert leader is not None
+        return leader
+
+    async def create(self, *brokers: int, within_s: float = SERVED_S) -> bool:
+        """Create a topic by these brokers (default: any); True once that is acknowledged."""
+        name = f"kept{len(self.topics)}-{self.loop.time():.3f}"
+        addresses = [(f"node{each}", 9092) for each in brokers] or list(self.cluster.bootstrap)
+        client = SimpleClient(Client(f"keeper-{name}", addresses))
+        work = self.loop.host("keeper").start(client.create_topic(name))
+        done, _ = await asyncio.wait([work], timeout=within_s)
+        if not done:
+            work.cancel()
+            return False
+        work.result()
+        self.topics.append(name)
+        return True
+
+    def judge(self) -> list[str]:
+        """Return everything that is wrong."""
+        return [*self.lost_topics(), *super().judge()]
+
+    def lost_topics(self) -> list[str]:
+        """Return which acknowledged topics which running nodes lack."""
+        return [
+            f"topic {name} was acknowledged, and node {sim_node.node_id} has none"
+            for sim_node in self.cluster.running()
+            if sim_node.node is not None
+            for name in self.topics
+            if name not in sim_node.node.metadata.image.topics
+        ]
+
+    async def _nobody_leads(self, what: str) -> None:
+        end = self.loop.time() + STILL_S
+        while self.loop.time() < end:
+            self.cluster.check()
+            leader = self.cluster.leader_id()
+            assert leader is None, f"node {leader} leads, though {what}"
+            await asyncio.sleep(LOOK_S)
+
+    def _cut_controllers(self, one: int, others: list[int]) -> None:
+        nodes = self.cluster.nodes
+        for other in others:
+            self.loop.clog(nodes[one].host, nodes[other].host, (CONTROLLER_PORT,))
+            self.loop.clog(nodes[other].host, nodes[one].host, (CONTROLLER_PORT,))
+
+    def _followers_of(self, leader: int) -> list[int]:
+        others = [each for each in self.cluster.nodes if each != leader]
+        self.chance.shuffle(others)
+        return others
+
+    # -- what is done
+
+    async def empty_disk_and_laggard(self) -> None:
+        """One voter lacks a topic, one that had it gets an empty disk: the two elect nobody without the third."""
+        leader = await self.controller()
+        victim, laggard = self._followers_of(leader)
+        self._cut_controllers(laggard, [leader, victim])
+        if not await self.create(leader, victim):
+            self.loop.heal()
+            return
+        self.cluster.crash(leader, victim)
+        self.cluster.wipe(victim)
+        self.loop.heal()
+        self.cluster.start(victim)
+        await self._nobody_leads("the only one with all metadata is down")
+        self.cluster.start(leader)
+
+    async def empty_disk_and_stale_leader(self) -> None:
+        """A leader that was deposed meets a voter whose vote for the new one went with its disk."""
+        leader = await self.controller()
+        victim, heir = self._followers_of(leader)
+        self._cut_controllers(leader, [heir, victim])
+        for _ in range(int(STALE_S / LOOK_S)):
+            if self.cluster.leader_id() == leader:
+                await asyncio.sleep(LOOK_S)
+        if self.cluster.leader_id() == heir and await self.create(heir, within_s=0.3):
+            self.cluster.crash(victim)
+            self.cluster.wipe(victim)
+            self.loop.heal()
+            self._cut_controllers(heir, [leader, victim])
+            self.cluster.start(victim)
+            await self.create(leader, within_s=2.0)
+        self.loop.heal()
+
+    async def copy_beside(self) -> None:
+        """A copy of a running node's folders runs beside it: the others stay linked to the one that they know."""
+        node_id = self.chance.choice(sorted(self.cluster.nodes))
+        await self._second_node(node_id, with_data=True)
+
+    async def wrong_number(self) -> None:
+        """A new node with an empty folder has the number of a running one."""
+        node_id = self.chance.choice(sorted(self.cluster.nodes))
+        await self._second_node(node_id, with_data=False)
+
+    async def _second_node(self, node_id: int, *, with_data: bool) -> None:
+        before = self._incarnations(node_id)
+        self._copies += 1
+        copy = NodeCopy(self.cluster, node_id, f"copy{self._copies}", with_data=with_data)
+        end = self.loop.time() + STILL_S + self.chance.choice((0.0, 6.0))
+        created = asyncio.ensure_future(self.create())
+        while self.loop.time() < end:
+            self.cluster.check()
+            found = self._incarnations(node_id)
+            assert found == before, f"a second node {node_id} took the place of the first one's link"
+            await asyncio.sleep(LOOK_S)
+        assert await created, "a topic is created while a second node runs beside the first"
+        copy.end()
+
+    def _incarnations(self, node_id: int) -> dict[int, bytes]:
+        """Return which process each other voter is linked to."""
+        found = {}
+        for other, sim_node in self.cluster.nodes.items():
+            quorum = sim_node.node.control.quorum if sim_node.node else None
+            links = quorum._links if quorum else None
+            if other != node_id and links is not None and links.is_up(node_id):
+                found[other] = links._channels[node_id].peer.incarnation
+        return found
+
+    async def lost_properties(self) -> None:
+        """The meta.properties of a stopped node is empty, missing or another folder's: it starts with its own only."""
+        node_id = self.chance.choice(sorted(self.cluster.nodes))
+        sim_node = self.cluster.nodes[node_id]
+        self.cluster.crash(node_id)
+        disk, path = sim_node.host.disk, f"{DATA}/{META_PROPERTIES}"
+        with disk.undisturbed():
+            kept = disk.read_file(path)
+            foreign = b"\n".join(
+                b"directory.id=AAAAAAAAAAAAAAAAAAAA_w" if line.startswith(b"directory.id=") else line
+                for line in kept.split(b"\n")
+            )
+            how = self.chance.choice(("missing", "empty", "foreign"))
+            if how == "missing":
+                disk.remove(path)
+            else:
+                disk.write_file(path, foreign if how == "foreign" else b"")
+            disk.sync_dir(DATA)
+        refused = await self._refused(sim_node.host.start(self._start_alone(node_id)))
+        assert refused, f"node {node_id} starts, though its meta.properties is {how}"
+        sim_node.host.crash(power_loss=False)
+        with disk.undisturbed():
+            disk.write_file(path, kept)
+        self.cluster.start(node_id)
+
+    async def _start_alone(self, node_id: int) -> None:
+        sim_node = self.cluster.nodes[node_id]
+        await Node(sim_node.config, SimEnv(sim_node.host)).start()
+
+    async def _refused(self, start: asyncio.Task[None]) -> bool:
+        try:
+            await start
+        except NodeFailed as error:
+            assert DATA in str(error), f"the reason names no folder: {error}"
+            return True
+        return False
+
+    async def most_disks_empty(self) -> None:
+        """Two of three disks are empty: no cluster is formed, before or after the third node is back."""
+        survivor = self.chance.choice(sorted(self.cluster.nodes))
+        emptied = [each for each in self.cluster.nodes if each != survivor]
+        self.cluster.crash(*self.cluster.nodes)
+        for each in emptied:
+            self.cluster.wipe(each)
+        self.cluster.start(*emptied)
+        await self._nobody_leads("two disks are empty and the third node is down")
+        self.cluster.start(survivor)
+        await self._nobody_leads("two of three disks are empty")
+        image = self.cluster.last_image()
+        assert set(self.topics) <= image.topics.keys(), "there is newer metadata, without the topics"
+
+    async def act(self, one: Callable[[], Awaitable[None]]) -> None:
+        """Do one thing once all is well, and wait until all is well again."""
+        await self.whole()
+        await one()
+        self.met[one.__name__] = self.met.get(one.__name__, 0) + 1
+        self.loop.heal()
+        await self.whole()
+        self.cluster.check()
+        lost = self.lost_topics()
+        assert not lost, "; ".join(lost[:10])
+
+
+async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
+    """Do things to voters for some virtual seconds. Raises AssertionError."""
+    scene = VoterIdentity(loop)
+    await scene.begin()
+    acts = [
+        scene.empty_disk_and_laggard,
+        scene.empty_disk_and_stale_leader,
+        scene.copy_beside,
+        scene.wrong_number,
+        scene.lost_properties,
+    ]
+    scene.chance.shuffle(acts)
+    end = loop.time() + seconds
+    while acts and loop.time() < end:
+        await scene.act(acts.pop())
+    report = await scene.end()
+    await scene.most_disks_empty()
+    return replace(report, faults={**report.faults, **scene.met})
