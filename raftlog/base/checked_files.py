@@ -96,8 +96,8 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
     if checksums is not None and checksums.cover(content):
         return content
     if checksums is not None and checksums.copy and _checksum(checksums.copy) in checksums.known:
-        _log.warning("rotten_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
         write_checked(disk, path, checksums.copy, copy=True)
+        _log.warning("rotten_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
         return checksums.copy
     _log.error("rotten_file_ignored", path=path, reason=_reason(checksums))
     return None

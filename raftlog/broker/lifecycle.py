@@ -178,9 +178,9 @@ class Lifecycle:
         self.broker_epoch = reply.broker_epoch
         self._was_registered = True
         self._refused_because = ""
-        log.info("broker_registered", broker_epoch=reply.broker_epoch)
         if reply.went_back:
             self.on_went_back(reply.went_back)
+        log.info("broker_registered", broker_epoch=reply.broker_epoch)
 
     async def _catch_up(self, start_serving: Callable[[], Awaitable[None]]) -> None:
         """Wait until the image holds this registration, and open the doors, once."""

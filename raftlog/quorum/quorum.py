@@ -214,6 +214,10 @@ class Quorum:
         """Whether that voter is this node, or one that it can talk to now."""
         return voter == self.node_id or (self._links is not None and self._links.is_up(voter))
 
+    def linked_incarnation(self, voter: int) -> bytes | None:
+        """Return which process of a voter this one is linked to, or None."""
+        return None if self._links is None else self._links.incarnation_of(voter)
+
     def levels_of_voters(self) -> dict[int, tuple[int, int] | None]:
         """Return the levels of the metadata that each other voter supports; None of one that is not linked."""
         linked = {} if self._links is None else self._links.levels()

@@ -120,6 +120,10 @@ class RaftLinks:
     def is_up(self, peer: int) -> bool:
         return peer in self._channels
 
+    def incarnation_of(self, peer: int) -> bytes | None:
+        """Return which process of a peer is at the other end of its link, or None."""
+        return self._channels[peer].peer.incarnation if peer in self._channels else None
+
     def levels(self) -> dict[int, tuple[int, int]]:
         """Return the lowest and highest level of the metadata that each linked peer supports."""
         return {peer: channel.peer_levels for peer, channel in self._channels.items()}

@@ -36,7 +36,7 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 DELETED_SUFFIX: Final = "-delete"
-_INCARNATIONS: Final = "broker.incarnations"
+INCARNATIONS: Final = "broker.incarnations"
 """The property of meta.properties that names the processes which had the folder open."""
 MAX_INCARNATIONS: Final = 100
 """Most ids that it names: of so many processes in a row that could not register, those between the ends are dropped."""
@@ -145,7 +145,7 @@ class LogDirectory:
 
     def _write_incarnations(self, incarnations: tuple[UUID, ...]) -> None:
         before = self._properties
-        self._properties = {**before, _INCARNATIONS: ",".join(map(encode_uuid, incarnations))}
+        self._properties = {**before, INCARNATIONS: ",".join(map(encode_uuid, incarnations))}
         try:
             self._write_properties()
         except OSError:
@@ -300,7 +300,7 @@ def _decode_lines(lines: Iterable[bytes]) -> dict[TopicPartition, int]:
 
 def _read_incarnations(path: str, properties: Mapping[str, str]) -> tuple[UUID, ...]:
     """Return the ids in meta.properties; none if they cannot be read, so that the folder passes for an old copy."""
-    text = properties.get(_INCARNATIONS)
+    text = properties.get(INCARNATIONS)
     try:
         return tuple(map(decode_uuid, text.split(","))) if text else ()
     except ValueError as error:

@@ -438,13 +438,13 @@ class Segment:
                 raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
             offset = header.end_offset
             anew.index_batch(position, header)
-        _log.info("index_rebuilt", path=self.path)
         self.index, self.time_index, self._saved = anew.index, anew.time_index, (0, 0)
         self.max_timestamp, self.max_timestamp_offset = anew.max_timestamp, anew.max_timestamp_offset
         self.first_timestamp, self.has_untimed = anew.first_timestamp, anew.has_untimed
         self._bytes_since_index = anew._bytes_since_index
         self._index_room, self.full, self.roll_after_ms = anew._index_room, anew.full, anew.roll_after_ms
         self._indexed = self._time_indexed = True
+        _log.info("index_rebuilt", path=self.path)
 
     def index_batch(self, position: int, header: BatchHeader) -> None:
         """Count a batch that lies in the file already: timestamps and indexes."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from raftlog.quorum.wal import METADATA_FOLDER
+from raftlog.base.types import METADATA_FOLDER
 
 IN_CREATE: Final = 0x100
 IN_MOVED_TO: Final = 0x80

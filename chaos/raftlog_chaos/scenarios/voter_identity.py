@@ -1,4 +1,4 @@
-"""Who a voter is: empty disks, copies of a node, a second node of one number, folders without meta.properties.
+"""The identity of voters: empty disks, copies of a node, a second node of one number, folders without meta.properties.
 
 A topic that was acknowledged stays, whichever two voters are left; nobody forms a cluster beside the one that there is;
 a node that is linked stays linked. At the end two of three disks are empty at once, which no quorum survives: nothing
@@ -178,9 +178,9 @@ class VoterIdentity(Choreography):
         found = {}
         for other, sim_node in self.cluster.nodes.items():
             quorum = sim_node.node.control.quorum if sim_node.node else None
-            links = quorum._links if quorum else None
-            if other != node_id and links is not None and links.is_up(node_id):
-                found[other] = links._channels[node_id].peer.incarnation
+            incarnation = quorum.linked_incarnation(node_id) if quorum and other != node_id else None
+            if incarnation is not None:
+                found[other] = incarnation
         return found
 
     async def lost_properties(self) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.faults.troubled_disk import DiskTrouble
-from raftlog.quorum.stored_journal import METADATA_FOLDER
 from raftlog.testing.certificates import CertificatesUnusable
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.fake_clock import clock_environment, find_libfaketime

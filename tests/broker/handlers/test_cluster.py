@@ -190,7 +190,7 @@ def volume(path: str, logs: dict[tuple[str, int], int], *, error: OSError | None
         TopicPartition(*name): SimpleNamespace(size_bytes=size, log_end_offset=7)
         for name, size in logs.items()
     }
-    return SimpleNamespace(path=path, logs=sizes, error=error)
+    return SimpleNamespace(path=path, logs=sizes, error=error, full=False)
 
 
 def with_replicas() -> HandlerSetup:

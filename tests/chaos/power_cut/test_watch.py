@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from raftlog.base.disk import RealDisk
+from raftlog.base.types import METADATA_FOLDER
 from raftlog.quorum.snapshot import SnapshotFiles
-from raftlog.quorum.wal import METADATA_FOLDER, NAME
+from raftlog.quorum.wal import NAME
 from raftlog.storage import swap
 from raftlog_chaos.power_cut.watch import COMPACTION, ROLL, SNAPSHOT, Watch, mark_of
 
