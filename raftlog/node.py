@@ -35,6 +35,7 @@ from raftlog.broker.handlers import prepare_first_requests, warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.broker.links.probe import probe
+from raftlog.broker.network.controller_clients import demanded
 from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
@@ -445,7 +446,7 @@ class BrokerRole:
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
-            features=self._metadata.features,
+            features=self._metadata.features + demanded(self._config),
             previous=self.replicas.logs.previous,
         )
 

@@ -12,6 +12,7 @@ from raftlog.admin.native.health import (
     BrokerHealth,
     State,
     _of_brokers,
+    _of_full_disks,
     _of_chores,
     _of_clock,
     _of_memory,
@@ -145,10 +146,18 @@ def test_replicas_that_stopped_are_named_with_their_reason() -> None:
 
 def test_directories_without_room_are_named() -> None:
     """With what becomes of the leaderships; a node with room and whole replicas has nothing to say."""
-    (reason,) = _of_replicas(view_of(Lacking({}, False, True, True)))
+    (reason,) = _of_full_disks(view_of(Lacking({}, False, True, True)), [])
     assert (reason.severity, reason.code, reason.count) == ("yellow", "log_dirs_full", 2)
     assert "no room in /data/1, /data/2" in reason.message
     assert not list(_of_replicas(view_of(Lacking({}, False))))
+    assert not list(_of_full_disks(view_of(Lacking({}, False)), [BrokerHealth(7, "in_service", [])]))
+
+
+def test_directories_without_room_on_other_brokers_are_named() -> None:
+    """As they say themselves, whichever node is asked."""
+    brokers = [BrokerHealth(7, "in_service", [], ["/data"]), BrokerHealth(8, "in_service", [])]
+    (reason,) = _of_full_disks(view_of(Lacking({}, False)), brokers)
+    assert (reason.code, reason.brokers) == ("log_dirs_full", [7]) and "no room in /data" in reason.message
 
 
 def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
@@ -453,6 +454,35 @@ async def _describe(address: tuple[str, int]) -> Any:
     make = request_builders(DESCRIBE_CLUSTER, 1)
     message = make.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
     return await Client("client", [address]).ask(address, DESCRIBE_CLUSTER, message, version=1)
+
+
+def test_a_controller_without_rules_serves_nobody_where_brokers_judge_by_rules() -> None:
+    """A stranger deleted topics and made users at a dedicated controller that knew nothing of the brokers' settings."""
+
+    async def script(cluster: SimCluster) -> None:
+        for node_id, each in cluster.nodes.items():
+            is_broker = node_id != 3
+            each.config = dataclasses.replace(
+                each.config,
+                roles=frozenset({"broker", "controller"} if is_broker else {"controller"}),
+                listeners=tuple(
+                    one for one in each.config.listeners if is_broker or one.name == "CONTROLLER"
+                ),
+                authorizer_class_name=STANDARD_AUTHORIZER if is_broker else "",
+                super_users=("User:ANONYMOUS",),
+            )
+        cluster.start()
+        await cluster.until_ready((1, 2))
+        assert not cluster.last_image().acls
+        assert (await _describe(("node1", CONTROLLER_PORT))).error_code == 0
+        with capture_logs() as logs, pytest.raises(OSError):
+            await _describe(("node3", CONTROLLER_PORT))
+        (told,) = (each for each in logs if each["event"] == "controller_client_refused")
+        assert "set authorizer.class.name and super.users as on brokers" in told["reason"]
+        cluster.check()
+
+    settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}
+    run_scenario(script, **settings)
 
 
 def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:

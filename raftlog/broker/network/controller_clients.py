@@ -1,8 +1,8 @@
 """Kafka clients of the controllers' listener (KIP-919): who gets in. Their requests are judged by `rights`.
 
 There are no logins on that listener, so a client gets in by a certificate that the listener demands, or where
-`raftlog.controller.anonymous.clients` says so. It gets in only as far as the cluster's brokers would let it in: a node
-that is no broker has no settings of theirs, so it goes by what brokers have registered and by the rules there are.
+`raftlog.controller.anonymous.clients` says so. It gets in only as far as the cluster's brokers would let it in. A node
+that is no broker has none of their settings, so it goes by their registrations and by the rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from raftlog.base.config_broker import NodeConfig
 from raftlog.base.config_security import SASL_PROTOCOLS
 from raftlog.base.config_tls import TLS_PROTOCOLS
 from raftlog.broker.context import BrokerContext
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.client_demands import demands, have_rules, may_demand_certificate
+from raftlog.metadata.image import BrokerState, MetadataImage, SupportedFeature
 
 SETTING: Final = "raftlog.controller.anonymous.clients"
 
@@ -41,11 +42,18 @@ def why_refused(broker: BrokerContext) -> str | None:
         return _OUT_OF_TOUCH
     if broker.authorizer is not None:
         return None
-    if image.acls:
+    if have_rules(image):
         return _NO_AUTHORIZER
     if not has_certificate and _strangers_are_refused(config, image):
         return _LOGINS
     return None
+
+
+def demanded(config: NodeConfig) -> tuple[SupportedFeature, ...]:
+    """Return what a broker registers of its demands on clients."""
+    listeners = {each.name for each in config.listeners} - set(config.controller_listener_names)
+    certificates = any(_demands_certificate(config, each) for each in listeners)
+    return demands(rules=bool(config.authorizer_class_name), certificates=certificates)
 
 
 def _demands_certificate(config: NodeConfig, listener: str) -> bool:
@@ -54,17 +62,13 @@ def _demands_certificate(config: NodeConfig, listener: str) -> bool:
 
 
 def _strangers_are_refused(config: NodeConfig, image: MetadataImage) -> bool:
-    """Whether a client needs a login or a certificate at some listener of brokers, as far as this node can tell.
-
-    Brokers do not register whether their TLS demands certificates, so it counts as if it did, but for this node's own.
-    """
+    """Whether a client needs a login or a certificate at a listener of this node, or of a broker that registered."""
     if config.logins or any(_demands_certificate(config, each) for each in config.tls):
         return True
-    own = set() if "broker" not in config.roles else {each.name for each in config.listeners}
-    protocols = {
-        each.security_protocol
-        for broker in image.brokers.values()
-        for each in broker.endpoints
-        if each.listener not in own
-    }
-    return bool(protocols & (SASL_PROTOCOLS | set(TLS_PROTOCOLS)))
+    return any(map(_refuses_strangers, image.brokers.values()))
+
+
+def _refuses_strangers(broker: BrokerState) -> bool:
+    protocols = {each.security_protocol for each in broker.endpoints}
+    has_tls = bool(protocols & set(TLS_PROTOCOLS))
+    return bool(protocols & SASL_PROTOCOLS) or (has_tls and may_demand_certificate(broker))

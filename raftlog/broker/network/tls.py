@@ -174,12 +174,12 @@ class ServerTls:
         assert isinstance(context, ServerContext)
         self._newest = context
 
-    def _handshake_failed(self, error: ssl.SSLError) -> None:
+    def _handshake_failed(self, error: ssl.SSLError, address: str) -> None:
         reason, listener = reason_of(error), self._tls.listener
         if self._is_for_nodes and error.reason == _NO_TLS:
             reason += f", or, in a node, {listener}:SSL in listener.security.protocol.map"
         self._count("tls_handshake_failed")
-        self._log.warning("tls_handshake_failed", listener=listener, reason=reason)
+        self._log.warning("tls_handshake_failed", listener=listener, address=address, reason=reason)
 
 
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:

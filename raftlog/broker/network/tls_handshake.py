@@ -73,7 +73,7 @@ class TlsHandshake(asyncio.Protocol, Guard):
         pending: HandshakePlaces,
         *,
         accept: Accept,
-        failed: Callable[[ssl.SSLError], None],
+        failed: Callable[[ssl.SSLError, str], None],
     ) -> None:
         self.listener = listener
         self.address = ""
@@ -124,7 +124,7 @@ class TlsHandshake(asyncio.Protocol, Guard):
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except ssl.SSLError as error:
-            self._failed(error)
+            self._failed(error, self.address)
         except OSError:
             pass  # the client hung up, or was too slow
         finally:

@@ -10,12 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config import load_config
+from raftlog.base.config_broker import NodeConfig
 from raftlog.base.config_network import Listener
 from raftlog.base.config_security import ListenerLogins
 from raftlog.base.config_tls import ListenerTls
-from raftlog.broker.network.controller_clients import SETTING, why_refused
+from raftlog.broker.network.controller_clients import SETTING, demanded, why_refused
 from raftlog.broker.rights import make_authorizer
-from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage
+from raftlog.metadata.client_demands import demands
+from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, SupportedFeature
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.broker.fakes import FakePartitionServer, api_versions
 from tests.broker.network.test_server import door
@@ -29,10 +31,13 @@ def demanding(*listeners: str) -> Mapping[str, ListenerTls]:
     return {each: ListenerTls(listener=each, ssl_client_auth="required") for each in listeners}
 
 
-def seen(*protocols: str, rules: tuple[Acl, ...] = ()) -> MetadataImage:
+def seen(
+    *protocols: str, rules: tuple[Acl, ...] = (), features: tuple[SupportedFeature, ...] = ()
+) -> MetadataImage:
     """Return the metadata of a cluster with a broker whose listeners have these protocols."""
     endpoints = tuple(Endpoint(each, "h", 9092, each) for each in protocols)
-    brokers = {7: BrokerState(7, 1, UUID(int=7), endpoints, fenced=False)} if protocols else {}
+    broker = BrokerState(7, 1, UUID(int=7), endpoints, fenced=False, features=features)
+    brokers = {7: broker} if protocols else {}
     return MetadataImage(brokers=brokers, acls=dict.fromkeys(rules, True))
 
 
@@ -73,10 +78,31 @@ async def test_a_controller_lets_nobody_in_for_whom_brokers_want_a_login(protoco
 
 async def test_a_controller_that_does_not_judge_by_the_clusters_rules_lets_nobody_in() -> None:
     """A certificate is no right: brokers would ask the rules."""
-    image = seen("PLAINTEXT", rules=(RULE,))
-    for way in ({"controller_anonymous_clients": True}, {"tls": demanding("CONTROLLER")}):
-        assert "has no authorizer" in str(refusal(image, **way))
-        assert refusal(image, with_rules=True, **way) is None
+    judging = demands(rules=True, certificates=False)
+    for image in (seen("PLAINTEXT", rules=(RULE,)), seen("PLAINTEXT", features=judging)):
+        for way in ({"controller_anonymous_clients": True}, {"tls": demanding("CONTROLLER")}):
+            assert "has no authorizer" in str(refusal(image, **way))
+            assert refusal(image, with_rules=True, **way) is None
+
+
+@pytest.mark.parametrize("certificates", [True, False])
+async def test_a_controller_goes_by_whether_brokers_demand_certificates(certificates: bool) -> None:
+    """TLS alone is no login."""
+    image = seen("SSL", features=demands(rules=False, certificates=certificates))
+    assert (refusal(image, controller_anonymous_clients=True) is None) == (not certificates)
+
+
+def test_a_broker_registers_its_demands() -> None:
+    """Those of its own listeners, not of the controllers'."""
+    listeners = (Listener("A", "", 1, "SSL"), Listener("CONTROLLER", "", 2, "SSL"))
+    for asking, rules in (((), ""), (("CONTROLLER",), AUTHORIZER), (("A",), "")):
+        config = NodeConfig(
+            listeners=listeners,
+            controller_listener_names=("CONTROLLER",),
+            tls=demanding(*asking),
+            authorizer_class_name=rules,
+        )
+        assert demanded(config) == demands(rules=bool(rules), certificates="A" in asking)
 
 
 async def test_a_node_goes_by_its_own_listeners_as_well() -> None:

@@ -221,6 +221,7 @@ def test_only_clients_with_a_certificate_that_is_believed_get_in(
                 with capture_logs() as logs:
                     assert await broker.is_refused(context, api_versions(1))
                 assert why in reasons(logs, "tls_handshake_failed")
+                assert {each["address"] for each in logs} == {HOST}
             assert not broker.fake.server.connections
             assert broker.fake.server.counters.closed_by_broker["tls_handshake_failed"] == 2
 
