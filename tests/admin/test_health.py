@@ -12,9 +12,9 @@ from raftlog.admin.native.health import (
     BrokerHealth,
     State,
     _of_brokers,
-    _of_full_disks,
     _of_chores,
     _of_clock,
+    _of_full_disks,
     _of_memory,
     _of_replicas,
 )
