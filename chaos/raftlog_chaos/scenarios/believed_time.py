@@ -17,7 +17,7 @@ from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.hosts import WALL_EPOCH_MS
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.aged_data import SETTINGS, AgedData
+from raftlog_chaos.workloads.aged_data import SETTINGS, TOPICS, AgedData
 
 DAY_MS: Final = 86_400_000
 DAYS: Final = (1, 30, 400, -1, -30)
@@ -99,7 +99,9 @@ class WrongClocks:
         missing = await self.data.missing()
         assert not missing, "; ".join(missing)
         self.cluster.check()
-        return Report(acked=self.data.acked, faults=dict(self.deeds))
+        states = [self.cluster.state(topic, 0) for topic in TOPICS]
+        elections = sum(each.leader_epoch for each in states if each is not None)
+        return Report(acked=self.data.acked, elections=elections, faults=dict(self.deeds))
 
     def _set_clocks(self, node_ids: Iterable[int], off_ms: int) -> None:
         for each in node_ids:
