@@ -15,7 +15,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos attack fuzz fuzz-live interop interop-groups \
+.PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut attack fuzz fuzz-live interop interop-groups \
 	interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -60,6 +60,11 @@ planted: $(STAMP)
 # CHAOS="--suite full --minutes 60" runs others. A fault that this machine can't inject is said, and fails with CHAOS=--strict.
 chaos: $(STAMP)
 	$(BIN)/raftlog chaos --suite ci $(CHAOS)
+
+# Ten power cuts of a whole cluster on ext4, xfs and btrfs, in a guest kernel (Debian's user-mode-linux, xfsprogs and
+# btrfs-progs; no root). POWER_CUT="--cuts 500 --seed 7" goes on for hours, POWER_CUT="--kind compaction" aims.
+power-cut: $(STAMP)
+	$(BIN)/python -m raftlog_chaos.power_cut $(POWER_CUT)
 
 # Hostile scripts against a real cluster, one after the other, while stock clients work. ATTACK="--list" lists them all,
 # ATTACK="--only zstd-bombs" runs one, ATTACK="--only-ci" eight, ATTACK="--report attacks.md" writes the table to a file.

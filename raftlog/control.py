@@ -124,6 +124,7 @@ class ControlPlane:
             )
             self.controller.lateness = env.lateness
             self.controller.wall_clock_ms = env.wall_clock_ms
+            self.controller.ages = env.ages
             self.controller.features = metadata.features
             self.controller.levels_of_voters = self.quorum.levels_of_voters
             metadata.subscribe_each(self._committed)
@@ -313,7 +314,7 @@ class ControlPlane:
 
     def _append(self, batch: Batch) -> None:
         assert self.quorum is not None
-        self.quorum.append(encode_batch(msgspec.structs.replace(batch, at_ms=self._env.wall_clock_ms())))
+        self.quorum.append(encode_batch(msgspec.structs.replace(batch, at_ms=self._env.ages.believed_ms())))
 
     def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
         self._leaderless.changed(leader_id)
@@ -384,6 +385,9 @@ class ControlPlane:
         assert self.controller is not None
         self._timer = None
         self.controller.tick(self._loop.time())
+        if self.controller.active and "broker" not in self._config.roles:  # no heartbeat of its own does that
+            ages = self._env.ages
+            ages.note_others(self.controller.compare_clocks(ages.reading()[0], self._loop.time()))
         self._arm()
 
 

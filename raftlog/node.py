@@ -19,8 +19,9 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
-from raftlog.base.env import Env, raise_failure
+from raftlog.base.env import Env, raise_failure, shared_time
 from raftlog.base.log import get_logger
+from raftlog.base.record_ages import read_believed_time, write_believed_time
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
@@ -34,6 +35,7 @@ from raftlog.broker.handlers import prepare_first_requests, warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.broker.links.probe import probe
+from raftlog.broker.network.controller_clients import demanded
 from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
@@ -41,7 +43,7 @@ from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.control import ControlPlane, JournalUnusable
-from raftlog.metadata.bootstrap import BootstrapUnusable
+from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
@@ -66,6 +68,12 @@ PROBE_S: Final = 2.0
 ADVERTISED_WITHIN_S: Final = 10.0
 """A broker that serves looks by then whether others reach it, even if it does not take part."""
 """How long an advertised address may take to answer."""
+
+CLOCK_LOOK_S: Final = 10.0
+"""Seconds between two looks at the clocks, so that a jump is noticed soon."""
+
+CLOCK_CHECKPOINT_S: Final = 60.0
+"""Seconds between two writes of the believed time."""
 
 _UNREACHED: Final = {
     "refused": "no broker listens there",
@@ -96,6 +104,8 @@ class Node:
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
         self.metadata = MetadataLoader(loop.call_soon, features=features)
+        self.metadata.on_batch_written = env.ages.note_metadata
+        self._clock = _ClockWatch(env, config.metadata_log_dir)
         self._directories: list[LogDirectory] = []
         self.ending = False
         """Whether it has failed or begun to stop, so that it must lead nothing new."""
@@ -111,7 +121,8 @@ class Node:
             listener = find_listener(config.listeners, config.controller_listener_names)
             assert listener is not None, "a voter has one"
             self.control.quorum.on_kafka_client = self._server.adopt
-            self.control.quorum.listen_options = partial(self._server.secure, listener)
+            self.control.quorum.secure = partial(self._server.secure, listener)
+            self.control.quorum.nodes = self._server.nodes
         self._certificates: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -129,6 +140,7 @@ class Node:
         self._directories = (
             [self._open_metadata_directory()] if self.broker is None else self.broker.open_directories()
         )
+        self._clock.resume(self.config.raftlog_clock_leap_max_ms)
         if self.broker is None:
             await self._server.start(())
         await self.control.start()
@@ -136,6 +148,7 @@ class Node:
             await self.broker.start()
         self._certificates = asyncio.get_running_loop().create_task(self._server.keep_certificates())
         self._certificates.add_done_callback(raise_failure)
+        self._clock.start().add_done_callback(raise_failure)
 
     def advertised(self) -> list[str]:
         """Return where clients are told to connect; nowhere for a node that is no broker."""
@@ -166,10 +179,13 @@ class Node:
         tls = self.config.admin_tls
         if tls is None:
             return None
-        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+        from raftlog.broker.network.tls import ServerTls
+        from raftlog.broker.network.tls_handshake import HandshakePlaces
 
-        pending = PendingHandshakes(self.config.raftlog_tls_handshakes_max, asyncio.get_running_loop().time)
-        return ServerTls(tls, self._server.log, self._server.count_closed, pending)
+        server = self._server
+        most = min(self.config.raftlog_tls_handshakes_max, self.env.http_sockets)
+        pending = HandshakePlaces(most, server.log, server.count_closed)
+        return ServerTls(tls, server.log, server.count_closed, pending)
 
     @property
     def authorizer(self) -> Authorizer | None:
@@ -216,6 +232,7 @@ class Node:
             self._certificates.cancel()
         async with AsyncExitStack() as parts:
             parts.push_async_callback(self.control.stop)
+            parts.push_async_callback(self._clock.close)
             parts.push_async_callback(self._server.stop if self.broker is None else self.broker.stop)
             await self.control.hand_over()
 
@@ -267,10 +284,20 @@ class Node:
                     directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
+            self._remove_bootstrap()
         follow_rules(self._server.broker.authorizer, old, new)
         self._server.end_logins(old, new)
         self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
+
+    def _remove_bootstrap(self) -> None:
+        """Remove the credentials that a new cluster begins with: they are committed, and would let readers guess."""
+        folder = self.config.metadata_log_dir
+        try:
+            if remove_bootstrap(self.env.disk, folder):
+                log.info("bootstrap_removed", folder=folder)
+        except OSError as error:
+            log.warning("bootstrap_not_removed", folder=folder, reason=error.strerror or str(error))
 
 
 class BrokerRole:
@@ -291,7 +318,6 @@ class BrokerRole:
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._failed = failed
-        self._incarnation_id = UUID(int=env.unguessable.getrandbits(128), version=4)
         self._tasks: list[asyncio.Task[None]] = []
         self._recovered = False
         self.replicas = Replicas(
@@ -336,11 +362,15 @@ class BrokerRole:
             damaged=lambda: self.replicas.damaged,
         )
         self.lifecycle.lateness = env.lateness
+        self.lifecycle.ages = env.ages
         self.lifecycle.on_session_renewed = session.renew
         control.loop_watch.on_look = session.look
         self.lifecycle.start_serving = self._start_serving
+        self.lifecycle.on_went_back = self._note_older_directories
+        self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
+        self.replicas.logs.on_full = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
 
     def _make_session(self) -> ControllerSession:
@@ -411,12 +441,13 @@ class BrokerRole:
     def _registration(self) -> RegisterBroker:
         return RegisterBroker(
             broker_id=self._config.node_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.replicas.logs.incarnation_id,
             cluster_id=self._cluster_id() or "",
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
-            features=self._metadata.features,
+            features=self._metadata.features + demanded(self._config),
+            previous=self.replicas.logs.previous,
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -435,8 +466,18 @@ class BrokerRole:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
 
+    def _note_older_directories(self, directory_ids: tuple[UUID, ...]) -> None:
+        for volume in self.replicas.logs.volumes:
+            if volume.directory.directory_id in directory_ids:
+                log.error(
+                    "log_directory_went_back",
+                    directory=volume.path,
+                    advice="it is an older copy, so this broker's records are trusted once they are fetched anew",
+                )
+
     async def _start_serving(self) -> None:
         """Let clients and other brokers in."""
+        await self.replicas.logs.confirm_incarnation()
         try:
             await self.server.serve()
         except ListenerUnavailable as error:
@@ -478,3 +519,62 @@ class BrokerRole:
                     reason=_UNREACHED[result],
                     advice="clients are told to connect there: set advertised.listeners to what they can reach",
                 )
+
+
+class _ClockWatch:
+    """Looks at the clocks and keeps the believed time on the disk, so that a start with a wrong clock is noticed.
+
+    Written once a minute, when the clock becomes believed, and at a stop. If the disk refuses it, the file has an older
+    time, and the next start is more likely to doubt the clock.
+    """
+
+    def __init__(self, env: Env, folder: str) -> None:
+        self._env = env
+        self._folder = folder
+        self._is_due = asyncio.Event()
+        self._written_at = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = self._has_failed = False
+
+    def resume(self, most_ms: int) -> None:
+        """Have the node's ages go on from the time on the disk. Raises OSError."""
+        self._env.disk.mkdir(self._folder)
+        self._env.ages.on_believed = self._is_due.set
+        self._env.ages.resume(read_believed_time(self._env.disk, self._folder), most_ms=most_ms)
+
+    def start(self) -> asyncio.Task[None]:
+        """Look and write from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._task
+
+    async def close(self) -> None:
+        """Stop, after the time was written once more if there is one to write."""
+        if self._task is not None:
+            self._is_closing = True
+            self._is_due.set()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_closing:
+            try:
+                async with asyncio.timeout_at(shared_time(loop.time(), CLOCK_LOOK_S)):
+                    await self._is_due.wait()
+            except TimeoutError:
+                self._env.ages.now_ms()
+            if self._is_due.is_set() or loop.time() - self._written_at >= CLOCK_CHECKPOINT_S:
+                self._is_due.clear()
+                await self._write()
+
+    async def _write(self) -> None:
+        believed_ms = self._env.ages.time_to_keep()
+        if believed_ms is None:
+            return
+        self._written_at = asyncio.get_running_loop().time()
+        try:
+            await self._env.offload(partial(write_believed_time, self._env.disk, self._folder, believed_ms))
+            self._has_failed = False
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                log.warning("clock_checkpoint_failed", folder=self._folder, reason=str(error))

@@ -13,14 +13,17 @@ import gc
 import os
 import resource
 import signal
+import stat
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import Env
-from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.disk import FOLDER_MODE, make_folders
+from raftlog.base.env import Env, machine_uptime_s
+from raftlog.base.log import LimitedLog, flush_log, get_logger
+from raftlog.base.log_output import describe
 from raftlog.base.memory import account_of_bodies, max_bytes
 from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
 
@@ -33,9 +36,15 @@ log = get_logger("node")
 MIN_LOG_FILES: Final = 16
 """Descriptors that logs take however few there are."""
 
+MIN_HTTP_FILES: Final = 8
+"""Connections that the HTTP API takes however few descriptors there are."""
+
 RESERVED_FILES: Final = 1024
 """Descriptors for all but logs and clients: other nodes, the admin API, journals, the hall of listeners. Half of what
 the logs leave where that is less."""
+
+OTHERS: Final = stat.S_IRWXO
+"""The rights of users who neither own a file nor are in its group."""
 
 MANY_FILES: Final = 1 << 20
 """Taken for the limit where there is none."""
@@ -91,6 +100,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     env = env or Env()
+    env.uptime_s = machine_uptime_s
     share_files(env, _raise_open_files())
     env.memory_bytes = memory_limit(_cgroup_files())
     env.trim_memory = _calm_malloc()
@@ -101,12 +111,14 @@ async def run(
     try:
         await run_until(signals, config, env, faults=faults, ready=ready, opened=opened)
     except NodeStuck:
+        flush_log()
         os._exit(1)  # threads that hang on a disk would keep the process alive
 
 
 def share_files(env: Env, limit: int) -> None:
-    """Share a process's descriptors between a node's logs and its clients."""
+    """Share a process's descriptors between a node's logs, its clients and those of its HTTP API."""
     env.open_files, env.sockets = open_files_of_logs(limit), files_for_clients(limit)
+    env.http_sockets = files_for_http(limit)
 
 
 async def run_until(
@@ -157,6 +169,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
     config = node.config
     if config.admin_listener is None:
         return None
+    from raftlog.admin.limits import Limits
     from raftlog.admin.listener import AdminListener, AdminUnavailable, TokensUnusable
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
@@ -184,7 +197,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,
     )
-    listener = AdminListener(view)
+    listener = AdminListener(view, Limits(connections=node.env.http_sockets))
     try:
         await listener.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:
@@ -231,9 +244,9 @@ def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
     if isinstance(error, OSError) and _is_accept(context):
         limited.warning("accept_failed", reason=error.strerror or str(error))
         return
-    log.error("uncaught_failure", where=context.get("message"), exc_info=error)
     if "handle" in context:
-        node.fail(f"{context.get('message')}: {error!r}")
+        node.fail(f"{context.get('message')}: {'no exception' if error is None else describe(error)}")
+    log.error("uncaught_failure", where=context.get("message"), exc_info=error)
 
 
 def _is_accept(context: dict[str, Any]) -> bool:
@@ -243,8 +256,12 @@ def _is_accept(context: dict[str, Any]) -> bool:
 
 @contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError."""
-    os.makedirs(folder, exist_ok=True)
+    """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError.
+
+    Other users of the machine are kept out as well: the folder may have been made by an older release.
+    """
+    make_folders(folder, FOLDER_MODE)
+    _close_to_others(folder)
     with open(f"{folder}/.lock", "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -253,11 +270,30 @@ def locked(folder: str) -> Iterator[None]:
         yield
 
 
+def _close_to_others(folder: str) -> None:
+    """Take a folder's rights from those who neither own it nor are in its group."""
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    if not mode & OTHERS:
+        return
+    try:
+        os.chmod(folder, mode & ~OTHERS)
+    except OSError as error:
+        log.warning(
+            "data_folder_open_to_others",
+            folder=folder,
+            reason=error.strerror,
+            consequence="every user of this machine can read records and try passwords",
+            advice=f"chmod o-rwx {folder}",
+        )
+    else:
+        log.info("data_folder_closed_to_others", folder=folder)
+
+
 async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
     await node.wait_ready()
-    log.info("node_ready", advertised=node.advertised(), log_dirs=list(node.config.log_dirs))
     if ready is not None:
         ready(node)
+    log.info("node_ready", advertised=node.advertised(), log_dirs=list(node.config.log_dirs))
 
 
 def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
@@ -310,8 +346,20 @@ def open_files_of_logs(limit: int) -> int:
 
 def files_for_clients(limit: int) -> int:
     """Return how many of a process's descriptors clients' connections may take."""
-    rest = (MANY_FILES if limit == resource.RLIM_INFINITY else limit) - open_files_of_logs(limit)
-    return max(1, rest - min(RESERVED_FILES, rest // 2))
+    return max(1, _files_left_by_logs(limit) - _reserved_files(limit))
+
+
+def files_for_http(limit: int) -> int:
+    """Return how many of a process's descriptors the HTTP API's connections may take: a quarter of the reserve."""
+    return max(MIN_HTTP_FILES, min(Env().http_sockets, _reserved_files(limit) // 4))
+
+
+def _reserved_files(limit: int) -> int:
+    return min(RESERVED_FILES, _files_left_by_logs(limit) // 2)
+
+
+def _files_left_by_logs(limit: int) -> int:
+    return (MANY_FILES if limit == resource.RLIM_INFINITY else limit) - open_files_of_logs(limit)
 
 
 def memory_limit(cgroup_files: Iterable[str]) -> int:

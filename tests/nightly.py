@@ -19,11 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Part(NamedTuple):
-    """A target, what it needs on the PATH, and variables that make it do all it can."""
+    """A target, what it needs on the PATH, and variables that make it do all it can, or what takes hours (`long`)."""
 
     target: str
     needs: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    long: tuple[str, ...] = ()
 
 
 SIM_SEEDS = "--seeds 1..600 --keep-going"
@@ -38,6 +39,12 @@ PARTS = (
     Part("sim-scenarios"),
     Part("planted"),
     Part("chaos", variables=("CHAOS=--suite full",)),
+    Part(
+        "power-cut",
+        needs=("linux.uml", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"),
+        variables=("POWER_CUT=--cuts 10",),
+        long=("POWER_CUT=--cuts 500",),
+    ),
     Part("api"),
     Part("attack"),
     Part("fuzz", variables=("FRAMES=20000000",)),
@@ -113,13 +120,19 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "nightly-runs", help="where what they print is kept"
     )
+    parser.add_argument(
+        "--long", action="store_true", help="500 power cuts, which take five hours, and not ten"
+    )
     given = parser.parse_args()
     out = given.out / time.strftime("%Y%m%d-%H%M%S")
     out.mkdir(parents=True)
     results: list[Result] = []
     try:
         for name in given.parts or known:
-            results.append(run(known[name], out))
+            part = known[name]
+            results.append(
+                run(part._replace(variables=part.long or part.variables) if given.long else part, out)
+            )
     except KeyboardInterrupt:
         results.append(Result("...", "FAILED (interrupted)", 0.0))
     table = as_table(results)

@@ -82,6 +82,12 @@ class Invariants:
         self._watches[watch.name] = watch
         return lambda image: self._take_image(watch, image)
 
+    def excuse(self, topic: str) -> None:
+        """From now on records of a topic may go: its replicas were made worse than a cluster promises to bear."""
+        for truth in self._truths.values():
+            if truth.name.topic == topic:
+                truth.excuse()
+
     def ended(self, name: str, *, midway: bool = False) -> None:
         """Look once more at a node that is about to die: what it has told anybody still holds.
 

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import binascii
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -35,6 +36,9 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 UNKNOWN_RULES: Final = "this node has not heard from a controller yet, so it knows no users and no rules"
 OWN_PAGES: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of a page from here, or of no page at all."""
+
+
+_HOST: Final = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:]+))(?::[0-9]*)?")
 
 
 class Authenticator:
@@ -74,19 +78,29 @@ class Authenticator:
             return self._anonymous(address)
         self._check_patience(address)
         began_at = time.monotonic()
-        scheme, _, secret = headers["Authorization"].partition(" ")
-        found: Caller | None = None
+        self._wrong.add(address)  # on arrival: else as many guesses as arrive at once would be hashed
+        try:
+            found = await self._shown(headers["Authorization"], address)
+        except ApiError:
+            self._wrong.take_back(address)
+            raise
+        if found is not None:
+            self._wrong.take_back(address)
+            return found
+        if self._wrong.wait_s(address):
+            limited.warning("admin_address_shut_out", address=address)
+        late_s = self._node.config.connection_failed_authentication_delay_ms / 1000
+        await asyncio.sleep(max(0.0, began_at + late_s - time.monotonic()))
+        return None
+
+    async def _shown(self, authorization: str, address: str) -> Caller | None:
+        """Return the caller that a header of authorization shows; None for a wrong token or password."""
+        scheme, _, secret = authorization.partition(" ")
         if scheme.lower() == "bearer":
-            found = await self._by_token(secret.strip(), address)
-        elif scheme.lower() == "basic":
-            found = await self._by_password(secret.strip(), address)
-        if found is None:
-            self._wrong.add(address)
-            if self._wrong.wait_s(address):
-                limited.warning("admin_address_shut_out", address=address)
-            late_s = self._node.config.connection_failed_authentication_delay_ms / 1000
-            await asyncio.sleep(max(0.0, began_at + late_s - time.monotonic()))
-        return found
+            return await self._by_token(secret.strip(), address)
+        if scheme.lower() == "basic":
+            return await self._by_password(secret.strip(), address)
+        return None
 
     def _anonymous(self, address: str) -> Caller | None:
         if not self.open_to_all:
@@ -222,6 +236,6 @@ def _netloc(origin: str) -> str:
 
 
 def _hostname(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    """Return the name or address in a Host header; "" for what is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found["address"] or found["name"]

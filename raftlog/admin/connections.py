@@ -1,66 +1,62 @@
 """The connections of the admin API: how many there may be, and which is cut. No request is looked at here.
 
-A failure over one of them costs that one only.
+The newest always gets in. Beyond the limit the address that has most connections loses one: the one that has been quiet
+for longest, else the oldest. A connection whose probe is being answered goes last, so orchestrators are not kept out by
+their neighbours. A failure over one connection costs that one only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-from weakref import WeakSet
+from collections.abc import Sequence
+from typing import Any, Final
 
 from aiohttp import web
 
 from raftlog.admin.limits import Limits
-from raftlog.admin.listener import Cut, Refused
+from raftlog.admin.listener import Cut
+from raftlog.base.places import Places, host_of
+
+FRESH_S: Final = 1.0
+"""A connection is not quiet before: its client may be about to send a request."""
 
 
 class Connections:
     """All connections of one server. `accept` is a protocol factory; `sweep` runs as long as the server does."""
 
-    def __init__(self, server: web.Server, limits: Limits, *, secure: bool) -> None:
+    def __init__(self, server: web.Server, limits: Limits) -> None:
         self._server = server
         self._limits = limits
-        self._secure = secure
         self._busy: set[Any] = set()
+        self._probing: set[Any] = set()
         self._quiet_since: dict[Any, float] = {}
-        self._arriving: WeakSet[_Arriving] = WeakSet()
+        self._places: Places[Any] = Places(
+            limits.connections, _cut, choose=self._choose, is_gone=lambda each: each.transport is None
+        )
 
-    def begin(self, connection: Any) -> None:
-        """A request of this connection is being handled."""
+    def begin(self, connection: Any, *, is_probe: bool = False) -> None:
+        """A request of this connection is being handled. A probe needs no time, and tells whether the node lives."""
         self._busy.add(connection)
+        if is_probe:
+            self._probing.add(connection)
 
     def end(self, connection: Any) -> None:
         """It has been answered."""
         self._busy.discard(connection)
+        self._probing.discard(connection)
         self._quiet_since[connection] = _now()
 
     def accept(self) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection, for which the quietest goes where there is no room."""
-        arriving = self._handshakes()
-        if arriving >= self._limits.handshakes:
-            return Refused()
-        connections = list(self._server.connections)
-        if len(connections) + arriving >= self._limits.connections:
-            quiet = [each for each in connections if each not in self._busy and each.transport is not None]
-            if not quiet:
-                return Refused()
-            now = _now()
-            min(quiet, key=lambda each: self._quiet_since.get(each, now)).force_close()
-        newcomer = _Arriving(self)
-        if self._secure:
-            self._arriving.add(newcomer)
-        return newcomer
+        """Return the protocol of a new connection."""
+        return _Arriving(self)
 
-    def arrived(self, newcomer: _Arriving) -> web.RequestHandler:
-        """Return the protocol of a connection whose handshake is over."""
-        self._arriving.discard(newcomer)
-        return self._server()
-
-    def _handshakes(self) -> int:
-        # one that failed is told to nobody: it goes with its last reference, or by its age
-        oldest = _now() - self._limits.handshake_s
-        return sum(each.since > oldest for each in self._arriving)
+    def arrived(self, transport: asyncio.BaseTransport) -> None:
+        """Have aiohttp go on with a new connection, for which another one goes where there is no room."""
+        handler = self._server()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+        self._quiet_since[handler] = _now()
+        self._places.enter(handler, host_of(transport.get_extra_info("peername")))
 
     def sweep(self) -> None:
         """Cut each connection that has been quiet for too long. Call it every `Limits.sweep_s`."""
@@ -72,21 +68,35 @@ class Connections:
             if connection not in self._busy and quiet_s > self._limits.idle_s:
                 Cut(connection.transport).run_guarded(connection.force_close)
 
+    def _choose(self, oldest_first: Sequence[Any]) -> Any:
+        """Return the connection of an address that has to go.
+
+        Quiet ones go first, but those that have come or were answered just now: the next request may be on its way.
+        """
+        now = _now()
+        since = {each: self._quiet_since.get(each, now) for each in oldest_first if each not in self._busy}
+        quietest = min(since, key=since.__getitem__, default=None)
+        if quietest is not None and since[quietest] < now - FRESH_S:
+            return quietest
+        busy = (each for each in oldest_first if each in self._busy and each not in self._probing)
+        return next(busy, oldest_first[0])
+
 
 class _Arriving(asyncio.Protocol):
-    """A new connection; of TLS, during its handshake. aiohttp hears of it when that is over."""
+    """A new connection, whose address is not known before it is made."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self.since = _now()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        Cut(transport).run_guarded(self._hand_over, transport)
+        Cut(transport).run_guarded(self._connections.arrived, transport)
 
-    def _hand_over(self, transport: asyncio.BaseTransport) -> None:
-        handler = self._connections.arrived(self)
-        transport.set_protocol(handler)
-        handler.connection_made(transport)
+
+def _cut(connection: Any) -> None:
+    """Close at once: a reader that takes nothing would keep a transport that only closes."""
+    transport = connection.transport
+    connection.force_close()
+    Cut(transport).abort()
 
 
 def _now() -> float:

@@ -140,6 +140,9 @@ async def _rounds(
         except TimeoutError:
             yield [_too_slow(limits, over=clock() >= over_at)]
             return
+        except ApiError as error:  # the stream's place was needed for a newer one
+            yield [error]
+            return
         texts = objects.feed(chunk)
         for start in range(0, len(texts), AT_ONCE):
             found = [_read(each, kind) for each in texts[start : start + AT_ONCE]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+STREAMS_SHARE: Final = 4
+"""A quarter of the connections may be streams of events, and one may be streams of records."""
 
 
 class Limits(NamedTuple):
@@ -24,8 +27,6 @@ class Limits(NamedTuple):
     """Longest time from one record of a stream to the end of the next, and for a piece of an answer to be taken."""
     stream_s: float = 600.0
     """Longest time that a stream of records may last, however lively: it keeps a connection from others."""
-    event_streams: int = 64
-    """Streams of events that may be open; further ones are refused."""
     heartbeat_s: float = 5.0
     """Longest silence of a stream of events."""
     idle_s: float = 30.0
@@ -33,8 +34,9 @@ class Limits(NamedTuple):
     sweep_s: float = 5.0
     """How often they are looked for."""
     connections: int = 256
-    """Beyond them the quietest is cut for a new one; they take from the files that the logs may have open."""
-    handshakes: int = 64
-    """TLS connections that have not said who they are yet; beyond them new ones are refused."""
-    handshake_s: float = 5.0
-    """Longest time for a TLS handshake."""
+    """Beyond them the oldest of the address that has most is cut; they take from the files that logs may have open."""
+
+    @property
+    def streams(self) -> int:
+        """Streams of events that may be open, and as many of records; beyond them the oldest of a caller ends."""
+        return max(1, self.connections // STREAMS_SHARE)

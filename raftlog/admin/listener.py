@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from raftlog.admin.limits import Limits
-from raftlog.admin.view import NodeView
+from raftlog.admin.view import Accept, NodeView
 from raftlog.base.guard import Guard
 from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.places import Places, host_of
 
 BACKLOG: Final = 64
 SETTLED_S: Final = 1.0
@@ -51,18 +51,11 @@ class Api(Protocol):
         """Return the protocol of a new connection."""
 
 
-async def listen(
-    accept: Callable[[], asyncio.BaseProtocol],
-    address: tuple[str, int],
-    *,
-    secured: Mapping[str, Any] | None = None,
-) -> asyncio.Server:
-    """Open the port; `secured`: the options that make it speak TLS. Raises AdminUnavailable."""
+async def listen(accept: Accept, address: tuple[str, int]) -> asyncio.Server:
+    """Open the port. Raises AdminUnavailable."""
     host, port = address
     try:
-        server = await asyncio.get_running_loop().create_server(
-            accept, host, port, backlog=BACKLOG, **(secured or {})
-        )
+        server = await asyncio.get_running_loop().create_server(accept, host, port, backlog=BACKLOG)
         check_listening(server)
         return server
     except OSError as error:
@@ -79,19 +72,12 @@ class Cut(Guard):
         self._transport = transport
 
     def crash(self, what: str) -> None:
-        log.exception("admin_connection_crashed", what=what)
         self.abort()
+        log.exception("admin_connection_crashed", what=what)
 
     def abort(self) -> None:
         if self._transport is not None:
             cast(asyncio.Transport, self._transport).abort()
-
-
-class Refused(asyncio.Protocol):
-    """A connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        Cut(transport).run_guarded(cast(asyncio.Transport, transport).abort)
 
 
 class AdminListener(Guard):
@@ -105,7 +91,7 @@ class AdminListener(Guard):
         self._looking: asyncio.TimerHandle | None = None
         self._settling: asyncio.TimerHandle | None = None
         self.server: Api | None = None
-        self.early: set[Early] = set()
+        self.early: Places[Early] = Places(self._limits.connections, lambda each: Cut(each.transport).abort())
         """Connections that the API does not have yet."""
         self.address = ("", 0)
 
@@ -142,12 +128,12 @@ class AdminListener(Guard):
 
     def crash(self, what: str) -> None:
         """The API cannot be imported: its clients go, the node goes on, and the next client has it tried again."""
-        limited.exception("admin_api_failed", what=what)
         self._importing = None
         self.abort()
+        limited.exception("admin_api_failed", what=what)
 
     def abort(self) -> None:
-        for each in list(self.early):
+        for each in self.early:
             Cut(each.transport).abort()
 
     def keep_samples(self) -> None:
@@ -170,17 +156,14 @@ class AdminListener(Guard):
         await server.start(listening)
         self.keep_samples()
         self.server = server
-        for each in list(self.early):
+        for each in self.early:
+            self.early.leave(each)
             Cut(each.transport).run_guarded(each.hand_over, server.accept())
-        self.early.clear()
 
     def _accept(self) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection. Beyond the limits only the API can tell which one has to go."""
+        """Return the protocol of a new connection."""
         if self.server is not None:
             return self.server.accept()
-        if len(self.early) >= self._limits.connections:
-            self.open_api()
-            return Refused()
         if self._looking is None:
             loop = asyncio.get_running_loop()
             self._looking = loop.call_later(self._limits.sweep_s, self.guarded(self._open_for_the_silent))
@@ -206,7 +189,7 @@ class Early(asyncio.Protocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self._listener.early.add(self)
+        self._listener.early.enter(self, host_of(transport.get_extra_info("peername")))
 
     def data_received(self, data: bytes) -> None:
         Cut(self.transport).run_guarded(self._hold, data)
@@ -218,7 +201,7 @@ class Early(asyncio.Protocol):
         self._listener.open_api()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.early.discard(self)
+        Cut(self.transport).run_guarded(self._listener.early.leave, self)
 
     def hand_over(self, protocol: asyncio.BaseProtocol) -> None:
         """Let the API's protocol go on with this connection."""

@@ -23,7 +23,7 @@ EVERYWHERE: Final = {
 }
 WITH_TOKENS: Final = {
     401: "the caller has to say who it is",
-    429: "too many wrong tokens or passwords came from this address, or as many streams are open as there may be",
+    429: "too many wrong tokens or passwords came from this address, or a newer stream took the place of this one",
 }
 SCHEMES: Final[dict[str, dict[str, str]]] = {
     "password": {"type": "http", "scheme": "basic", "description": "A user of SCRAM or PLAIN."},

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 from raftlog.security import scram
-from raftlog.security.scram import ScramCredential
+from raftlog.security.scram import CredentialLookup, ScramCredential
 
 AT_ONCE: Final = 2
 """Passwords that are being hashed; more wait for their turn."""
@@ -42,6 +42,7 @@ class Passwords:
         self._credentials = credentials
         self._plain = tuple(plain)
         self._key = secrets.token_bytes(32)
+        self._lookup = CredentialLookup(self._key)
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._right: dict[bytes, ScramCredential | str] = {}
         self.hashed = 0
@@ -60,7 +61,7 @@ class Passwords:
                 self._remember(digest, each)
                 return "right"
         for mechanism in sorted(scram.HASHES, key=lambda each: each not in kept):
-            credential = scram.find(known, user, mechanism, self._key)
+            credential = self._lookup.find(known, user, mechanism)
             async with self._turns:
                 self.hashed += 1
                 made = await asyncio.to_thread(

@@ -101,6 +101,12 @@ class Call:
         if asyncio.get_running_loop().time() >= self.caller.expires_at:
             raise ApiError(401, "your token has expired: send another", code=UNAUTHENTICATED)
 
+    async def take_turn(self) -> None:
+        """Wait for a turn of the loop (`NodeView.turns`). Raises ConnectionResetError if the client has left."""
+        await self.node.turns.next()
+        if self.raw.transport is None or self.raw.transport.is_closing():
+            raise ConnectionResetError("the client left")
+
     async def among(
         self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
     ) -> set[str]:

@@ -26,7 +26,6 @@ from raftlog.admin.caller import Caller
 from raftlog.admin.connections import Connections
 from raftlog.admin.console_files import answer_with_file
 from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_bodies, of_kafka
-from raftlog.admin.event_streams import EventStreams
 from raftlog.admin.json_text import read_json
 from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
 from raftlog.admin.limits import Limits
@@ -35,8 +34,9 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, Denied, NoQuery, Route
+from raftlog.admin.streams import Streams
 from raftlog.admin.tokens import parse_tokens
-from raftlog.admin.view import NodeView
+from raftlog.admin.view import Accept, NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.principals import NoPrincipal
 from raftlog.security.acls import ANONYMOUS, CLUSTER_NAME
@@ -48,6 +48,8 @@ RETRY_S: Final = 0.1
 REQUEST_ID: Final = "X-Request-Id"
 GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 INT32: Final = 2**31
+PROBES: Final = frozenset({"/v1/live", "/v1/ready"})
+"""Orchestrators ask for these. Their connections are not cut for those of others."""
 CLIENT_LEFT: Final = 499
 """The status of what nobody was there to be told, as nginx has it; it is only counted."""
 ID: Final = web.RequestKey("id", str)
@@ -80,7 +82,8 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
-        self._streams = node.streams = EventStreams(self._limits.event_streams)
+        self._streams = node.streams = Streams(self._limits.streams, "events")
+        node.record_streams = Streams(self._limits.streams, "records")
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
         self._auth = Authenticator(node, None, clock)
         self._clock = clock
@@ -136,6 +139,8 @@ class AdminServer:
             self._sweeping.cancel()
         if self._listening is not None:
             self._listening.close()
+        if self._node.tls is not None:
+            self._node.tls.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -150,29 +155,29 @@ class AdminServer:
             audit.limited.flush()
 
     async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
-        config, secured = self._node.config, await self._secured()
+        config = self._node.config
         assert isinstance(runner.server, web.Server)
         assert config.admin_listener is not None, "whoever starts this has looked"
-        self._connections = Connections(runner.server, self._limits, secure=bool(secured))
+        self._connections = Connections(runner.server, self._limits)
         if listening is not None:
             return listening
-        return await listen(self._connections.accept, config.admin_listener, secured=secured)
+        return await listen(await self._secure(self._connections.accept), config.admin_listener)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""
         assert self._connections is not None, "it was started"
         return self._connections.accept()
 
-    async def _secured(self) -> Mapping[str, Any]:
-        """Return the options that make the port speak TLS, if it is to. Raises AdminUnavailable."""
+    async def _secure(self, accept: Accept) -> Accept:
+        """Return a protocol factory that speaks TLS first, if the port is to. Raises AdminUnavailable."""
         if self._node.tls is None:
             assert self._node.config.admin_tls is None, "the node hands in what the config asks for"
-            return {}
+            return accept
         try:
-            options = await self._node.tls.open(self._node.offload)
+            await self._node.tls.open(self._node.offload)
         except ValueError as error:
             raise AdminUnavailable(str(error)) from error
-        return {**options, "ssl_handshake_timeout": self._limits.handshake_s}
+        return self._node.tls.accepting(accept)
 
     # --- around every request
 
@@ -185,7 +190,7 @@ class AdminServer:
         request_id = given if GOOD_REQUEST_ID.match(given) else secrets.token_hex(8)
         request[ID] = request_id
         assert self._connections is not None
-        self._connections.begin(request.protocol)
+        self._connections.begin(request.protocol, is_probe=request.path in PROBES)
         try:
             answer: web.StreamResponse = await self._answered(request, handler)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Offload, ThreadOffload, TurnQueue
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
+from raftlog.base.log import LogState, log_state
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.record_ages import Ages
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
@@ -23,10 +25,14 @@ from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.admin.cluster_summary import Survey
-    from raftlog.admin.event_streams import EventStreams
     from raftlog.admin.samples import Samples
+    from raftlog.admin.streams import Streams
     from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken
+
+
+Accept = Callable[[], asyncio.BaseProtocol]
+"""Return the protocol of a new connection."""
 
 
 class FaultSwitch(Protocol):
@@ -76,8 +82,14 @@ class TransactionPort(Protocol):
 class ServerTls(Protocol):
     """The TLS of the admin API's port, which takes new files while it runs; see `raftlog.broker.network.tls`."""
 
-    async def open(self, offload: Offload) -> dict[str, Any]:
-        """Return the options of `create_server`. Raises ValueError for files that cannot be used."""
+    async def open(self, offload: Offload) -> None:
+        """Read the files. Raises ValueError for files that cannot be used."""
+
+    def accepting(self, accept: Accept) -> Accept:
+        """Return a protocol factory that puts TLS before the protocols of another one."""
+
+    def close(self) -> None:
+        """Close every connection whose handshake is under way."""
 
     async def look(self, offload: Offload) -> None:
         """Take new files, if there are."""
@@ -129,16 +141,22 @@ class NodeView:
     """Its numbers."""
     turns: TurnQueue = field(default_factory=TurnQueue)
     """The queue in which the node's long work waits for its turns of the loop."""
+    reading_records: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the request that walks through records, since a batch may decompress to very much."""
     lateness: Lateness = field(default_factory=Lateness)
     """How late its event loop is."""
     history: History | None = None
     """The history of the cluster, as far as this node remembers it."""
+    log_state: Callable[[], LogState] = log_state
+    """Whether its log can be written."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
     samples: Samples | None = None
     """The last quarter of an hour in numbers; set by the listener."""
-    streams: EventStreams | None = None
+    streams: Streams | None = None
     """The open streams of events; set by the server."""
+    record_streams: Streams | None = None
+    """The open streams of records; set by the server."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)

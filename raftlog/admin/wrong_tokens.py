@@ -7,16 +7,15 @@ HTTP and no token.
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from typing import Final
+
+from raftlog.base.places import machine_of
 
 BURST: Final = 20
 """Wrong tokens at once."""
 EVERY_S: Final = 1.0
 """One more is forgiven."""
 MOST_ADDRESSES: Final = 1024
-IPV6_HOST_BITS: Final = 64
-"""A machine has all of them, so that it counts as one address."""
 
 
 class WrongTokens:
@@ -38,27 +37,25 @@ class WrongTokens:
 
     def wait_s(self, address: str) -> float:
         """Return how long an address has to wait until a token of it is looked at; 0: not at all."""
-        debt = self._forgiven_at.get(_machine(address), 0.0) - self._clock()
+        debt = self._forgiven_at.get(machine_of(address), 0.0) - self._clock()
         return max(0.0, debt - self._most_s)
 
     def add(self, address: str) -> None:
-        """One more was wrong."""
-        machine, now = _machine(address), self._clock()
+        """One more is wrong, or may be."""
+        machine, now = machine_of(address), self._clock()
         if machine not in self._forgiven_at and len(self._forgiven_at) >= self._most:
             self._make_room(now)
         self._forgiven_at[machine] = max(now, self._forgiven_at.get(machine, now)) + self._every_s
+
+    def take_back(self, address: str) -> None:
+        """One that was added was right after all."""
+        machine = machine_of(address)
+        if machine in self._forgiven_at:
+            self._forgiven_at[machine] -= self._every_s
+            if self._forgiven_at[machine] <= self._clock():
+                del self._forgiven_at[machine]
 
     def _make_room(self, now: float) -> None:
         self._forgiven_at = {each: at for each, at in self._forgiven_at.items() if at > now}
         if len(self._forgiven_at) >= self._most:
             del self._forgiven_at[min(self._forgiven_at, key=self._forgiven_at.__getitem__)]
-
-
-def _machine(address: str) -> str:
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
-        return str(IPv6Address(int(found) >> IPV6_HOST_BITS << IPV6_HOST_BITS))
-    return address

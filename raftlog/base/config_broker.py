@@ -304,6 +304,13 @@ class NodeConfig(
         update="cluster-wide",
     )
 
+    raftlog_clock_leap_max_ms: int = _node(
+        "raftlog.clock.leap.max.ms",
+        "long",
+        10 * MINUTE_MS,
+        "A node that starts believes its clock at most so far from the time that it believed last",
+        at_least=MINUTE_MS,
+    )
     raftlog_producer_ids_max: int = setting(
         "raftlog.producer.ids.max",
         "int",

@@ -112,7 +112,7 @@ class ConnectionSettings:
         "raftlog.tls.handshakes.max",
         "int",
         1_000,
-        "Most TLS handshakes under way at once; further ones are refused",
+        "Most TLS handshakes under way at once; a newer one takes the place of the oldest of the address with most",
         at_least=1,
     )
     quota_window_num: int = setting(

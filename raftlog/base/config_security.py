@@ -142,7 +142,13 @@ class SecuritySettings:
         "allow.everyone.if.no.acl.found",
         "boolean",
         False,
-        "Everyone may do everything with what no rule is about",
+        "Everyone may do everything with what no rule is about; it does not count at the controllers' listener",
+    )
+    controller_anonymous_clients: bool = setting(
+        "raftlog.controller.anonymous.clients",
+        "boolean",
+        False,
+        "Kafka clients (--bootstrap-controller) may use the controllers' listener without a certificate",
     )
 
 

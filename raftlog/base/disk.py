@@ -2,9 +2,10 @@
 
 Ordering law: bytes are durable once `File.sync` returned; a new, renamed or removed name is durable once
 `Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
-callers take the log directory offline.
+callers take the log directory offline. A sync that was not begun (`SyncNotBegun`) is tried again.
 
-This is the only module of the core that touches `os`.
+This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too. They
+write every small file of raftlog, so that a power cut leaves the old one or the new one, never an empty one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 from raftlog.base.kernel_syncs import KernelSyncs, SyncCallback
@@ -23,8 +25,44 @@ Buffer = bytes | bytearray | memoryview
 FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
 """Of fcntl(2) on macOS."""
 
+NS_PER_MS: Final = 1_000_000
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Records, and the credentials of users, concern the owner of a node alone."""
+
 IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
+
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of writes that find no room."""
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of calls for which the system has no descriptor or no memory left. They say nothing of the disk."""
+
+
+class SyncNotBegun(OSError):
+    """The file or folder to sync could not be opened, for one of OUT_OF_FILES: nothing is lost, so try again."""
+
+
+@contextmanager
+def opening_to_sync() -> Iterator[None]:
+    """Raise SyncNotBegun where the system has no descriptor for what is opened inside."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        raise SyncNotBegun(error.errno, error.strerror, error.filename) from error
+
+
+@contextmanager
+def half_changed(path: str) -> Iterator[None]:
+    """Raise EIO for a change that a want of descriptors stops half-way, since it cannot be tried again."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        raise OSError(errno.EIO, f"half changed: {error.strerror}", path) from error
 
 
 def sync_data(descriptor: int) -> None:
@@ -48,6 +86,89 @@ def sync_whole(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+def sync_dir(path: str) -> None:
+    """Make the names in a folder durable. Raises OSError; SyncNotBegun if there was no descriptor to open it."""
+    with opening_to_sync():
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with _named(path):
+            sync_whole(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def put_in_place(written: str | os.PathLike[str], final: str | os.PathLike[str]) -> None:
+    """Sync a file that was written and give it its name, in place of an older one of that name. Raises OSError."""
+    descriptor = os.open(written, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync_whole(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(written, final)
+    sync_dir(os.path.dirname(os.fspath(final)) or ".")
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    content: str | Buffer,
+    *,
+    secret: bool = False,
+    sync: bool = True,
+    beside: str = ".tmp",
+) -> None:
+    """Replace a small file atomically: write beside it, sync, rename, sync its folder (the syncs only if `sync`).
+
+    A `secret` file can be read by this user alone, at every moment. `beside` ends the temporary name: processes that
+    write the same file at once each need one of their own. Raises OSError.
+    """
+    final = os.fspath(path)
+    temporary = final + beside
+    if secret:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)  # of a writer that was killed; others may have it open
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if secret else os.O_TRUNC)
+    with _named(final):
+        try:
+            with open(os.open(temporary, flags, FILE_MODE if secret else 0o666), "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                if sync:
+                    file.flush()
+                    sync_whole(file.fileno())
+            os.replace(temporary, final)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        if sync:
+            sync_dir(os.path.dirname(final) or ".")
+
+
+def make_folders(path: str | os.PathLike[str], mode: int = 0o777) -> None:
+    """Make a folder and its parents durably; fine if it exists. Parents have the usual mode. Raises OSError."""
+    folder = os.fspath(path)
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder) or "."
+    make_folders(parent)
+    try:
+        os.mkdir(folder, mode)
+    except FileExistsError:
+        if not os.path.isdir(folder):  # another process made it meanwhile
+            raise
+    with _named(folder):
+        sync_dir(parent)
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Add the path to an OSError that names none, as those of writes and syncs."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
 class File(Protocol):
     """An open file. Positions are explicit; there is no cursor."""
 
@@ -65,6 +186,12 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def size(self) -> int: ...
+
+    def modified_ms(self) -> int:
+        """Return when the contents changed last, in wall ms."""
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        """Say when the contents changed last, where they were copied or written once more."""
 
     def sync(self) -> None:
         """Make contents and size durable (fdatasync). May be called from another thread than the writer's."""
@@ -98,7 +225,8 @@ class Disk(Protocol):
 
     def rmtree(self, path: str) -> None: ...
 
-    def sync_dir(self, path: str) -> None: ...
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable. SyncNotBegun if it could not be opened for want of descriptors."""
 
     def read_file(self, path: str) -> bytes: ...
 
@@ -138,9 +266,13 @@ class RealFile:
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         total = sum(map(len, buffers))
-        written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
-        if written != total:
-            self._write_rest(buffers, position, written)
+        try:
+            written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
+            if written != total:
+                self._write_rest(buffers, position, written)
+        except OSError as error:
+            error.filename = self.path
+            raise
         return total
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
@@ -151,13 +283,21 @@ class RealFile:
             rest = rest[count:]
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with _named(self.path):
+            os.ftruncate(self._fd, size)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def modified_ms(self) -> int:
+        return os.fstat(self._fd).st_mtime_ns // NS_PER_MS
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        os.utime(self._fd, ns=(os.fstat(self._fd).st_atime_ns, modified_ms * NS_PER_MS))
+
     def sync(self) -> None:
-        sync_data(self._fd)
+        with _named(self.path):
+            sync_data(self._fd)
 
     def submit_sync(self, done: SyncCallback) -> bool:
         return self._kernel_syncs.submit(self._fd, self.path, done)
@@ -174,7 +314,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644), self.kernel_syncs)
+        return RealFile(path, os.open(path, flags, FILE_MODE), self.kernel_syncs)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -183,7 +323,7 @@ class RealDisk:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -195,26 +335,14 @@ class RealDisk:
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sync_whole(fd)
-        finally:
-            os.close(fd)
+        sync_dir(path)
 
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                sync_whole(file.fileno())
-        os.replace(temporary, path)
-        if sync:
-            self.sync_dir(os.path.dirname(path))
+        write_file(path, data, secret=True, sync=sync)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         stat = os.statvfs(path)

@@ -51,6 +51,11 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
+def machine_uptime_s() -> float:
+    """Return how long the machine has been up, with the time in which it slept where the system counts that."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def timer_time(at: float) -> float:
     """Return the time, loop seconds, for which to set a timer that must not come before `at`: the next whole
     millisecond, since uvloop rounds to the nearest. A callback that came early would set it again, and spin."""
@@ -213,6 +218,8 @@ class Env:
 
     disk: Disk = field(default_factory=RealDisk)
     wall_clock_ms: Callable[[], int] = _wall_clock_ms
+    uptime_s: Callable[[], float] = _loop_time
+    """A clock that cannot be set, against which the wall clock is held; that of the machine also counts its sleep."""
     random: Random = field(default_factory=Random)
     unguessable: Random = field(default_factory=SystemRandom)
     """For ids that a client could abuse if it guessed them: of members, sessions, topics, folders."""
@@ -221,6 +228,8 @@ class Env:
     """Descriptors that logs may keep open between uses; connections need some too."""
     sockets: int = 16384
     """Descriptors that there are for clients' connections."""
+    http_sockets: int = 256
+    """Descriptors that there are for connections of the HTTP API."""
     memory_bytes: int = 1 << 30
     """The memory of the container or the machine; see `raftlog.base.memory`."""
     collect_garbage: Callable[[], None] = _nothing
@@ -239,8 +248,12 @@ class Env:
     """By which time data is deleted for its age; asked on the loop."""
 
     def __post_init__(self) -> None:
-        self.ages = Ages(self._wall_clock_of_now, _loop_time)
+        self.ages = Ages(self._wall_clock_of_now, self._uptime_of_now)
 
     def _wall_clock_of_now(self) -> int:
         """Tests and faults put another clock in its place."""
         return self.wall_clock_ms()
+
+    def _uptime_of_now(self) -> float:
+        """Likewise."""
+        return self.uptime_s()

@@ -12,8 +12,7 @@ import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config_client_metrics import ALL_METRICS, ClientMetricsConfig, client_metrics_config
@@ -30,9 +29,10 @@ from raftlog.base.errors import (
 from raftlog.base.regex import compiled
 from raftlog.metadata.image import MetadataImage
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
+from raftlog.security.quotas import Rates, WindowedRate, Windows
 
 if TYPE_CHECKING:
-    from raftlog.protocol.otlp import DataPoint
+    from raftlog.protocol.otlp import DataPoint, Kind
 
 COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """The codecs with which clients may compress a push, in the order of preference (Kafka's)."""
@@ -44,6 +44,13 @@ MAX_SERIES: Final = 20_000
 MAX_SERIES_PER_CLIENT: Final = 500
 MAX_POINTS: Final = 1_000
 """Points of one push that are looked at: about ten microseconds each."""
+
+POINTS_AT_ONCE: Final = 100
+"""Points that are labelled between two pauses."""
+
+MAX_FIELDS_PER_S: Final = 30_000
+"""Fields of metrics that are read for one client address each second, some 2 µs each. Clients make up instance ids, so
+the push interval of an instance bounds no client."""
 
 MAX_LABELS: Final = 10
 MAX_TEXT_CHARS: Final = 4 << 20
@@ -67,9 +74,17 @@ KAFKA_PREFIX: Final = "org.apache.kafka."
 _STRANGE: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 Labels = tuple[tuple[str, str], ...]
-Kind = Literal["counter", "gauge"]
 Key = tuple[str, Labels]
 """A series of one client: name and labels."""
+
+
+class LabelledPoint(NamedTuple):
+    """A point as it is shown."""
+
+    key: Key
+    kind: Kind
+    delta: bool
+    value: float
 
 
 class ClientAttributes(NamedTuple):
@@ -138,6 +153,7 @@ class ClientTelemetry:
         self._count = 0
         self._text = 0
         """How many series there are, and the characters of their names and labels."""
+        self._fields_of_addresses: Rates[str] = Rates(Windows())
         self._configs: object = None
         self._subscriptions: tuple[ClientMetricsConfig, ...] = ()
         self.pushes = 0
@@ -174,8 +190,11 @@ class ClientTelemetry:
         *,
         max_bytes: int,
         now: float,
-    ) -> None:
-        """Take what a client pushed, in place of what it pushed before. Raises KafkaError for what cannot be taken."""
+    ) -> Iterator[None]:
+        """Take what a client pushed, in place of what it pushed before; yield where other work may go on.
+
+        Nothing is shown of a push whose iterator is given up. Raises KafkaError for what cannot be taken.
+        """
         client = self._client(instance_id, attributes, image, now=now)
         try:
             self._check(client, push, max_bytes=max_bytes, now=now)
@@ -184,7 +203,10 @@ class ClientTelemetry:
         client.pushed_at = now
         self.pushes += 1
         if push.metrics and client.asked.metrics:
-            self._take(instance_id, client, self._read(client.asked, push, max_bytes))
+            points: list[LabelledPoint] = []
+            yield from self._read(client, push, points, max_bytes=max_bytes, now=now)
+            if self._clients.get(instance_id) is client:
+                self._take(instance_id, client, points)
 
     def families(self) -> list[tuple[str, Kind, Iterator[tuple[Labels, float]]]]:
         """Return name, kind, and (labels, value) of each series, which is looked at when it is iterated."""
@@ -213,7 +235,7 @@ class ClientTelemetry:
         if client is None:
             client = TelemetryClient(attributes, self._asked(instance_id, attributes, image), image.configs)
             if client.asked.metrics:
-                self._make_room(now)
+                self._make_room()
                 self._clients[instance_id] = client
         elif client.configs is not image.configs:
             client.configs = image.configs
@@ -227,9 +249,7 @@ class ClientTelemetry:
             self._clients.move_to_end(instance_id)
         return client
 
-    def _make_room(self, now: float) -> None:
-        if len(self._clients) >= MAX_CLIENTS:
-            self.forget(now)
+    def _make_room(self) -> None:
         if len(self._clients) >= MAX_CLIENTS:
             self._remove(next(iter(self._clients)))
 
@@ -261,6 +281,14 @@ class ClientTelemetry:
         early = client.pushed_at is not None and now - client.pushed_at < client.asked.interval_ms / 1000
         if early and not asked_since and not push.terminating:
             raise self._refused(ThrottlingQuotaExceeded("the client pushed before its interval was over"))
+        rate = self._rate_of(client, now)
+        if rate.throttle_s(MAX_FIELDS_PER_S, now) > 0:
+            raise self._refused(
+                ThrottlingQuotaExceeded(
+                    f"clients of {client.attributes.client_source_address} pushed more than "
+                    f"{MAX_FIELDS_PER_S} fields of metrics a second"
+                )
+            )
         if push.subscription_id != client.asked.subscription_id:
             raise self._refused(
                 UnknownSubscriptionId(
@@ -280,27 +308,47 @@ class ClientTelemetry:
         self.refused[type(error).__name__] += 1
         return error
 
-    def _read(self, asked: PushInstructions, push: Push, max_bytes: int) -> list[tuple[Labels, DataPoint]]:
-        """Return the points that were asked for, the first MAX_POINTS of them."""
+    def _rate_of(self, client: TelemetryClient, now: float) -> WindowedRate:
+        address = client.attributes.client_source_address
+        rates = self._fields_of_addresses
+        return rates.find(address) or rates.add(address, now)[0]
+
+    def _read(
+        self, client: TelemetryClient, push: Push, found: list[LabelledPoint], *, max_bytes: int, now: float
+    ) -> Iterator[None]:
+        """Append the points that were asked for, the first MAX_POINTS of them, to `found`; yield for pauses."""
         from raftlog.protocol.otlp import MetricsReader
 
+        rate, counted = self._rate_of(client, now), 0
         try:
             reader = MetricsReader(decompress(push.compression, push.metrics, max_bytes=max_bytes))
-            wanted = (each for each in reader.points() if _is_asked(asked.metrics, each[1].name))
-            points = list(islice(wanted, MAX_POINTS + 1))
+            for each in reader.points():
+                if each is None:
+                    rate.use(reader.fields_read - counted, now)
+                    counted = reader.fields_read
+                    yield
+                    continue
+                resource, point = each
+                if not _is_asked(client.asked.metrics, point.name):
+                    continue
+                if len(found) == MAX_POINTS:
+                    self.dropped += 1
+                    break
+                key = _shown_name(point), _labels(resource, point.attributes)
+                found.append(LabelledPoint(key, point.kind, point.delta, point.value))
+                if len(found) % POINTS_AT_ONCE == 0:
+                    yield
         except (CorruptMessage, InvalidRecord) as error:
             raise self._refused(InvalidRecord(error.message)) from error
-        self.dropped += reader.skipped + (len(points) > MAX_POINTS)
-        return points[:MAX_POINTS]
+        rate.use(reader.fields_read - counted, now)
+        self.dropped += reader.skipped
 
-    def _take(
-        self, instance_id: UUID, client: TelemetryClient, points: Iterable[tuple[Labels, DataPoint]]
-    ) -> None:
+    def _take(self, instance_id: UUID, client: TelemetryClient, points: Iterable[LabelledPoint]) -> None:
         before = self._release(instance_id, client)
-        for resource, point in points:
-            name, labels = key = _shown_name(point), _labels(resource, point.attributes)
-            family = self._families.get(name) or MetricFamily(point.kind)
-            if family.kind != point.kind or not (key in client.series or self._has_room(client, key)):
+        for key, kind, delta, value in points:
+            name, labels = key
+            family = self._families.get(name) or MetricFamily(kind)
+            if family.kind != kind or not (key in client.series or self._has_room(client, key)):
                 self.dropped += 1
                 continue
             if key not in client.series:
@@ -308,8 +356,8 @@ class ClientTelemetry:
                 self._families[name] = family
                 self._count += 1
                 self._text += _size(key)
-            start = before.get(key, 0.0) if point.delta else 0.0
-            family.values[instance_id, labels] = start + point.value
+            start = before.get(key, 0.0) if delta else 0.0
+            family.values[instance_id, labels] = start + value
 
     def _has_room(self, client: TelemetryClient, key: Key) -> bool:
         return (

@@ -25,6 +25,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
+from raftlog.base.record_ages import Ages, ClockState
 from raftlog.base.types import NO_EPOCH
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
@@ -76,6 +77,12 @@ class Lifecycle:
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
+        self.lacks_room: Callable[[], bool] = bool
+        """Whether a log directory is full, so that others had better lead. Set it before `run`."""
+        self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
+        """Told of log directories that the controller knows to be older copies."""
+        self.ages: Ages | None = None
+        """The clock that heartbeats report, and that hears of the other brokers' clocks. Set it before `run`."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
         """Told when a heartbeat was sent, in loop seconds, whose answer says that this broker takes part."""
         self.broker_epoch = NO_EPOCH
@@ -172,6 +179,8 @@ class Lifecycle:
         self._was_registered = True
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
+        if reply.went_back:
+            self.on_went_back(reply.went_back)
 
     async def _catch_up(self, start_serving: Callable[[], Awaitable[None]]) -> None:
         """Wait until the image holds this registration, and open the doors, once."""
@@ -184,6 +193,7 @@ class Lifecycle:
     async def _beat(self) -> None:
         self._nudged.clear()
         sent_at = asyncio.get_running_loop().time()
+        wall_clock_ms, clock_state = self.ages.reading() if self.ages else (0, ClockState.UNSAID)
         reply = await self._submit(
             BrokerHeartbeat(
                 self._registration().broker_id,
@@ -193,10 +203,15 @@ class Lifecycle:
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
                 late_ms=int(self.lateness.late_s * 1000),
+                lacks_room=self.lacks_room(),
+                wall_clock_ms=wall_clock_ms,
+                clock_state=clock_state,
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )
         assert isinstance(reply, BrokerHeartbeatReply)
+        if self.ages is not None:
+            self.ages.note_others(reply.clocks)
         if reply.should_shutdown:
             self._may_leave.set()
         if reply.is_fenced == self.unfenced.is_set():

@@ -11,9 +11,11 @@ from typing import Annotated, Final
 
 import typer
 
+from raftlog.base.disk import write_file
 from raftlog.cli import exits
 from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
 from raftlog.cli.end_signals import ended_by_signals
+from raftlog.testing.certificates import Certificates, store_settings
 from raftlog.testing.cluster import AdminCluster, ClusterError
 from raftlog_chaos.attacks.registry import Attack, Shape, load_attacks
 from raftlog_chaos.attacks.runner import Runner
@@ -35,6 +37,9 @@ LOGINS: Final = {
     ),
 }
 """Of a closed cluster's listener without TLS."""
+ENCRYPTED: Final = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
+DAYS: Final = 2
+"""The certificates' lifetime; no run takes as long."""
 SHOWN: Final = 6
 """Faults shown of an attack; --json has them all."""
 
@@ -93,7 +98,7 @@ def _run(attacks: Sequence[Attack], options: AttackOptions) -> int:
         print(f"raftlog: {error}", file=sys.stderr)
     report = AttackReport.of(attacks, runner.outcomes, time.monotonic() - began)
     for path in options.report or ():
-        path.write_text(FORMS[path.suffix](report))
+        write_file(path, FORMS[path.suffix](report))
     if options.json:
         print(as_json(report))
     else:
@@ -118,6 +123,8 @@ class ProcessGround:
                 logins = self._cluster.add_listener("LOGINS", "SASL_PLAINTEXT")
                 for node in self._cluster.nodes.values():
                     node.configure(LOGINS)
+            if shape == "encrypted":
+                self._encrypt()
             self._cluster.start()
             if secured is not None:
                 secured.let_in(LOGIN_USERS, LOGIN_PASSWORD)
@@ -135,9 +142,19 @@ class ProcessGround:
                 self._cluster.nodes[node].folders[0],
                 logins=logins[node] if logins else 0,
                 secure=secured.ports[node] if secured else 0,
+                https=shape == "encrypted",
             )
             for node, each in self._cluster.addresses.items()
         }
+
+    def _encrypt(self) -> None:
+        """Have the HTTP API and the controllers' listener speak TLS, with one certificate for each node."""
+        nodes = self._cluster.nodes
+        certificates = Certificates(self._cluster.directory / "certificates")
+        names = [[f"node-{node_id}", node.host, "localhost"] for node_id, node in nodes.items()]
+        for node, keystore in zip(nodes.values(), certificates.make(names, days=DAYS), strict=True):
+            stores = store_settings(keystore, certificates.ca)
+            node.configure(ENCRYPTED | stores | {"raftlog.admin.ssl.certificate": str(keystore)})
 
     def pid(self, node: int) -> int:
         return self._cluster.nodes[node].pid

@@ -21,7 +21,7 @@ import typer
 from raftlog import __version__
 from raftlog.base.checked_files import CHECKSUMS, remove_checked, write_checked
 from raftlog.base.config import NodeConfig
-from raftlog.base.disk import RealDisk
+from raftlog.base.disk import FOLDER_MODE, RealDisk, make_folders
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.cli import backup_files as files
 from raftlog.cli.backup_files import MANIFEST, Manifest, StoredFile
@@ -61,8 +61,8 @@ def backup(
             cluster_id, broker_epoch = _whose(node)
             metadata = _metadata_of(node)
             found = {folder: files.files_below(folder) for folder in _folders(node)}
-            target.mkdir(0o700, parents=True)  # records and users' credentials are in it
             with _complaints(advice):
+                make_folders(target, FOLDER_MODE)  # records and users' credentials are in it
                 stored, linked = _copy_folders(found, target)
     with _complaints(advice):
         if linked:
@@ -290,7 +290,8 @@ def _tell_missing(found: dict[Path, Manifest]) -> None:
     if len(found) == 1:
         print(
             "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
-            " folder and use raftlog restore --check",
+            " folder and use raftlog restore --check. If the cluster has run since, this node is trusted with none of"
+            " its records: it gets them from the others",
             file=sys.stderr,
         )
         return

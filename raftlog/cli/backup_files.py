@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.base.config_files import parse_properties
-from raftlog.base.disk import RealDisk
+from raftlog.base.disk import FILE_MODE, FOLDER_MODE, RealDisk
 from raftlog.base.types import TopicPartition
 from raftlog.cli.exits import NOT_FOUND, VERIFICATION_FAILED, Failure
 from raftlog.storage.log_directory import HIGH_WATERMARKS, META_PROPERTIES, decode_offsets
@@ -26,6 +26,7 @@ MANIFEST: Final = "raftlog-backup.json"
 FORMAT: Final = 1
 LEFT_OUT: Final = frozenset({".lock", "lost+found"})
 CHUNK_BYTES: Final = 1 << 20
+NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 LOG: Final = ".log"
 
 
@@ -189,7 +190,7 @@ def _below(folder: Path, name: TopicPartition, high_watermark: int) -> Iterator[
 
 def link(source: Path, target: Path) -> bool:
     """Make a hard link, if the two folders' file system has such; returns whether."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     try:
         os.link(source, target)
     except OSError:
@@ -199,10 +200,10 @@ def link(source: Path, target: Path) -> bool:
 
 def copy(source: Path, target: Path) -> tuple[int, str]:
     """Copy a file durably; returns its size and its checksum."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     checksum, size = hashlib.sha256(), 0
     try:
-        with target.open("xb") as writer:
+        with open(os.open(target, NEW_FILE, FILE_MODE), "wb") as writer:
             for chunk in _chunks(source):
                 writer.write(chunk)
                 checksum.update(chunk)

@@ -21,6 +21,7 @@ import msgspec
 import typer
 
 from raftlog import __version__
+from raftlog.base.disk import write_file
 from raftlog.cli import exits
 from raftlog.cli.chaos_screen import Screen, listing, summary
 from raftlog_chaos.checkers import judge
@@ -165,7 +166,7 @@ class Session:
 
     def _write_summary(self, began: datetime) -> None:
         path = self._options.out / f"{began.strftime('%Y%m%d-%H%M%S')}-summary.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self.outcomes), indent=1) + b"\n")
+        write_file(path, msgspec.json.format(msgspec.json.encode(self.outcomes), indent=1) + b"\n")
 
     def _judged(self, ended: Finished | Outcome, screen: Screen) -> Outcome:
         if isinstance(ended, Outcome):

@@ -19,6 +19,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from raftlog.base.disk import make_folders, write_file
 from raftlog.cli import exits
 from raftlog.cli.chaos_screen import print_table
 from raftlog.cli.end_signals import ended_by_signals
@@ -66,7 +67,7 @@ def run(options: CompareOptions) -> int:
         systems = [each for each in systems if options.systems or not SYSTEMS[each].variant]
     confluent_kafka()
     comparison = _begin(systems, options)
-    options.out.mkdir(parents=True, exist_ok=True)
+    make_folders(options.out)
     if (kind := file_system_of(options.out)) in IN_MEMORY:
         comparison.note(
             DISK, "", f"{options.out} is on a {kind}, where a sync costs nothing; --out names the folder"
@@ -134,9 +135,9 @@ def _version(system: str) -> str:
 
 def _show(comparison: Comparison, options: CompareOptions) -> None:
     """Print the table and the notes, and keep everything in files."""
-    (options.out / "compare.json").write_bytes(msgspec.json.format(msgspec.json.encode(comparison)))
+    write_file(options.out / "compare.json", msgspec.json.format(msgspec.json.encode(comparison)))
     page_path = options.out / "compare.html"
-    page_path.write_text(page.render(comparison, {name: part.title for name, part in PARTS.items()}))
+    write_file(page_path, page.render(comparison, {name: part.title for name, part in PARTS.items()}))
     if options.markdown:
         print(*table.as_markdown(comparison), sep="\n")
     else:

@@ -27,7 +27,13 @@ FIRST_KAFKA_PORT: Final = 9092
 FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
+CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
+"""Nobody has to confirm the clock of a developer's machine after a long weekend."""
 LOOK_EVERY_S: Final = 0.5
+LOST: Final = (
+    "it holds the addresses and the secret of the cluster whose data is beside it; put back a copy of it,"
+    " or take another folder"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,9 @@ def _check(settings: Mapping[str, str]) -> None:
 def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
     """Give a folder, and whether it stays."""
     if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
+        from raftlog.base.disk import FOLDER_MODE, make_folders
+
+        make_folders(data, FOLDER_MODE)
         yield data.resolve(), True
         return
     with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:
@@ -136,7 +144,7 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str])
         def open_hosts(self, nodes: int) -> Any:
             return _Ports(layout)
 
-    own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
+    own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **CLOCK, **settings}
     options = {"directory": folder, "settings": own, "faults": layout.faults}
     with closing(_open(lambda: Here(len(layout.kafka), **options))) as cluster:
         try:
@@ -169,6 +177,7 @@ def _layout(folder: Path, asked: Asked) -> Layout:
     nodes, port = asked.nodes or NODES, asked.port
     import secrets
 
+    from raftlog.base.disk import write_file
     from raftlog.testing.ports import HeldPorts
 
     firsts = (
@@ -185,14 +194,18 @@ def _layout(folder: Path, asked: Asked) -> Layout:
         dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
     )
     layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure, asked.faults)
-    path.touch(mode=0o600)  # the secret is in it
-    path.write_text(json.dumps(asdict(layout)))
+    write_file(path, json.dumps(asdict(layout)), secret=True)
     return layout
 
 
 def _read_layout(path: Path, asked: Asked) -> Layout:
     try:
-        found = json.loads(path.read_text())
+        text = path.read_text()
+        if not text.strip("\0 \n"):
+            raise Failure(
+                f"{path} is empty, as an older raftlog left it where the power failed: {LOST}", USAGE
+            )
+        found = json.loads(text)
         kafka, controller, http = (
             {int(node): int(port) for node, port in found[kind].items()}
             for kind in ("kafka", "controller", "http")
@@ -200,7 +213,7 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
         flags = (bool(found.get(name, False)) for name in ("secure", "faults"))
         layout = Layout(str(found["secret"]), kafka, controller, http, *flags)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
+        raise Failure(f"{path} is damaged ({_fault(error)}): {LOST}", USAGE) from None
     if asked.nodes and len(layout.kafka) != asked.nodes:
         raise Failure(
             f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
@@ -216,6 +229,17 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
     if taken:
         raise Failure(f"{path.parent} is of a cluster at ports that are taken: {', '.join(map(str, taken))}")
     return layout
+
+
+def _fault(error: Exception) -> str:
+    """Say in words why a layout cannot be read."""
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON from line {error.lineno}, column {error.colno} on"
+    return str(error)
 
 
 def _is_free(port: int) -> bool:

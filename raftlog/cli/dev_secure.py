@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders, write_file
 from raftlog.cli.acl_requests import create_rules
 from raftlog.cli.acl_rules import Asked, rules
 from raftlog.cli.exits import Failure
 from raftlog.cli.target import Target
 from raftlog.security.acls import WILDCARD
-from raftlog.testing.secure_cluster import ADMIN, SecureCluster, write_secret
+from raftlog.testing.secure_cluster import ADMIN, SecureCluster
 
 WRITER: Final = "writer"
 READER: Final = "reader"
@@ -27,9 +28,10 @@ def open_doors(cluster: SecureCluster) -> None:
     """Give the users their rights, and leave a file of settings for each. Raises Failure."""
     for user in MAY:
         path = settings_file(cluster, user)
-        path.parent.mkdir(exist_ok=True)
-        write_secret(path, _properties(cluster.client_settings(user)))
-        write_secret(path.with_suffix(".java.properties"), _properties(cluster.java_settings(user)))
+        make_folders(path.parent)
+        write_file(path, _properties(cluster.client_settings(user)), secret=True)
+        java = _properties(cluster.java_settings(user))
+        write_file(path.with_suffix(".java.properties"), java, secret=True)
     asked = (
         Asked(
             topics=(WILDCARD,),

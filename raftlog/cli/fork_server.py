@@ -23,12 +23,13 @@ import gc
 import json
 import os
 import resource
-import select
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
+
+from raftlog.base.readable import readable
 
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer request is a fault of whoever sent it."""
@@ -114,7 +115,7 @@ def serve(control: socket.socket, idle_work: Iterator[None]) -> tuple[Start, lis
 def wait_for_request(control: socket.socket, idle_work: Iterator[None]) -> None:
     """Wait until there is something to read. `idle_work` begins once the nodes that were started have had time."""
     pause_s: float | None = IDLE_S
-    while not select.select([control], [], [], pause_s)[0]:
+    while not readable([control], pause_s):
         for _ in idle_work:
             pause_s = 0.0
             break

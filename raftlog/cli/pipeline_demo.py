@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raftlog.base.disk import write_file
 from raftlog.cli import exits
 from raftlog.cli.demo import terminated_like_interrupted
 from raftlog.cli.librdkafka import confluent_kafka
@@ -175,7 +176,7 @@ def _run(cluster: Cluster, folder: Path, options: DemoOptions) -> Report:
     with Screen("demo") as screen:
         began = time.monotonic()
         file = folder / "trips.jsonl"
-        file.write_text("".join(f"{line}\n" for line in trips(options.trips, options.seed)))
+        write_file(file, "".join(f"{line}\n" for line in trips(options.trips, options.seed)))
         lines = file.read_text().splitlines()
         screen.say(f"{len(lines):,} trips of two weeks in {file}")
         screen.say(f"three nodes ready in {cluster.start():.1f} s at {cluster.bootstrap_servers}")

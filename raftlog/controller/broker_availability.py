@@ -14,7 +14,7 @@ class BrokerAvailability(NamedTuple):
 
     `alive`: unfenced and heard of. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: whoever is drained of its
-    leaderships, whichever of these it is.
+    leaderships, whichever of these it is; a broker whose disk is full is treated so as well.
     """
 
     alive: frozenset[int]
@@ -43,6 +43,10 @@ class BrokerAvailability(NamedTuple):
     def with_alive(self, broker_id: int) -> BrokerAvailability:
         """The standing once `broker_id` is unfenced."""
         return self._replace(alive=self.alive | {broker_id})
+
+    def without_room(self, broker_ids: Set[int]) -> BrokerAvailability:
+        """The standing where these brokers lead only what nobody else can lead: their disks are full."""
+        return self._replace(draining=self.draining | broker_ids)
 
     def with_draining(self, broker_id: int, draining: bool) -> BrokerAvailability:
         """The standing once `broker_id` is drained, or no more."""

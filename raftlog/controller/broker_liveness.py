@@ -3,16 +3,23 @@
 This state is soft: it is not replicated, and a new controller begins without any. It probes each unfenced broker that
 sends no heartbeat within CONNECT_WITHIN_S. Only a heartbeat clears a doubt, because only a heartbeat proves which
 incarnation is alive. Deadlines are loop seconds. A stall of the controller's own loop shifts them all, so no broker is
-fenced for it.
+fenced for it. The wall clocks that heartbeats report are kept here too.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable
 from heapq import heappop, heappush
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from raftlog.base.lateness import PATIENCE, Lateness
+from raftlog.base.record_ages import MOST_APART_MS, ClockState, OtherClocks
+from raftlog.controller.broker_availability import BrokerAvailability, availability_of
+from raftlog.metadata.controller_api import BrokerHeartbeatReply
+from raftlog.metadata.image import EMPTY_IMAGE
 
 CONNECT_WITHIN_S: Final = 0.2
 """So long a new controller waits for each unfenced broker before it probes it."""
@@ -20,6 +27,9 @@ CONNECT_WITHIN_S: Final = 0.2
 SLOW_SESSION_S: Final = 9.0
 """Longest patience with a broker whose loop is slow, or that a slow controller hears of late, seconds. Apache Kafka has
 it with every broker. A longer broker.session.timeout.ms stands."""
+
+SAME_MS: Final = 1_000
+"""A clock that moved by less is the same one: heartbeats take their time."""
 
 NEVER: Final = float("inf")
 
@@ -62,6 +72,8 @@ class BrokerLiveness:
         self._condemned: dict[int, None] = {}
         self.suspected: frozenset[int] = frozenset()
         """Whom the controller doubts; another object after each change."""
+        self.without_room: frozenset[int] = frozenset()
+        """The brokers whose last heartbeat reported a full log directory; another object after each change."""
 
     def start_sessions(
         self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
@@ -120,6 +132,13 @@ class BrokerLiveness:
         if doubtful:
             self.suspected -= {broker_id}
         return doubtful
+
+    def note_room(self, broker_id: int, *, lacks_room: bool) -> bool:
+        """Note what a heartbeat says of the broker's disks. Returns whether this is news."""
+        if (broker_id in self.without_room) == lacks_room:
+            return False
+        self.without_room ^= {broker_id}
+        return True
 
     def on_connect(self, broker_id: int) -> None:
         """A connection came, so that no probe is needed. It may be a new incarnation: the doubt remains."""
@@ -189,3 +208,86 @@ class BrokerLiveness:
             if self._contacts[broker_id].fence_reason is None:
                 del self._condemned[broker_id]
                 self._enqueue(broker_id, self._contacts[broker_id])
+
+
+class Reading(NamedTuple):
+    """One clock."""
+
+    lead_ms: int
+    state: int
+
+
+NO_READING: Final = Reading(0, ClockState.UNSAID)
+
+
+class BrokerClocks:
+    """The wall clocks that a controller has heard of since it became the active one.
+
+    A clock is kept as its lead over the controller's own loop, so that the controller's wall clock plays no part, and
+    readings of different moments can be compared. The cost of a heartbeat does not grow with the number of brokers:
+    sorted leads are made anew only where a clock, its state, or the brokers have changed.
+    """
+
+    def __init__(self) -> None:
+        self._readings: dict[int, Reading] = {}
+        self._standing = availability_of(EMPTY_IMAGE)
+        self._leads: dict[int | None, list[int]] = {}
+        """The leads of unfenced brokers, sorted: all of them (None), and those of each state."""
+        self._alive = 0
+        """How many brokers are unfenced, without those whose release tells of no clock."""
+        self._is_stale = True
+
+    def note(self, broker_id: int, wall_clock_ms: int, state: int, now: float) -> None:
+        """A heartbeat told a broker's clock; UNSAID: its release does not."""
+        reading = Reading(wall_clock_ms - int(now * 1000), state) if state else NO_READING
+        known = self._readings.get(broker_id)
+        if known is None or known.state != state or abs(known.lead_ms - reading.lead_ms) > SAME_MS:
+            self._readings[broker_id] = reading
+            self._is_stale = True
+
+    def added_to(self, reply: Any, broker_id: int, standing: BrokerAvailability) -> Any:
+        """Return a reply to a broker's heartbeat with the other clocks in it, where it told its own."""
+        own = self._readings.get(broker_id, NO_READING)
+        if not own.state or not isinstance(reply, BrokerHeartbeatReply):
+            return reply
+        counts = broker_id in standing.alive or broker_id in standing.shutting_down
+        return replace(reply, clocks=self._compare(own, standing, leave_out=own if counts else None))
+
+    def compared_with(self, wall_clock_ms: int, now: float, standing: BrokerAvailability) -> OtherClocks:
+        """Compare all brokers' clocks with that of a controller that is no broker."""
+        own = Reading(wall_clock_ms - int(now * 1000), ClockState.BELIEVED)
+        return self._compare(own, standing, leave_out=None)
+
+    def _compare(
+        self, own: Reading, standing: BrokerAvailability, *, leave_out: Reading | None
+    ) -> OtherClocks:
+        if self._is_stale or standing is not self._standing:
+            self._sort(standing)
+        all_leads = self._leads[None]
+        out = leave_out is not None
+        agreeing = self._count_near(None, own) - out
+        believing = self._count_near(ClockState.BELIEVED, own) - (out and own.state == ClockState.BELIEVED)
+        doubting = self._count_near(ClockState.DOUBTED, own) - (out and own.state == ClockState.DOUBTED)
+        reported = len(all_leads) - out
+        ahead_ms = 0
+        if reported:
+            middle = reported // 2
+            # without the own one, which stands before its equals
+            middle += out and middle >= bisect_left(all_leads, own.lead_ms)
+            ahead_ms = all_leads[middle] - own.lead_ms
+        return OtherClocks(self._alive - out, reported, agreeing, believing, doubting, ahead_ms)
+
+    def _count_near(self, state: int | None, own: Reading) -> int:
+        leads = self._leads.get(state, [])
+        return bisect_right(leads, own.lead_ms + MOST_APART_MS) - bisect_left(
+            leads, own.lead_ms - MOST_APART_MS
+        )
+
+    def _sort(self, standing: BrokerAvailability) -> None:
+        self._standing, self._is_stale = standing, False
+        unfenced = standing.alive | standing.shutting_down
+        told = {each: self._readings[each] for each in unfenced if each in self._readings}
+        self._alive = len(unfenced) - sum(1 for each in told.values() if not each.state)
+        self._leads = {None: sorted(each.lead_ms for each in told.values() if each.state)}
+        for each in sorted(told.values()):
+            self._leads.setdefault(each.state, []).append(each.lead_ms)

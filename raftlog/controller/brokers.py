@@ -34,6 +34,7 @@ from raftlog.metadata.controller_api import (
     BrokerHeartbeatReply,
     BrokerRegistration,
     Done,
+    PreviousOpening,
     RegisterBroker,
     UnregisterBroker,
 )
@@ -59,7 +60,8 @@ def decide_register(
 ) -> Decision:
     """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
 
-    `in_session`: the incarnation that the image knows is heard of at this moment.
+    A broker that lacks a log directory, or brings an older copy of one, is trusted with no records. Which partitions
+    lie in a directory only the broker knows. `in_session`: the incarnation that the image knows is heard of now.
     """
     existing = image.brokers.get(request.broker_id)
     _check_registration(image, request)
@@ -72,7 +74,8 @@ def decide_register(
         if existing is None
         else existing.directory_ids
     )
-    disk_lost = not set(known) <= set(request.directory_ids)
+    went_back = () if existing is None else _older_directories(existing, request)
+    disk_lost = not set(known) <= set(request.directory_ids) or bool(went_back)
     settlement = update_all_partitions(
         image,
         standing.with_fenced({request.broker_id}),
@@ -94,9 +97,30 @@ def decide_register(
     fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
     return Decision(
         (*settlement.records, record),
-        BrokerRegistration(broker_epoch),
+        BrokerRegistration(broker_epoch, went_back),
         (*settlement.events, LogEvent("info", "controller_registered_broker", fields)),
     )
+
+
+def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
+    """Return the log directories of the last registration that are older than it, as they say themselves."""
+    return tuple(
+        directory_id
+        for directory_id, opening in zip(request.directory_ids, request.previous, strict=False)
+        if directory_id in existing.directory_ids and _went_back(existing, opening)
+    )
+
+
+def _went_back(broker: BrokerState, opening: PreviousOpening) -> bool:
+    """Say whether a log directory is older than its broker's last registration.
+
+    A process writes its incarnation there before it registers, and drops older ids once it has. So a crash at any
+    moment leaves the id that the metadata knows. A release before 0.4.0 writes none: only its clean stop is compared.
+    Apache Kafka compares nothing else (KIP-966), and so distrusts a broker after each crash.
+    """
+    if broker.incarnation_id in opening.incarnations or opening.clean_epoch == broker.broker_epoch:
+        return False
+    return broker.wrote_incarnation or 0 <= opening.clean_epoch < broker.broker_epoch
 
 
 def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
@@ -106,6 +130,11 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         )
     if request.broker_id < 0 or not request.endpoints:
         raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
+    if request.previous and len(request.previous) != len(request.directory_ids):
+        raise InvalidRegistration(
+            f"broker {request.broker_id} says of {len(request.previous)} log directories who had them open, "
+            f"and has {len(request.directory_ids)}"
+        )
     check_registration_size(image, request)
     for name, level in image.features.items():
         reason = unsupported_reason(request.features, name, level)

@@ -18,6 +18,7 @@ from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, Kafk
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
+from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import (
     alter_partition,
@@ -29,7 +30,7 @@ from raftlog.controller import (
     topics,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
-from raftlog.controller.broker_liveness import BrokerLiveness, ProbeResult
+from raftlog.controller.broker_liveness import BrokerClocks, BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.feature_updates import VoterLevels
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
@@ -127,7 +128,9 @@ class Controller:
         self.lateness = Lateness()
         """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
-        """The clock by which delegation tokens expire. Set before it leads, too."""
+        """The clock by which delegation tokens begin and are refused. Set before it leads, too."""
+        self.ages: Ages | None = None
+        """The time by which expired tokens are removed; None: none is. Set before it leads."""
         self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
         self.features = SUPPORTED_FEATURES
@@ -144,10 +147,11 @@ class Controller:
         )
         self._runner.stand_down()
         self._soft = BrokerLiveness(0.0, self.lateness)
+        self._clocks = BrokerClocks()
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: Mapping[int, BrokerState] = {}
-        self._doubted: frozenset[int] = frozenset()
+        self._doubted = self._without_room = frozenset[int]()
         self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
         """How the brokers stand, without and with the doubts of `_doubted`."""
         self._connected: set[int] = set()
@@ -188,11 +192,11 @@ class Controller:
 
     def resign(self) -> None:
         """We lead no more: what waits for commit is answered with NOT_CONTROLLER."""
-        if self._phase == "active":
-            self._log.info("controller_stood_down", controller_epoch=self._term)
-        self._phase = "idle"
+        was_active, self._phase = self._phase == "active", "idle"
         self._fencing.clear()
         self._runner.stand_down(NotController("this node is not the active controller"))
+        if was_active:
+            self._log.info("controller_stood_down", controller_epoch=self._term)
 
     def committed(self, image: MetadataImage, now: float) -> None:
         """Every batch that was applied leads here, with the image after it."""
@@ -217,13 +221,13 @@ class Controller:
         self._runner.reset(image, image.offset)
         self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
-        self._mutations = None
+        self._mutations, self._clocks = None, BrokerClocks()
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
-        self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
+        self._log.info("controller_became_active", controller_epoch=self._term)
 
     def _charge(self, request: ChargeMutations, now: float) -> MutationsCharged:
         """Count what a request changes against the quotas of its user; a new controller begins with nothing."""
@@ -291,12 +295,12 @@ class Controller:
         if image.brokers is not self._registered:
             self._registered = image.brokers
             self._undoubted = availability_of(image)
-            self._doubted = frozenset()
+            self._doubted = self._without_room = frozenset()
             self._stand = self._undoubted
-        doubts = self._soft.suspected
-        if doubts is not self._doubted:
-            self._doubted = doubts
-            self._stand = self._undoubted.with_suspected(doubts)
+        doubts, full = self._soft.suspected, self._soft.without_room
+        if doubts is not self._doubted or full is not self._without_room:
+            self._doubted, self._without_room = doubts, full
+            self._stand = self._undoubted.with_suspected(doubts).without_room(full)
         return self._stand
 
     def _rules(self, image: MetadataImage) -> _Rules:
@@ -455,9 +459,12 @@ class Controller:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
             self._heard(request.broker_id, now, request.late_ms / 1000)
+            if self._soft.note_room(request.broker_id, lacks_room=request.lacks_room):
+                self._sweep(Cause("disk_full" if request.lacks_room else "disk_has_room", request.broker_id))
+            self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
         self._decide(
             lambda image: brokers.decide_heartbeat(image, request, **self._rules(image)),
-            answer,
+            lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._undoubted)),
             causes=causes_of(request),
         )
 
@@ -507,12 +514,16 @@ class Controller:
             self._token_check_at = now + self._config.delegation_token_expiry_check_interval_ms / 1000
             self._remove_expired_tokens()
 
+    def compare_clocks(self, wall_clock_ms: int, now: float) -> OtherClocks:
+        """Return the brokers' clocks, compared with one that is no broker's."""
+        return self._clocks.compared_with(wall_clock_ms, now, self._undoubted)
+
     def _remove_expired_tokens(self) -> None:
-        if not self._runner.tail.tokens:
+        if not self._runner.tail.tokens or self.ages is None:
             return
         from raftlog.controller import tokens
 
-        now_ms = self.wall_clock_ms()
+        now_ms = self.ages.now_ms()
         self._decide(
             lambda image: tokens.decide_remove_expired_tokens(image, now_ms),
             causes=(Cause("tokens_expired"),),
@@ -529,11 +540,11 @@ class Controller:
 
     def _watch_own_stalls(self, now: float) -> None:
         late = now - self._seen_at - TICK_S
+        self._seen_at = max(self._seen_at, now)
         if late > STALL_S:
             self._soft.postpone_all(late)
             if not self.lateness.is_slow:  # that was said already, once
                 self._log.warning("controller_stalled", seconds=round(late, 3))
-        self._seen_at = max(self._seen_at, now)
 
     def _probe_due(self, now: float) -> None:
         for broker_id in self._soft.take_due_probes(now):
@@ -576,14 +587,14 @@ class Controller:
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)
-            self._log.info("controller_lost_broker", broker_id=broker_id)
             self._soft.on_disconnect(broker_id, now)
             self._probe_due(now)
+            self._log.info("controller_lost_broker", broker_id=broker_id)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult, now: float) -> None:
         """The outcome of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
-            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
             self._soft.on_probe_result(broker_id, result)
             self._fence_condemned(now)
+            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)

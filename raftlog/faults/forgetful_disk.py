@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final
 
-from raftlog.base.disk import Buffer, Disk, RealDisk, RealFile
+from raftlog.base.disk import FILE_MODE, FOLDER_MODE, Buffer, Disk, RealDisk, RealFile
 from raftlog.base.kernel_syncs import SyncCallback
 from raftlog.faults.unsynced import (
     JOURNAL,
@@ -167,7 +167,7 @@ class ForgetfulDisk(RealDisk):
         with self.lock:
             is_new = create and not os.path.lexists(path)
             flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-            file = ForgetfulFile(path, os.open(path, flags, 0o644), self)
+            file = ForgetfulFile(path, os.open(path, flags, FILE_MODE), self)
             if is_new:
                 self._note_new(path)
             return file
@@ -188,9 +188,9 @@ class ForgetfulDisk(RealDisk):
                 missing.append(folder)
                 folder = os.path.dirname(folder)
             if not missing:
-                os.makedirs(path, exist_ok=True)  # which says if it is no folder
+                os.makedirs(path, FOLDER_MODE, exist_ok=True)  # which says if it is no folder
             for each in reversed(missing):
-                os.mkdir(each)
+                os.mkdir(each, FOLDER_MODE)
                 self._note_new(each)
 
     def rename(self, source: str, target: str) -> None:

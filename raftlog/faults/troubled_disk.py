@@ -24,7 +24,7 @@ class DiskTrouble(NamedTuple):
     full: bool = False
     """Nothing more fits: writes that need room fail with ENOSPC."""
     failing: str = ""
-    """"read", "write" or "sync": such operations fail with EIO."""
+    """"read", "write" or "sync": such operations fail with EIO. "open", in simulations only: it fails with EMFILE."""
 
 
 WELL = DiskTrouble()
@@ -61,6 +61,14 @@ class TroubledFile:
     def size(self) -> int:
         self._disk.check("read", self.path)
         return self._file.size()
+
+    def modified_ms(self) -> int:
+        self._disk.check("read", self.path)
+        return self._file.modified_ms()
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        self._disk.check("write", self.path)
+        self._file.set_modified_ms(modified_ms)
 
     def sync(self) -> None:
         try:

@@ -1,7 +1,7 @@
 """The metadata that a cluster has from its first moment: what `raftlog format` left beside the metadata log.
 
 Kafka calls it bootstrap metadata (`bootstrap.checkpoint`). The first controller commits its own file's records in the
-batch that names the cluster, so they count once; a cluster that has a name never reads them again.
+batch that names the cluster, so they count once. Each node removes its file once that batch is committed.
 Must not know: who decides.
 """
 
@@ -56,3 +56,13 @@ def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...
     if found.version != VERSION:
         raise BootstrapUnusable(f"{path} is of version {found.version}, but this raftlog reads {VERSION}")
     return found.scram
+
+
+def remove_bootstrap(disk: Disk, folder: str) -> bool:
+    """Remove the file, durably, and return whether there was one. Raises OSError."""
+    path = f"{folder}/{BOOTSTRAP}"
+    if not disk.exists(path):
+        return False
+    disk.remove(path)
+    disk.sync_dir(folder)
+    return True

@@ -28,6 +28,8 @@ CAUSE_SENTENCES: Final[dict[str, str]] = {
     "taken_for_dead": "broker {broker} was taken for dead: {detail}",
     "shutdown": "broker {broker} is being stopped",
     "disk_failed": "a log directory of broker {broker} failed",
+    "disk_full": "a log directory of broker {broker} is full",
+    "disk_has_room": "the log directories of broker {broker} have room again",
     "asked_to_leave": "broker {broker} asked to be out of service",
     "damage_reported": "broker {broker} found its log damaged",
     "caught_up": "broker {broker} runs and has caught up with the metadata",

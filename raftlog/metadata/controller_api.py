@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from raftlog.base.record_ages import ClockState, OtherClocks
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
@@ -25,7 +26,20 @@ class ByClient(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class PreviousOpening(msgspec.Struct, frozen=True):
+    """The processes that had a log directory open before, as the directory itself names them.
+
+    `clean_epoch`: the broker epoch in the clean-shutdown marker, -1 without one. `incarnations`: the ids written there,
+    one of which the cluster registered last.
+    """
+
+    clean_epoch: int = -1
+    incarnations: tuple[UUID, ...] = ()
+
+
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
+    """`previous`: one for each log directory, in their order; none from releases before 0.4.0 (KIP-966)."""
+
     broker_id: int
     incarnation_id: UUID
     cluster_id: str
@@ -33,10 +47,14 @@ class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
     rack: str | None = None
     directory_ids: tuple[UUID, ...] = ()
     features: tuple[SupportedFeature, ...] = ()
+    previous: tuple[PreviousOpening, ...] = ()
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration"):
+    """`went_back`: the log directories that are older copies, so that the broker's records do not count."""
+
     broker_epoch: int
+    went_back: tuple[UUID, ...] = ()
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
@@ -44,6 +62,8 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
     `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
+    `lacks_room`: a log directory is full, so that the sender shall lead only what nobody else can lead.
+    `wall_clock_ms`, `clock_state`: the sender's clock, and how far it trusts it; releases before 0.4.0 leave them out.
     """
 
     broker_id: int
@@ -54,12 +74,18 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     failed_directory_ids: tuple[UUID, ...] = ()
     damaged: tuple[tuple[UUID, int], ...] = ()
     late_ms: int = 0
+    lacks_room: bool = False
+    wall_clock_ms: int = 0
+    clock_state: int = ClockState.UNSAID
 
 
 class BrokerHeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):
+    """`clocks`: those of the other brokers, compared with the sender's; None from releases before 0.4.0."""
+
     is_caught_up: bool
     is_fenced: bool
     should_shutdown: bool
+    clocks: OtherClocks | None = None
 
 
 class IsrMember(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, compress, count
 from operator import is_not
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -44,6 +44,19 @@ class SupportedFeature(msgspec.Struct, frozen=True, array_like=True):
     highest: int
 
 
+_WRITTEN_VERSION: Final = 8
+"""The UUID version of an incarnation that its log directories name (RFC 9562: free for a meaning of one's own)."""
+_VERSION_BIT, _VARIANT_BIT = 76, 62
+
+
+def new_incarnation(random_bits: int, *, written: bool) -> UUID:
+    """Return an id from 128 random bits. `written`: the log directories name it before it is registered."""
+    if not written:
+        return UUID(int=random_bits, version=4)
+    fixed = 0xF << _VERSION_BIT | 0x3 << _VARIANT_BIT
+    return UUID(int=random_bits & ~fixed | _WRITTEN_VERSION << _VERSION_BIT | 0x2 << _VARIANT_BIT)
+
+
 class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     """A registered broker. `broker_epoch` is the metadata offset of its registration record (KIP-631)."""
 
@@ -59,6 +72,11 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     """It shall lead only what nobody else can lead, through restarts too, until somebody takes that back."""
     features: tuple[SupportedFeature, ...] = ()
     """None of a broker of a release that told none."""
+
+    @property
+    def wrote_incarnation(self) -> bool:
+        """Whether its log directories name its incarnation; those of a release before 0.4.0 do not."""
+        return self.incarnation_id.version == _WRITTEN_VERSION
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the endpoint of a listener name, or None."""

@@ -32,6 +32,8 @@ class MetadataLoader:
         self.image: MetadataImage = EMPTY_IMAGE
         self.published_image: MetadataImage = EMPTY_IMAGE
         self.history = History()
+        self.on_batch_written: Callable[[int], None] = lambda at_ms: None
+        """Told the wall time at which a controller wrote the batch that was just applied, 0 if it did not say."""
         self._defer = defer
         self._deferred = False
         self._listeners: list[Listener] = []
@@ -54,6 +56,7 @@ class MetadataLoader:
         image = apply_batch(self.image, batch)
         if image is not None:
             self._check(image)
+            self.on_batch_written(batch.at_ms)
             self.history.add_batch(self.image, image, batch)
             self._advance(image)
 

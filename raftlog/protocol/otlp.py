@@ -14,11 +14,19 @@ from typing import Final, Literal, NamedTuple, cast
 from raftlog.base.errors import InvalidRecord
 
 MAX_FIELDS: Final = 15_000
-"""Of one push, however deep; about a microsecond each. Fields behind them are not read."""
+"""Of one push, however deep; about two microseconds each. Fields behind them are not read."""
+
+FIELDS_AT_ONCE: Final = 1_000
+"""Fields that are read between two pauses."""
+
+MAX_ATTRIBUTES: Final = 100
+"""Of one point or resource. Attributes behind them are not read."""
 
 VARINT_BYTES: Final = 10
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED_SIZES: Final = {1: 8, 5: 4}
+"""Bytes of a value, by its wire type."""
 _DOUBLE = Struct("<d")
 _SIGNED = Struct("<q")
 _U64: Final = 1 << 64
@@ -27,11 +35,14 @@ Field = tuple[int, int | memoryview]
 """A field's number, and its value: an int, or the bytes of what is longer or fixed."""
 
 
+Kind = Literal["counter", "gauge"]
+
+
 class DataPoint(NamedTuple):
     """One number of one metric. `kind`: a counter's number only grows. `delta`: it is what was added since the last."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     delta: bool
     attributes: tuple[tuple[str, str], ...]
     value: float
@@ -47,67 +58,102 @@ class MetricsReader:
     def __init__(self, encoded: bytes) -> None:
         self._encoded = memoryview(encoded)
         self._left = MAX_FIELDS
+        self._pause_at = MAX_FIELDS - FIELDS_AT_ONCE
         self.skipped = 0
 
-    def points(self) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint]]:
-        """Yield (attributes of the resource, point) as they are read. Raises InvalidRecord for what is malformed."""
+    @property
+    def fields_read(self) -> int:
+        """Return the number of fields that were read so far."""
+        return min(MAX_FIELDS, MAX_FIELDS - self._left)
+
+    def points(self) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint] | None]:
+        """Yield (attributes of the resource, point) as they are read, and None for a pause after FIELDS_AT_ONCE.
+
+        Raises InvalidRecord for what is malformed.
+        """
         try:
             for number, resource_metrics in self._fields(self._encoded):
+                if self._pause_is_due():
+                    yield None
                 if number == 1:
                     yield from self._of_resource(_bytes(resource_metrics))
         except _TooMany:
             self.skipped += 1
 
-    def _of_resource(self, encoded: memoryview) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint]]:
-        fields = list(self._fields(encoded))
+    def _pause_is_due(self) -> bool:
+        if self._left > self._pause_at:
+            return False
+        self._pause_at = self._left - FIELDS_AT_ONCE
+        return True
+
+    def _of_resource(
+        self, encoded: memoryview
+    ) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint] | None]:
         resource: tuple[tuple[str, str], ...] = ()
-        for number, value in fields:
+        for number, value in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
             if number == 1:
                 resource = self._attributes(_bytes(value), of=1)
-        for number, scope in fields:
+        for number, scope in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
             if number == 2:  # ResourceMetrics.scope_metrics
-                for inner, metric in self._fields(_bytes(scope)):
-                    if inner == 2:  # ScopeMetrics.metrics
-                        for point in self._of_metric(_bytes(metric)):
-                            yield resource, point
+                for point in self._of_scope(_bytes(scope)):
+                    yield None if point is None else (resource, point)
 
-    def _of_metric(self, encoded: memoryview) -> Iterator[DataPoint]:
+    def _of_scope(self, encoded: memoryview) -> Iterator[DataPoint | None]:
+        for number, metric in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
+            if number == 2:  # ScopeMetrics.metrics
+                yield from self._of_metric(_bytes(metric))
+
+    def _of_metric(self, encoded: memoryview) -> Iterator[DataPoint | None]:
         name = ""
         for number, value in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
             if number == 1:
                 name = _text(value)
             elif number == 5:  # Metric.gauge
-                yield from self._of_gauge(name, _bytes(value))
+                yield from self._of_points(name, "gauge", False, _bytes(value))
             elif number == 7:  # Metric.sum
                 yield from self._of_sum(name, _bytes(value))
             elif number > 7:  # histograms and summaries
                 self.skipped += 1
 
-    def _of_gauge(self, name: str, encoded: memoryview) -> Iterator[DataPoint]:
+    def _of_sum(self, name: str, encoded: memoryview) -> Iterator[DataPoint | None]:
+        flags = {}
+        for number, value in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
+            if number != 1:
+                flags[number] = value
+        kind: Kind = "counter" if flags.get(3) == 1 else "gauge"
+        yield from self._of_points(name, kind, flags.get(2) == 1, encoded)
+
+    def _of_points(
+        self, name: str, kind: Kind, delta: bool, encoded: memoryview
+    ) -> Iterator[DataPoint | None]:
         for number, point in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
             if number == 1:
-                yield from self._point(name, "gauge", False, _bytes(point))
+                yield from self._point(name, kind, delta, _bytes(point))
 
-    def _of_sum(self, name: str, encoded: memoryview) -> Iterator[DataPoint]:
-        fields = list(self._fields(encoded))
-        flags = {number: value for number, value in fields if number != 1}
-        delta, grows = flags.get(2) == 1, flags.get(3) == 1
-        for number, point in fields:
-            if number == 1:
-                yield from self._point(name, "counter" if grows else "gauge", delta, _bytes(point))
-
-    def _point(
-        self, name: str, kind: Literal["counter", "gauge"], delta: bool, encoded: memoryview
-    ) -> Iterator[DataPoint]:
+    def _point(self, name: str, kind: Kind, delta: bool, encoded: memoryview) -> Iterator[DataPoint | None]:
         """Yield the point if it has a finite number: a rate of nothing is none."""
         value = math.nan
         attributes: list[tuple[str, str]] = []
         for number, field in self._fields(encoded):
+            if self._pause_is_due():
+                yield None
             if number == 4:  # NumberDataPoint.as_double
                 value = _fixed(_DOUBLE, field)
             elif number == 6:  # NumberDataPoint.as_int
                 value = _fixed(_SIGNED, field)
-            elif number == 7:  # NumberDataPoint.attributes
+            elif number == 7 and len(attributes) < MAX_ATTRIBUTES:  # NumberDataPoint.attributes
                 attributes += self._attribute(_bytes(field))
         if math.isfinite(value):
             yield DataPoint(name, kind, delta, tuple(attributes), value)
@@ -117,6 +163,8 @@ class MetricsReader:
         for number, value in self._fields(encoded):
             if number == of:
                 found += self._attribute(_bytes(value))
+            if len(found) == MAX_ATTRIBUTES:
+                break
         return tuple(found)
 
     def _attribute(self, encoded: memoryview) -> Iterator[tuple[str, str]]:
@@ -132,31 +180,31 @@ class MetricsReader:
             yield name, text
 
     def _fields(self, encoded: memoryview) -> Iterator[Field]:
-        position = 0
-        while position < len(encoded):
+        position, end = 0, len(encoded)
+        while position < end:
             self._left -= 1
             if self._left < 0:
                 raise _TooMany
             tag, position = _varint(encoded, position)
             wire_type = tag & 7
-            size: int | None = None
             if wire_type == _VARINT:
                 number, position = _varint(encoded, position)
                 yield tag >> 3, number
                 continue
             if wire_type == _BYTES:
                 size, position = _varint(encoded, position)
-            elif wire_type == _FIXED64:
-                size = 8
-            elif wire_type == _FIXED32:
-                size = 4
-            if size is None or size > len(encoded) - position:
+            else:
+                size = _FIXED_SIZES.get(wire_type, end)
+            if size > end - position:
                 raise InvalidRecord("the metrics are no MetricsData of OpenTelemetry")
             yield tag >> 3, encoded[position : position + size]
             position += size
 
 
 def _varint(encoded: memoryview, position: int) -> tuple[int, int]:
+    """Return the number at a position, and where the next field begins. Most numbers have one byte."""
+    if position < len(encoded) and (byte := encoded[position]) < 128:
+        return byte, position + 1
     found = 0
     for index, byte in enumerate(encoded[position : position + VARINT_BYTES]):
         found |= (byte & 127) << (7 * index)

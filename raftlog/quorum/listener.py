@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import chain
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from raftlog.base.listening import check_listening
 from raftlog.base.log import get_logger
+from raftlog.base.places import NodeMachines, Places
 from raftlog.quorum.channel import HUNG_UP, ChannelKind, Hello, Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.levels import why_too_old
 
@@ -34,6 +33,14 @@ MAX_LOGGED_REFUSALS: Final = 1_000
 
 Admit = Callable[[Hello], str | None]
 
+Secure = Callable[[Callable[[], asyncio.BaseProtocol]], Callable[[], asyncio.BaseProtocol]]
+"""Return a protocol factory that puts TLS before the protocols of another one."""
+
+
+def without_tls(accept: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
+    """Return a protocol factory as it is."""
+    return accept
+
 
 class Listener:
     """One TCP listener. `takers[kind](channel)` gets every open channel; `admit` may refuse an authenticated peer."""
@@ -45,29 +52,26 @@ class Listener:
         admit: Admit,
         takers: Mapping[ChannelKind, Callable[[InboundChannel], None]],
         on_kafka: OnKafkaClient | None = None,
+        nodes: NodeMachines | None = None,
     ) -> None:
+        """`nodes`: from where nodes have proved the secret; they have places of their own."""
         self._identity = identity
         self._admit = admit
         self._on_kafka = on_kafka
         self._takers = dict(takers)
-        # In the order in which they came: a set's order would depend on addresses in memory.
-        self._unproven: dict[InboundChannel, None] = {}
+        self._nodes = NodeMachines() if nodes is None else nodes
+        self._unproven: Places[InboundChannel] = Places(MAX_UNAUTHENTICATED, _displace, nodes=self._nodes)
         self._proven: dict[tuple[int, ChannelKind], dict[InboundChannel, None]] = {}
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.AbstractServer | None = None
 
-    async def start(
-        self, where: socket.socket | tuple[str, int], options: Mapping[str, Any] = MappingProxyType({})
-    ) -> None:
-        """Listen on an address or on a socket that is bound already. Raises OSError.
-
-        `options` are more of `create_server`, those of TLS.
-        """
-        loop = asyncio.get_running_loop()
+    async def start(self, where: socket.socket | tuple[str, int], secure: Secure = without_tls) -> None:
+        """Listen on an address or on a socket that is bound already. Raises OSError."""
+        loop, accept = asyncio.get_running_loop(), secure(self._protocol)
         if isinstance(where, tuple):
-            self._server = await loop.create_server(self._protocol, where[0], where[1], **options)
+            self._server = await loop.create_server(accept, where[0], where[1])
         else:
-            self._server = await loop.create_server(self._protocol, sock=where, **options)
+            self._server = await loop.create_server(accept, sock=where)
         check_listening(self._server)
 
     async def stop(self) -> None:
@@ -96,17 +100,11 @@ class Listener:
         return channel
 
     def _made(self, channel: InboundChannel) -> None:
-        """Give a newcomer a place, that of another one if need be."""
-        self._unproven[channel] = None
-        if len(self._unproven) > MAX_UNAUTHENTICATED:
-            hosts = Counter(map(_host, self._unproven))
-            most = max(hosts, key=hosts.__getitem__)
-            oldest = next(each for each in self._unproven if _host(each) == most)
-            del self._unproven[oldest]  # its end is told later: others may come before
-            oldest.close("its place was needed for a newer connection")
+        self._unproven.enter(channel, _host(channel))
 
     def _opened(self, channel: InboundChannel) -> None:
-        self._unproven.pop(channel, None)
+        self._unproven.leave(channel)
+        self._nodes.add(_host(channel))
         alike = self._proven.setdefault((channel.peer_id, channel.kind), {})
         alike[channel] = None
         if len(alike) > MAX_CONNECTIONS_PER_NODE:
@@ -118,7 +116,7 @@ class Listener:
         self._takers[channel.kind](channel)
 
     def _forget(self, channel: InboundChannel) -> None:
-        self._unproven.pop(channel, None)
+        self._unproven.leave(channel)
         alike = self._proven.get((channel.peer_id, channel.kind), {})
         alike.pop(channel, None)
         if not alike:
@@ -137,6 +135,10 @@ class Listener:
             peer=channel.address,
             reason=reason,
         )
+
+
+def _displace(channel: InboundChannel) -> None:
+    channel.close("its place was needed for a newer connection")
 
 
 def _host(channel: InboundChannel) -> str:

@@ -7,16 +7,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
+from raftlog.base.places import NodeMachines
 from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Hello, Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
-from raftlog.quorum.listener import Listener
+from raftlog.quorum.listener import Listener, Secure, without_tls
 from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.observer_feed import ObserverFeed
 from raftlog.quorum.raft_links import RaftLinks
@@ -34,8 +35,8 @@ async def _no_controller(_payload: bytes, _peer: int) -> bytes:
     raise NotController()
 
 
-async def _no_options() -> dict[str, Any]:
-    return {}
+async def _no_tls() -> Secure:
+    return without_tls
 
 
 class CannotListen(OSError):
@@ -43,7 +44,7 @@ class CannotListen(OSError):
 
 
 class Quorum:
-    """A voter. Set `on_request`, `on_kafka_client`, `listen_options`, `on_peer_connected`, `on_peer_lost` and
+    """A voter. Set `on_request`, `on_kafka_client`, `secure`, `nodes`, `on_peer_connected`, `on_peer_lost` and
     `on_failure` before `start`, and in `identity` the TLS between controllers and the levels of the metadata.
 
     `voters` are all of them, this node included: id → (host, port) of its controller listener.
@@ -69,8 +70,10 @@ class Quorum:
         self.on_request: OnRequest = _no_controller
         self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
-        self.listen_options: Callable[[], Awaitable[dict[str, Any]]] = _no_options
-        """Return more options of `create_server`, those of TLS."""
+        self.secure: Callable[[], Awaitable[Secure]] = _no_tls
+        """Return what puts TLS before the listener's protocols."""
+        self.nodes = NodeMachines()
+        """From where nodes have proved the cluster secret."""
         self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
         self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -94,7 +97,7 @@ class Quorum:
         """Open the log, listen, and join. Raises DamagedJournal, CannotListen, OSError."""
         if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
             log.warning("quorum_size_unwise", voters=len(self.voters), advice="use 1, 3, 5 or 7")
-        options = await self.listen_options()
+        secure = await self.secure()
         peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
         driver = Driver(
             self._env,
@@ -130,10 +133,11 @@ class Quorum:
             admit=self._admits,
             takers=takers,  # type: ignore[arg-type]
             on_kafka=self.on_kafka_client,
+            nodes=self.nodes,
         )
         self._driver, self._links, self._feed = driver, links, feed
         try:
-            await self._listener.start(where, options)
+            await self._listener.start(where, secure)
         except OSError as error:
             await self.stop()
             raise CannotListen(error.errno, error.strerror or str(error)) from error

@@ -31,7 +31,7 @@ from raftlog.records.header import (
     iter_headers,
     read_header,
     stamp,
-    stamp_append_time,
+    stamp_max_timestamp,
     validate_produced,
 )
 from raftlog.records.varint import read_varint, write_varint
@@ -52,16 +52,21 @@ __all__ = [
     "check_crc",
     "iter_headers",
     "iter_records",
+    "iter_records_from",
     "new_record",
+    "open_batch",
     "read_end_marker",
     "read_header",
     "stamp",
-    "stamp_append_time",
+    "stamp_max_timestamp",
     "validate_produced",
 ]
 
 MAX_PLAIN_BYTES: Final = 256 * 1024 * 1024
 """The most that one batch may decompress to."""
+
+SKIPPED_AT_ONCE: Final = 1_000
+"""Records that are passed over between two pauses, about two microseconds each."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -163,18 +168,50 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
 
 def iter_records(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> Iterator[Record]:
     """Yield the records of the batch that starts `batch`. CorruptMessage where they are malformed; no CRC check."""
+    header, plain = open_batch(batch, max_bytes=max_bytes)
+    return (each for each in iter_records_from(header, plain, header.base_offset) if each is not None)
+
+
+def open_batch(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> tuple[BatchHeader, memoryview]:
+    """Return the header and the decompressed records of the batch that starts `batch`. Raises CorruptMessage."""
     header = read_header(batch)
     if header.length > len(batch):
         raise CorruptMessage("batch is cut off")
     payload = memoryview(batch)[HEADER_BYTES : header.length]
-    plain = memoryview(decompress(header.codec, payload, max_bytes=max_bytes))
+    return header, memoryview(decompress(header.codec, payload, max_bytes=max_bytes))
+
+
+def iter_records_from(header: BatchHeader, plain: memoryview, start_offset: int) -> Iterator[Record | None]:
+    """Yield the records from an offset on, and None for a pause after every SKIPPED_AT_ONCE earlier records.
+
+    Earlier records are passed over by their lengths and offsets; nothing else of them is read.
+    """
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
-    position = 0
-    for _ in range(header.record_count):
+    position = passed = 0
+    while start_offset > header.base_offset and passed < header.record_count:
+        offset, end = _offset_and_end(plain, position, header)
+        if offset >= start_offset:
+            break
+        position = end
+        passed += 1
+        if passed % SKIPPED_AT_ONCE == 0:
+            yield None
+    for _ in range(header.record_count - passed):
         record, position = _read_record(plain, position, header, append_time)
         yield record
     if position != len(plain):
         raise CorruptMessage(f"{len(plain) - position} bytes follow the last record of the batch")
+
+
+def _offset_and_end(plain: memoryview, position: int, header: BatchHeader) -> tuple[int, int]:
+    """Return a record's offset and where the next record begins."""
+    length, position = read_varint(plain, position)
+    end = position + length
+    if length < 1 or end > len(plain):
+        raise CorruptMessage("a record is cut off")
+    _, position = read_varint(plain, position + 1)
+    offset_delta, _ = read_varint(plain, position)
+    return header.base_offset + offset_delta, end
 
 
 def _read_record(

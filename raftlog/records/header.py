@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     MessageTooLarge,
     UnsupportedCompressionType,
 )
+from raftlog.base.types import NO_TIMESTAMP
 
 Buffer = bytes | bytearray | memoryview
 
@@ -146,20 +147,41 @@ def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
     return STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)
 
 
-def stamp_append_time(
-    header: BatchHeader, batch: Buffer, *, base_offset: int, leader_epoch: int, now_ms: int
+def known_max_timestamp(header: BatchHeader) -> int:
+    """Return the largest timestamp of a stored batch, NO_TIMESTAMP where its header cannot be right.
+
+    raftlog until 0.3.0 stored what clients sent. Sarama before 1.45.1 leaves the field at -1, below the base
+    timestamp, and librdkafka sends 0 for records without a timestamp, whose base is -1.
+    """
+    base, newest = header.base_timestamp, header.max_timestamp
+    if header.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT):
+        return newest  # a broker wrote it, and the base is another time
+    return newest if newest >= base and (newest > 0 or base == newest == 0) else NO_TIMESTAMP
+
+
+def stamp_max_timestamp(
+    header: BatchHeader,
+    batch: Buffer,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    max_timestamp: int,
+    is_append_time: bool = False,
 ) -> bytes:
-    """Return the new 61-byte header of a batch under LogAppendTime: time type bit, max timestamp, new CRC (KIP-32)."""
+    """Return the new 61-byte header of a batch with another max timestamp, and the CRC for it.
+
+    `is_append_time` sets the time type bit: every record then has that timestamp (KIP-32).
+    """
     body = HEADER.pack(
         base_offset,
         header.length - LENGTH_OVERHEAD,
         leader_epoch,
         MAGIC,
         0,
-        header.attributes | LOG_APPEND_TIME_BIT,
+        header.attributes | LOG_APPEND_TIME_BIT if is_append_time else header.attributes,
         header.last_offset_delta,
         header.base_timestamp,
-        now_ms,
+        max_timestamp,
         *header[9:],
     )
     crc = crc32c(memoryview(batch)[HEADER_BYTES : header.length], crc32c(body[CRC_START:]))

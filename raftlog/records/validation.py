@@ -1,8 +1,11 @@
 """The checks of each record of a produced batch (Kafka: LogValidator), and of the batches that are looked into at all.
 
-Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so two
-kinds are walked: batches for compacted topics, and compressed ones that claim more records than they have bytes. Of
-others a header that lies harms its own readers only: it takes no more than an offset for each byte that was sent.
+Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so only
+some are walked (`must_be_walked`). Topics that are compacted or bound timestamps have all of theirs walked. So is a
+compressed batch that claims more records than it has bytes, a header that no honest client sends, and a largest
+timestamp that would decide when records are deleted. A walk finds the largest timestamp, and the leader writes it into
+the header. Other headers that lie harm their own readers only. They take no more than an offset for each byte that was
+sent. They make records no older than half of retention.ms, and no newer than a minute from now.
 
 A walk is made of steps: decompressing goes away from the loop, and others have their turn after every few records. The
 plain bytes come in pieces and are bounded, as the number of records is.
@@ -14,6 +17,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from raftlog.base.config_setting import LONG_MAX
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 from raftlog.base.types import NO_TIMESTAMP
@@ -33,13 +37,28 @@ RECORDS_PER_STEP: Final = 200
 BYTES_PER_STEP: Final = 128 * 1024
 """The records that are looked at in one go: well below a millisecond."""
 
+BELIEVED_AHEAD_MS: Final = 60_000
+"""A header's largest timestamp may be so far in the future without a walk: clocks of clients differ from the broker's.
+
+A header that lies keeps its records at most so much longer than their arrival would.
+"""
+BELIEVED_AGE: Final = 2
+"""A header's largest timestamp may be so far in the past, as a divisor of retention.ms, without a walk.
+
+Data that arrives older than that is rare and pays for a walk. A header that lies takes at most this part of their time
+from the records of its own batch.
+"""
+
 LONGEST_LENGTH_BYTES: Final = 5
 """A record's length field has no more."""
 _EARLIEST_MS, _LATEST_MS = -(2**63), 2**63 - 1
 
 OffloadCall = Callable[[], Any] | None
-OffloadSteps = Generator[OffloadCall, Any, None]
-"""Yields a call to make away from the loop, whose result is sent back, or None: a place to let others have a turn."""
+OffloadSteps = Generator[OffloadCall, Any, int]
+"""Yields a call to make away from the loop, whose result is sent back, or None: a place to let others have a turn.
+
+Returns the largest timestamp of the records.
+"""
 
 
 class NeedsStepwiseValidation(Exception):
@@ -65,6 +84,32 @@ class RecordRules(NamedTuple):
         return cls(needs_keys, earliest_ms, latest_ms, max_decompressed_bytes(config.max_message_bytes))
 
 
+class WalkRules(NamedTuple):
+    """Which batches of a topic are walked, as far as the topic decides that."""
+
+    walks_all: bool
+    judges_time: bool
+    """Whether the largest timestamp counts: under LogAppendTime the leader sets it."""
+    past_ms: int
+    """How far in the past a header's largest timestamp may be without a walk."""
+    ahead_ms: int
+    """How far in the future."""
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> WalkRules:
+        """Return the rules of a topic.
+
+        A header shows the largest timestamp of an honest client and never the smallest. So each record of a topic with
+        message.timestamp.before.max.ms is judged, and where message.timestamp.after.max.ms is below its default.
+        """
+        before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+        judges_time = config.message_timestamp_type != "LogAppendTime"
+        bounds_time = before_ms < LONG_MAX or after_ms < TopicConfig.message_timestamp_after_max_ms
+        is_compacted = "compact" in config.cleanup_policy
+        past_ms = config.retention_ms // BELIEVED_AGE if config.retention_ms >= 0 else LONG_MAX
+        return cls(is_compacted or (judges_time and bounds_time), judges_time, past_ms, BELIEVED_AHEAD_MS)
+
+
 def max_decompressed_bytes(max_message_bytes: int) -> int:
     """Return what a batch of a topic with that max.message.bytes may decompress to where it is walked."""
     return min(
@@ -72,14 +117,30 @@ def max_decompressed_bytes(max_message_bytes: int) -> int:
     )
 
 
-def claims_more_records_than_bytes(header: BatchHeader) -> bool:
-    """Whether a batch claims more records than it has bytes, which only compression can explain."""
-    return header.record_count > header.length - HEADER_BYTES
+def must_be_walked(header: BatchHeader, rules: WalkRules, now_ms: int) -> bool:
+    """Return whether a produced batch's records are looked at before it is appended.
+
+    An honest client sends 0 ≤ base ≤ max timestamp, and only compression puts more records into a batch than it has
+    bytes.
+    """
+    newest = header.max_timestamp
+    return (
+        rules.walks_all
+        or header.record_count > header.length - HEADER_BYTES
+        or (
+            rules.judges_time
+            and not (
+                0 <= header.base_timestamp <= newest
+                and now_ms - rules.past_ms <= newest <= now_ms + rules.ahead_ms
+            )
+        )
+    )
 
 
-def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) -> None:
-    """Hold each record of a produced batch to the laws, if that takes but a moment. NeedsStepwiseValidation; errors
-    as `validate_records`.
+def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) -> int:
+    """Hold each record of a produced batch to the laws, if that takes but a moment; return the largest timestamp.
+
+    NeedsStepwiseValidation; errors as `validate_records`.
     """
     if header.record_count > RECORDS_PER_STEP or header.length > BYTES_PER_STEP:
         raise NeedsStepwiseValidation
@@ -90,11 +151,11 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
     records = _Records(header, laws)
     records.add(plain, is_last=True)
     records.advance()
-    records.finish()
+    return records.finish()
 
 
 def validate_records(header: BatchHeader, batch: Buffer, laws: RecordRules) -> OffloadSteps:
-    """Hold each record of a produced batch to the laws, step by step.
+    """Hold each record of a produced batch to the laws, step by step; return the largest timestamp.
 
     InvalidRecord or InvalidTimestamp, with the records that are at fault (`record_errors`); InvalidRecord where the
     records are malformed, are not as many as the header says, or do not count from 0; MessageTooLarge.
@@ -116,7 +177,7 @@ def validate_records(header: BatchHeader, batch: Buffer, laws: RecordRules) -> O
         records.add(piece or b"", is_last=is_last)
         while records.advance():
             yield None
-    records.finish()
+    return records.finish()
 
 
 def _payload(header: BatchHeader, batch: Buffer) -> memoryview:
@@ -143,6 +204,7 @@ class _Records:
         "_header",
         "_is_last",
         "_laws",
+        "_newest_delta",
         "_number",
         "_plain",
         "_position",
@@ -155,6 +217,7 @@ class _Records:
         base_ms = header.base_timestamp
         self._times = range(laws.earliest_ms - base_ms, laws.latest_ms - base_ms + 1)
         """The timestamp deltas that are lawful."""
+        self._newest_delta = NO_TIMESTAMP - base_ms
         self._plain = bytearray()
         self._position = self._number = self._faults = 0
         self._is_last = False
@@ -211,24 +274,31 @@ class _Records:
             position += max(value_size, 0)
         if position != end:
             raise CorruptMessage("has a length that does not fit its contents")
+        self._newest_delta = max(self._newest_delta, time_delta)
         if laws.needs_keys and key_size < 0:
             self._refuse("the record has no key, which a compacted topic needs")
         elif time_delta not in self._times and not self._is_untimed(time_delta):
-            timestamp = self._header.base_timestamp + time_delta
-            reach = f"{laws.earliest_ms} to {laws.latest_ms}"
-            self._error = InvalidTimestamp
-            self._refuse(f"timestamp {timestamp} is out of range, which is {reach}")
+            self._refuse_timestamp(self._header.base_timestamp + time_delta)
 
     def _is_untimed(self, time_delta: int) -> bool:
         return self._header.base_timestamp + time_delta == NO_TIMESTAMP
+
+    def _refuse_timestamp(self, timestamp: int) -> None:
+        laws = self._laws
+        is_old = timestamp < laws.earliest_ms
+        limit = "message.timestamp.before.max.ms" if is_old else "message.timestamp.after.max.ms"
+        self._error = InvalidTimestamp
+        self._refuse(
+            f"timestamp {timestamp} is out of range, which is {laws.earliest_ms} to {laws.latest_ms} ({limit})"
+        )
 
     def _refuse(self, reason: str) -> None:
         self._faults += 1
         if len(self._errors) < MAX_RECORD_ERRORS:
             self._errors.append((self._number, reason))
 
-    def finish(self) -> None:
-        """Raise what is wrong with the batch, if anything is."""
+    def finish(self) -> int:
+        """Return the largest timestamp, NO_TIMESTAMP at least; raise what is wrong with the batch, if anything is."""
         count = self._header.record_count
         if self._number < count:
             raise InvalidRecord(f"the batch has {self._number} records and claims {count}")
@@ -237,3 +307,4 @@ class _Records:
             error = self._error(f"{self._faults} of {count} records are refused; record {number}: {reason}")
             error.record_errors = tuple(self._errors)
             raise error
+        return self._header.base_timestamp + self._newest_delta

@@ -3,6 +3,11 @@
 Laws: truncation is by leader epoch only, never to the high watermark (KIP-101, KIP-279, KIP-595). An answer that
 comes in another leader epoch than its question is dropped. Batches of a later epoch than the fetch's are refused, since
 the leader may have changed its log between reading and answering (KAFKA-18723).
+
+Committed records are cut only where the metadata says that they may be lost: after an unclean election later than they
+are. Any other leader that lacks them is an older copy, or its disk lost what it had synced. This replica may be the
+only one that has them, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader,
+as Kafka's contract says, and they are cut.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower
 from raftlog.base.types import NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.leader_role import CHECKED_REFETCH_INTERVAL
@@ -39,12 +44,13 @@ class FetchPosition(NamedTuple):
 class FollowerRole(ReplicaRole):
     """This replica follows `leader` (NO_BROKER: nobody leads) in `leader_epoch`."""
 
-    __slots__ = ("_hole", "_hole_shown", "leader")
+    __slots__ = ("_hole", "_hole_shown", "_unclean_epoch", "leader")
 
     def __init__(self, partition: Partition, state: PartitionState) -> None:
         super().__init__(partition)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+        self._unclean_epoch = state.unclean_epoch
         self._hole = (NO_OFFSET, NO_OFFSET)
         self._hole_shown = 0
 
@@ -74,7 +80,8 @@ class FollowerRole(ReplicaRole):
         if records:
             damage = log.damage
             batches = up_to_epoch(records, leader_epoch)
-            log.append_as_follower(batches, gaps=self._believed_gaps(batches))
+            now_ms = partition.host.latest_ms()
+            log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
             if damage is not None:
                 partition.limit_high_watermark()  # it was cut first
@@ -143,13 +150,13 @@ class FollowerRole(ReplicaRole):
 
     def _truncate(self, offset: int) -> None:
         partition = self.partition
+        self._check_cut(offset)
         before = partition.log.log_end_offset
-        partition.log.truncate_to(offset)
+        partition.log.truncate_to(offset, committed=offset < partition.high_watermark)
         partition.log.on_high_watermark_updated(partition.high_watermark)  # markers that were read back
         offset = min(offset, partition.log.log_end_offset)  # compaction may have left a hole before it
         partition.host.log_event("log_truncated", partition, log_end_offset=offset, before=before)
         if partition.high_watermark > offset:
-            # only an unclean election, or a disk that lost what it had synced, brings a follower here
             partition.host.log_event(
                 "committed_records_truncated", partition, high_watermark=partition.high_watermark
             )
@@ -159,10 +166,23 @@ class FollowerRole(ReplicaRole):
         """Drop everything and continue at the leader's log start: what lies between is gone from the leader."""
         self._require(leader_epoch)
         partition = self.partition
+        self._check_cut(offset)
         before = partition.log.log_end_offset
-        partition.log.truncate_fully_and_start_at(offset)
+        partition.log.truncate_fully_and_start_at(offset, committed=offset < partition.high_watermark)
         partition.high_watermark = offset
         partition.host.log_event("log_restarted", partition, log_start_offset=offset, before=before)
+
+    def _check_cut(self, offset: int) -> None:
+        """Fail the replica and raise KafkaStorageError if a cut would take committed records that must not be lost."""
+        partition, log = self.partition, self.partition.log
+        committed = partition.high_watermark
+        if offset >= committed or not partition.host.flush_before_commit:
+            return
+        if log.latest_epoch > self.leader_epoch or log.epoch_at(committed - 1) < self._unclean_epoch:
+            return  # rot, since no leader has written in that epoch yet; or the metadata says that they are lost
+        reason = f"leader {self.leader} lacks committed records from offset {offset} to {committed - 1}"
+        partition.fail_following(reason)
+        raise KafkaStorageError(reason)
 
     def _require(self, leader_epoch: int) -> None:
         if leader_epoch != self.leader_epoch:

@@ -35,7 +35,7 @@ from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
 from raftlog.records.validation import (
     RecordRules,
-    claims_more_records_than_bytes,
+    must_be_walked,
     validate_small_batch,
 )
 from raftlog.replication.follower_progress import NEVER, FollowerProgress
@@ -115,7 +115,7 @@ class LeaderRole(ReplicaRole):
     # -- producing ----------------------------------------------------------------------------------------------
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
         # Too few in sync is told before the append (NOT_ENOUGH_REPLICAS), so that the client knows that nothing of it
         # will ever be read; told afterwards it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
@@ -129,10 +129,17 @@ class LeaderRole(ReplicaRole):
         if header.attributes & TRANSACTIONAL_BIT:
             log.producers.check_in_transaction(header)
         # Walking through the records costs more than all the rest, so it is done only where a wrong record would hurt:
-        # compaction needs keys, and a count of records that no bytes back would take memory later.
-        if not is_walked and (log.compacted or claims_more_records_than_bytes(header)):
-            validate_small_batch(header, records, RecordRules.of(log.config, now_ms))
-        appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        # compaction needs keys, retention the largest timestamp, and a count of records that no bytes back would take
+        # memory later. A retry is answered without a walk: its timestamps may be out of range by now.
+        if (
+            max_timestamp is None
+            and must_be_walked(header, log.walk_rules, now_ms)
+            and not log.producers.is_retry(header)
+        ):
+            max_timestamp = validate_small_batch(header, records, RecordRules.of(log.config, now_ms))
+        appended = log.append_as_leader(
+            header, records, leader_epoch=self.leader_epoch, now_ms=now_ms, max_timestamp=max_timestamp
+        )
         if not appended.duplicate:
             self._note_appended(end_before)
         return appended

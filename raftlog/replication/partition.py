@@ -10,6 +10,7 @@ ISR; an unclean election chose it in this epoch. Until then it counts for nothin
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from raftlog.base.config import TopicConfig
@@ -44,11 +45,15 @@ from raftlog.replication.replica_host import (
     ReplicaId,
     TxnMarker,
 )
-from raftlog.replication.role import OfflineRole, ReplicaRole, Search
+from raftlog.replication.role import FailedRole, OfflineRole, ReplicaRole, Search
 from raftlog.replication.traffic import Traffic
 from raftlog.storage.log import Log, LogAppendInfo
 from raftlog.storage.producers import ActiveProducer
 from raftlog.storage.verification import Verification
+
+FAILED_ADVICE: Final = (
+    "compare the replicas; elect one that has the records, or remove the folder of this one"
+)
 
 ISR_CHANGE_REJECTED = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
 """Answers to AlterPartition that say for sure: not done, and nobody else changed the partition."""
@@ -89,7 +94,9 @@ class Partition:
     def __init__(
         self, name: TopicPartition, topic_id: UUID, *, log: Log, host: ReplicaHost, high_watermark: int = 0
     ) -> None:
-        """`high_watermark` is the last checkpointed one; what the log no longer has is taken off."""
+        """`high_watermark` is the last checkpointed one; it is lowered to what the log has, and to where it was cut."""
+        if log.truncated_to is not None:
+            high_watermark = min(high_watermark, log.truncated_to)
         self.topic, self.index = name
         self.topic_id = topic_id
         self.log = log
@@ -225,6 +232,17 @@ class Partition:
         self.high_watermark_moved()
         self.log_end_moved()
 
+    def fail_following(self, reason: str) -> None:
+        """Follow no more until another leader is elected; the log stays as it is, for a person to judge."""
+        self.role = FailedRole(self, reason)
+        self.host.log_event("replica_failed", self, reason=reason, advice=FAILED_ADVICE)
+        self.host.log_damaged(self)
+
+    @property
+    def failure(self) -> str | None:
+        """Why this replica follows nobody though the metadata has it follow; None if it does not."""
+        return self.role.reason if type(self.role) is FailedRole else None
+
     def stop_replica(self, *, elsewhere: bool = False) -> None:
         """The topic was deleted or, if it goes on `elsewhere`, this broker no longer holds a replica."""
         self.go_offline(NotLeaderOrFollower if elsewhere else UnknownTopicOrPartition)
@@ -246,18 +264,20 @@ class Partition:
     # -- serving ------------------------------------------------------------------------------------------------
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
         """Validate and append one produced batch; a duplicate gives the offsets of its original.
 
         NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, nothing appended);
         KafkaStorageError; and what the batch and its producer may have wrong. NeedsStepwiseValidation: nothing is
-        decided, come again once its records were walked (`is_walked`), see `records.validation`.
+        decided, come again once its records were walked, with their `max_timestamp`, see `records.validation`.
         """
         traffic = self.traffic
         traffic.produces += 1
         try:
-            appended = self.role.append_produced(records, acks=acks, now_ms=now_ms, is_walked=is_walked)
+            appended = self.role.append_produced(
+                records, acks=acks, now_ms=now_ms, max_timestamp=max_timestamp
+            )
         except NeedsStepwiseValidation:
             traffic.produces -= 1
             raise

@@ -31,6 +31,9 @@ class ReplicaHost(Protocol):
     def now(self) -> float:
         """Loop seconds."""
 
+    def latest_ms(self) -> int:
+        """The time that `Ages.latest_ms` gives: segments of records without timestamps roll and age by it."""
+
     def broker_epoch(self) -> int:
         """This broker's own epoch, -1 before it registered."""
 
@@ -55,7 +58,8 @@ class ReplicaHost(Protocol):
     def log_damaged(self, partition: Partition) -> None:
         """The log lacks records that it once had: report that to the controller until it is repaired.
 
-        May be repeated, and come from another thread (a cold read's).
+        So with a replica that failed (`Partition.failure`), for which nothing is fetched any more. May be repeated, and
+        come from another thread (a cold read's).
         """
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:

@@ -30,7 +30,7 @@ class ReplicaRole:
         self.leader_epoch = NO_EPOCH
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
         raise self.error()
 
@@ -100,6 +100,20 @@ class ReplicaRole:
 
     def reevaluate_isr(self) -> None:
         """Something outside changed (brokers, config, time): look again at the ISR and the high watermark."""
+
+
+class FailedRole(ReplicaRole):
+    """A follower that would have had to cut committed records: it neither fetches nor serves in this leader epoch.
+
+    Kafka calls this a failed partition of its fetcher. `reason` is for people.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, partition: Partition, reason: str) -> None:
+        super().__init__(partition, KafkaStorageError)
+        self.leader_epoch = partition.leader_epoch
+        self.reason = reason
 
 
 class OfflineRole(ReplicaRole):

@@ -78,6 +78,11 @@ class Verdict(NamedTuple):
     reason: Reason
     rule: Acl | None = None
 
+    @property
+    def is_by_rule(self) -> bool:
+        """Whether a rule or a super user's standing allows it, not `allow.everyone.if.no.acl.found`."""
+        return self.allowed and self.reason != "no rule about the resource"
+
 
 class _Patterns:
     """Rules about one type of resource, found by name and by prefix: those of one principal, or of all."""
@@ -305,11 +310,3 @@ class Authorizer:
     def _forget(self) -> None:
         self._answers.clear()
         self._kept = 0
-
-    def allowed_operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> int:
-        """Return what a principal may do with a resource: a bit for each operation's number (KIP-430)."""
-        return sum(
-            1 << operation
-            for operation in OPERATIONS[resource_type]
-            if self.allows(principal, host, operation, resource_type, name)
-        )

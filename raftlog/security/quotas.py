@@ -8,8 +8,9 @@ seconds of any clock that does not go back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import islice
+from typing import Final, Generic, NamedTuple, TypeVar
 
 Entity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[Entity, Mapping[str, float]]
@@ -27,6 +28,11 @@ CONNECTION: Final = "connection_creation_rate"
 KEYS_OF_CLIENTS: Final = frozenset({PRODUCE, FETCH, REQUEST, MUTATION})
 KEYS_OF_ADDRESSES: Final = frozenset({CONNECTION})
 WHOLE_NUMBERS: Final = frozenset({PRODUCE, FETCH, CONNECTION})
+
+Name = TypeVar("Name", bound=Hashable)
+
+MAX_RATES: Final = 10_000
+"""Rates that one `Rates` keeps. Clients choose their ids and addresses, so there is a bound."""
 
 CountedAs = tuple[str | None, str | None]
 """A user and a client id that are counted together with all that have the same; None: any."""
@@ -136,6 +142,44 @@ class WindowedRate:
             self._numbers.popleft()
             self._amounts.popleft()
         self.used = sum(self._amounts)
+
+
+class Rates(Generic[Name]):
+    """Windowed rates by names that clients choose: at most `most` of them.
+
+    A full table drops a tenth at a time. A flood of new names then costs each of them the same small share of one walk
+    over the table, instead of a walk each.
+    """
+
+    __slots__ = ("_by_name", "_most", "_span")
+
+    def __init__(self, span: Windows, most: int = MAX_RATES) -> None:
+        self._span = span
+        self._most = most
+        self._by_name: dict[Name, WindowedRate] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: Name) -> WindowedRate | None:
+        """Return the rate of this name, or None if none is kept."""
+        return self._by_name.get(name)
+
+    def add(self, name: Name, now: float) -> tuple[WindowedRate, bool]:
+        """Return a new rate for this name, and whether other rates were dropped to make room for it."""
+        is_full = len(self._by_name) >= self._most
+        if is_full:
+            self._make_room(now)
+        rate = self._by_name[name] = WindowedRate(self._span)
+        return rate, is_full
+
+    def _make_room(self, now: float) -> None:
+        """Drop every idle rate, then the oldest ones until a tenth of the table is free."""
+        for name in [name for name, each in self._by_name.items() if each.is_idle(now)]:
+            del self._by_name[name]
+        surplus = len(self._by_name) - (self._most - max(1, self._most // 10))
+        for name in list(islice(self._by_name, max(0, surplus))):
+            del self._by_name[name]
 
 
 class TokenBucket:

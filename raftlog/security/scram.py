@@ -108,15 +108,29 @@ def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations:
     )
 
 
-def find(
-    known: Mapping[tuple[str, str], ScramCredential], user: str, mechanism: str, secret: bytes
-) -> ScramCredential:
-    """Return a user's credential, or one that is made up and looks like those of others."""
-    kept = known.get((user, mechanism))
-    if kept is not None:
-        return kept
-    some = [each for (_, other), each in islice(known.items(), LOOKED_LIKE) if other == mechanism]
-    return made_up(mechanism, user, secret, like=some)
+class CredentialLookup:
+    """Finds the credential of a user, or makes one up that looks like those of others.
+
+    Both take the same steps, since the time of an answer would tell who exists. The examples of others are kept until
+    the credentials change.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        """`secret` keys what is made up."""
+        self._secret = secret
+        self._known: Mapping[tuple[str, str], ScramCredential] = {}
+        self._examples: Mapping[str, Sequence[ScramCredential]] = dict.fromkeys(HASHES, ())
+
+    def find(
+        self, known: Mapping[tuple[str, str], ScramCredential], user: str, mechanism: str
+    ) -> ScramCredential:
+        """Return a user's credential among those that there are, or one that is made up."""
+        if known is not self._known:
+            some = [(key[1], known[key]) for key in islice(known, LOOKED_LIKE)]
+            self._examples = {name: [each for other, each in some if other == name] for name in HASHES}
+            self._known = known
+        made = made_up(mechanism, user, self._secret, like=self._examples[mechanism])
+        return known.get((user, mechanism), made)
 
 
 def made_up(

@@ -19,10 +19,11 @@ WRITE_BYTES: Final = 256 * 1024
 class CleanedSegment:
     """Takes batches in order; `seal` it, then `Log.replace` the group by `segment`, or `discard` it."""
 
-    __slots__ = ("_buffered", "_disk", "_headers", "_pending", "expected_end_offset", "segment")
+    __slots__ = ("_buffered", "_disk", "_group", "_headers", "_pending", "expected_end_offset", "segment")
 
     def __init__(self, disk: Disk, directory: str, group: Sequence[Segment], *, config: TopicConfig) -> None:
         self._disk = disk
+        self._group = group
         self.expected_end_offset = group[-1].end_offset
         """The offset at which it must end."""
         self.segment = segment = swap.begin(disk, directory, group[0].base_offset)
@@ -48,7 +49,8 @@ class CleanedSegment:
 
     def _write(self) -> None:
         if self._headers:
-            self.segment.append_batches(b"".join(self._pending), self._headers)
+            now_ms = self.segment.created_ms
+            self.segment.append_batches(b"".join(self._pending), self._headers, now_ms=now_ms)
         self._pending, self._headers, self._buffered = [], [], 0
 
     def seal(self) -> None:
@@ -57,6 +59,8 @@ class CleanedSegment:
         assert self.segment.end_offset == self.expected_end_offset, (
             "the last batch of a segment is always kept"
         )
+        # records without timestamps age by it, and are as old as they were (Kafka: Cleaner.cleanSegments)
+        self.segment.file.set_modified_ms(max(each.file.modified_ms() for each in self._group))
         swap.seal(self._disk, self.segment)
 
     def discard(self) -> None:

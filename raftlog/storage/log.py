@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from raftlog.base.disk import Buffer, Disk
-from raftlog.base.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
+from raftlog.base.disk import Buffer, Disk, half_changed
+from raftlog.base.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from raftlog.base.types import NO_TIMESTAMP, EpochEnd
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import (
@@ -20,8 +20,10 @@ from raftlog.records.header import (
     LENGTH_OVERHEAD,
     STAMP,
     BatchHeader,
-    stamp_append_time,
+    known_max_timestamp,
+    stamp_max_timestamp,
 )
+from raftlog.records.validation import WalkRules
 from raftlog.storage import damage as damages
 from raftlog.storage import recovery, retention, timestamps
 from raftlog.storage.append_info import LogAppendInfo
@@ -32,7 +34,7 @@ from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
 from raftlog.storage.recovery import LoadedLog, TruncationMark
 from raftlog.storage.segment import Segment
-from raftlog.storage.segment_reads import read_batches
+from raftlog.storage.segment_reads import find_read_range, read_batches
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -72,7 +74,9 @@ class Log:
         self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
         self.truncation_count = 0  # how often the log's end went back
         self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
-        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated)
+        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated_to is not None)
+        self.truncated_to = contents.truncated_to
+        """The offset at which the log was cut before it was opened; None if no checkpoint can lie beyond that."""
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config
@@ -112,8 +116,7 @@ class Log:
     def config(self, config: TopicConfig) -> None:
         self._config = config
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
-        self._after_max_ms = config.message_timestamp_after_max_ms
-        self._before_max_ms = config.message_timestamp_before_max_ms
+        self.walk_rules = WalkRules.of(config)
         self.compacted = "compact" in config.cleanup_policy
         self._segments.configure(config)
 
@@ -143,33 +146,47 @@ class Log:
     # -- appending -----------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, header: BatchHeader, batch: Buffer, *, leader_epoch: int, now_ms: int
+        self,
+        header: BatchHeader,
+        batch: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        max_timestamp: int | None = None,
     ) -> LogAppendInfo:
         """Give a validated batch the next offsets and write it; `batch` may be reused once this returns.
 
+        `max_timestamp` is the largest of its records if they were walked; None believes the header (`must_be_walked`).
         A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
-        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp, KafkaStorageError (damaged), OSError.
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, KafkaStorageError (damaged), OSError.
         """
         # Checks come first, and nothing below them may fail but the disk: a batch that a check refuses leaves no trace
         # in offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
-        # The sequence is judged first: a retry is answered even if its timestamp is too old by now, or a roll is due.
+        # The sequence is judged first: a retry is answered even if a roll is due.
         if header.producer_id >= 0 and (original := self.producers.check_sequence(header)) is not None:
             return self._answer_retry(original)
         # The offsets of a batch are the log's end: the loop runs one append at a time, so no lock guards it.
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
-        if self._stamps_time:
-            timestamp = append_time = now_ms
-            head = stamp_append_time(
-                header, batch, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms
+        append_time, stamps_time = NO_TIMESTAMP, self._stamps_time
+        timestamp = known_ms = header.max_timestamp
+        if stamps_time:
+            timestamp = known_ms = append_time = now_ms
+        elif max_timestamp is not None:
+            timestamp = max_timestamp
+            known_ms = known_max_timestamp(header._replace(max_timestamp=timestamp))
+        if stamps_time or timestamp != header.max_timestamp:
+            head = stamp_max_timestamp(
+                header,
+                batch,
+                base_offset=base_offset,
+                leader_epoch=leader_epoch,
+                max_timestamp=timestamp,
+                is_append_time=stamps_time,
             )
         else:
-            oldest_ms, newest_ms = now_ms - self._before_max_ms, now_ms + self._after_max_ms
-            if timestamp > newest_ms or -1 < header.base_timestamp < oldest_ms:
-                raise InvalidTimestamp(f"timestamp {timestamp} is too far from the broker's time {now_ms}")
             # Only these first bytes are the leader's to write, and the CRC does not cover them. The rest is not copied.
             head = STAMP.pack(base_offset, header.length - LENGTH_OVERHEAD, leader_epoch)
         buffers = (head, memoryview(batch)[len(head) :])
@@ -177,7 +194,7 @@ class Log:
         try:
             # Once at most: an empty segment takes any batch.
             while not segment.append(
-                buffers, header.length, last_offset=last_offset, max_timestamp=timestamp
+                buffers, header.length, last_offset=last_offset, max_timestamp=known_ms, now_ms=now_ms
             ):
                 segment = self._roll(now_ms)
         except OSError as error:
@@ -209,7 +226,7 @@ class Log:
         if ended is not None:
             self.transaction_index.add(ended)
 
-    def append_as_follower(self, records: Buffer, *, gaps: GapPolicy = GapPolicy.NONE) -> int:
+    def append_as_follower(self, records: Buffer, *, now_ms: int, gaps: GapPolicy = GapPolicy.NONE) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
         A batch cut off at the end is left out, and what comes after a hole that is not to be believed. CorruptMessage,
@@ -231,26 +248,26 @@ class Log:
             for position, header in batches:
                 active = self._segments.active
                 # Neighbours that fit into one segment are one write: a follower that catches up writes megabytes.
-                if not active.has_room(header, size=active.size + position - run_start):
-                    self._append_run(view[run_start:position], run)
+                if not active.has_room(header, size=active.size + position - run_start, now_ms=now_ms):
+                    self._append_run(view[run_start:position], run, now_ms)
                     run, run_start = [], position
-                    self._roll(header.max_timestamp)
+                    self._roll(now_ms)
                 run.append(header)
                 run_end = position + header.length
         except CorruptMessage as error:
             refused = error
         # Batches before the one that is corrupt are sound and stay: the next fetch asks for that one only.
-        self._append_run(view[run_start:run_end], run)
+        self._append_run(view[run_start:run_end], run, now_ms)
         if refused is not None:
             raise refused
         if self.damage is not None and self.log_end_offset >= self.damage.until_offset:
             self.accept_damage()
         return self.log_end_offset
 
-    def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
+    def _append_run(self, run: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         if not headers:
             return
-        self._segments.active.append_batches(run, headers)
+        self._segments.active.append_batches(run, headers, now_ms=now_ms)
         self.log_end_offset = headers[-1].end_offset
         position = 0
         for header in headers:
@@ -321,8 +338,8 @@ class Log:
             segment = segment_of(self._segments.all, offset)
             self.has_old_reads = True
         try:
-            bounds = segment.find_read_range(
-                offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
+            bounds = find_read_range(
+                segment, offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
             )
             if bounds is None:
                 return None, offset
@@ -349,40 +366,45 @@ class Log:
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> int:
-        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
+    def truncate_to(self, offset: int, *, committed: bool = False) -> int:
+        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset.
+
+        `committed`: some of it was, so that checkpoints of the high watermark are beyond the log's end.
+        """
         self.truncate_damage()
         if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+            self.truncate_fully_and_start_at(offset, committed=committed)
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
         segments = self._segments
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
         position, end_offset = segments.all[keep - 1].cut_point(offset)
-        self._announce_cut(end_offset)
-        segments.cut(keep).truncate(position, end_offset)
-        segments.configure(self._config)
-        self._forget_beyond(end_offset)
+        self._announce_cut(end_offset, committed=committed)
+        with half_changed(self.directory):
+            segments.cut(keep).truncate(position, end_offset)
+            segments.configure(self._config)
+            self._forget_beyond(end_offset)
         return self.log_end_offset
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int, *, committed: bool = False) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
 
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
-        self._announce_cut(offset)
-        self._epochs.clear()
-        recovery.remove_epoch_checkpoint(self.disk, self.directory)
-        self._segments.restart_at(offset)
-        self.log_start_offset = offset
-        self._forget_beyond(offset)
+        self._announce_cut(offset, committed=committed)
+        with half_changed(self.directory):
+            self._epochs.clear()
+            recovery.remove_epoch_checkpoint(self.disk, self.directory)
+            self._segments.restart_at(offset)
+            self.log_start_offset = offset
+            self._forget_beyond(offset)
 
-    def _announce_cut(self, end_offset: int) -> None:
-        """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
-        if end_offset < self.recovery_point:
+    def _announce_cut(self, end_offset: int, *, committed: bool = False) -> None:
+        """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it."""
+        if committed or end_offset < self.recovery_point:
             self._truncation_mark.write(end_offset)
-            self.recovery_point = end_offset
+            self.recovery_point = min(self.recovery_point, end_offset)
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
@@ -448,7 +470,7 @@ class Log:
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
         """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
 
-        `write_gaps_mark` first. OSError leaves a log that must go offline.
+        The mark of gaps is on the disk by then. OSError leaves a log that must go offline.
         """
         if self.damage is not None or not self._segments.replace(group, cleaned):
             return False
@@ -456,10 +478,14 @@ class Log:
         return True
 
     def write_gaps_mark(self) -> None:
-        """The first hole is about to be made: say so on the disk. OSError changes nothing."""
-        if not self._segments.active.may_have_gaps:
-            recovery.write_gaps_mark(self.disk, self.directory, self._segments.all)
-            self._unflushed.directories.add(self.directory)
+        """The first hole is about to be made: say so on the disk, durably. OSError changes nothing."""
+        recovery.write_gaps_mark(self.disk, self.directory)
+        self.note_gaps()
+
+    def note_gaps(self) -> None:
+        """The mark is on the disk: from now on there may be holes."""
+        for segment in self._segments.all:
+            segment.may_have_gaps = True
 
     def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records before an offset."""
@@ -477,16 +503,18 @@ class Log:
         Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
         end or `accept_damage`.
         """
-        offset, self._uncut_from = self._uncut_from, None
+        offset = self._uncut_from
         if offset is None:
             return
         assert self.damage is not None
         damages.write_damage_mark(self.disk, self.directory, self.damage)
-        keep = bisect_right(self._segments.all, offset, key=BASE_OFFSET)
-        last = self._segments.cut(keep, suffix=".damaged")
-        damages.set_aside(self.disk, last, offset)
-        self._segments.configure(self._config)
-        self._forget_beyond(offset)
+        self._uncut_from = None
+        with half_changed(self.directory):
+            keep = bisect_right(self._segments.all, offset, key=BASE_OFFSET)
+            last = self._segments.cut(keep, suffix=".damaged")
+            damages.set_aside(self.disk, last, offset)
+            self._segments.configure(self._config)
+            self._forget_beyond(offset)
 
     def accept_damage(self) -> None:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""

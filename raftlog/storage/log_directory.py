@@ -37,6 +37,10 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 DELETED_SUFFIX: Final = "-delete"
+_INCARNATIONS: Final = "broker.incarnations"
+"""The property of meta.properties that names the processes which had the folder open."""
+MAX_INCARNATIONS: Final = 100
+"""Most ids that it names: of so many processes in a row that could not register, those between the ends are dropped."""
 _RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}$")
 """A folder of another name may be an operator's."""
 MAX_FILE_NAME_BYTES: Final = 255
@@ -59,6 +63,9 @@ class LogDirectory:
         self.path = path
         self._properties = properties
         self.directory_id = decode_uuid(properties["directory.id"])
+        self.incarnations = _read_incarnations(path, properties)
+        """The brokers' incarnations that opened this folder: the last that is known to have registered, and later ones.
+        """
         self._is_upgraded = has_checksums(disk, f"{path}/{META_PROPERTIES}")
         """Raftlog 0.4 or newer wrote here, so that no file is believed without its checksums."""
         self.clean_broker_epoch = self._take_clean_marker()
@@ -113,6 +120,27 @@ class LogDirectory:
         if self._properties.setdefault("cluster.id", cluster_id) != cluster_id:
             raise ForeignLogDirectory(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
         self._write_properties()
+
+    def note_incarnation(self, incarnation_id: UUID) -> None:
+        """Write durably that a process opens this folder, before it registers. Raises OSError."""
+        earlier = self.incarnations
+        if len(earlier) >= MAX_INCARNATIONS:
+            earlier = (earlier[0], *earlier[2:])
+        self._write_incarnations((*earlier, incarnation_id))
+
+    def confirm_incarnation(self, incarnation_id: UUID) -> None:
+        """Drop the ids of earlier processes: the cluster knows this one. Raises OSError."""
+        self._write_incarnations((incarnation_id,))
+
+    def _write_incarnations(self, incarnations: tuple[UUID, ...]) -> None:
+        before = self._properties
+        self._properties = {**before, _INCARNATIONS: ",".join(map(encode_uuid, incarnations))}
+        try:
+            self._write_properties()
+        except OSError:
+            self._properties = before
+            raise
+        self.incarnations = incarnations
 
     def _upgrade(self) -> None:
         """Give the checkpoints of an older raftlog their checksums, before meta.properties has its own."""
@@ -257,6 +285,16 @@ def _decode_lines(lines: Iterable[bytes]) -> dict[TopicPartition, int]:
         topic, partition, offset = line.decode("ascii").split(" ")
         offsets[TopicPartition(topic, int(partition))] = int(offset)
     return offsets
+
+
+def _read_incarnations(path: str, properties: Mapping[str, str]) -> tuple[UUID, ...]:
+    """Return the ids in meta.properties; none if they cannot be read, so that the folder passes for an old copy."""
+    text = properties.get(_INCARNATIONS)
+    try:
+        return tuple(map(decode_uuid, text.split(","))) if text else ()
+    except ValueError as error:
+        _log.warning("broker_incarnations_unreadable", path=f"{path}/{META_PROPERTIES}", reason=str(error))
+        return ()
 
 
 def _read_properties(disk: Disk, path: str) -> dict[str, str]:

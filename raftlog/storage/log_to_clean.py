@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from raftlog.base.config_setting import LONG_MAX
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from raftlog.storage.segment import Segment
+from raftlog.storage.segment_age import is_older_than
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -74,8 +75,7 @@ def find_log_to_clean(log: Log, *, end_limit: int, now_ms: int) -> LogToClean | 
 def _is_too_young(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
     if config.min_compaction_lag_ms <= 0:
         return False
-    segment.load_time_index()
-    return segment.max_timestamp > now_ms - config.min_compaction_lag_ms
+    return not is_older_than(segment, now_ms - config.min_compaction_lag_ms + 1)
 
 
 def _oldest_ms(segment: Segment, config: TopicConfig) -> int:

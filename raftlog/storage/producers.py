@@ -329,6 +329,10 @@ class ProducerState:
                 return batch
         raise OutOfOrderSequenceNumber(f"sequence {sequence} does not follow {last_sequence}")
 
+    def is_retry(self, header: BatchHeader) -> bool:
+        """Return whether the batch is in the log already. Raises as `check_sequence`."""
+        return header.producer_id >= 0 and self.check_sequence(header) is not None
+
     def note_refused_batch(self, header: BatchHeader, error: KafkaError) -> None:
         """Remember a batch that was not appended, until it comes again: what follows it is not out of order.
 

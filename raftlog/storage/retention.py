@@ -8,6 +8,7 @@ from zlib import crc32
 from raftlog.base.disk import Disk, File
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.storage.segment import Segment
+from raftlog.storage.segment_age import is_older_than, newest_ms
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -18,8 +19,8 @@ def count_deletable_segments(
 ) -> int:
     """Return how many of the oldest segments may go; all of them only if the last one holds expired records.
 
-    A segment goes if the whole of it lies below `end_limit` and it ends before the log start, is older than
-    retention.ms by its largest timestamp, or the rest still holds retention.bytes (Kafka: deleteOldSegments).
+    A segment goes only if the whole of it lies below `end_limit` (Kafka: deleteOldSegments). It must end before the log
+    start, be older than retention.ms (`segment_age`), or leave a log that still holds retention.bytes.
     """
     by_policy = "delete" in config.cleanup_policy
     excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
@@ -29,9 +30,8 @@ def count_deletable_segments(
         if segment.end_offset > end_limit or (last and not segment.size):
             break
         before_start = not last and segment.end_offset <= log_start_offset
-        too_much = config.retention_bytes >= 0 and excess_bytes >= segment.size and not last
-        too_old = config.retention_ms >= 0 and now_ms - _newest_ms(segment, now_ms) > config.retention_ms
-        if not (before_start or (by_policy and (too_much or too_old))):
+        too_much = config.retention_bytes >= 0 and excess_bytes >= segment.size
+        if not (before_start or (by_policy and (too_much or _is_too_old(segment, config, now_ms)))):
             break
         excess_bytes -= segment.size
         count += 1
@@ -45,8 +45,7 @@ def expiry_ms(oldest: Segment, config: TopicConfig) -> int | None:
     """
     if "delete" not in config.cleanup_policy or config.retention_ms < 0 or not oldest.size:
         return None
-    newest_ms = oldest.max_timestamp if oldest.max_timestamp >= 0 else oldest.created_ms
-    return newest_ms + config.retention_ms + 1
+    return newest_ms(oldest) + config.retention_ms + 1
 
 
 def roll_ms(config: TopicConfig, directory: str, base_offset: int) -> int:
@@ -64,13 +63,8 @@ def roll_ms(config: TopicConfig, directory: str, base_offset: int) -> int:
     return most - crc32(f"{directory.rpartition('/')[2]}@{base_offset}".encode()) % widest
 
 
-def _newest_ms(segment: Segment, now_ms: int) -> int:
-    segment.load_time_index()
-    if segment.max_timestamp >= 0:
-        return segment.max_timestamp
-    if segment.created_ms < 0:
-        segment.created_ms = now_ms
-    return segment.created_ms
+def _is_too_old(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
+    return config.retention_ms >= 0 and is_older_than(segment, now_ms - config.retention_ms)
 
 
 class PendingFileDeletes:

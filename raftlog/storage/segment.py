@@ -16,7 +16,13 @@ from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
-from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
+from raftlog.records.header import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    known_max_timestamp,
+    read_header,
+)
 from raftlog.storage import index_check
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import (
@@ -66,6 +72,7 @@ class Segment:
         "file",
         "first_timestamp",
         "full",
+        "has_untimed",
         "index",
         "index_interval_bytes",
         "max_timestamp",
@@ -77,8 +84,10 @@ class Segment:
         "segment_bytes",
         "size",
         "time_index",
+        "timed_until",
         "trusted_from",
         "verified",
+        "written_ms",
     )
 
     def __init__(
@@ -95,6 +104,12 @@ class Segment:
             self.size = 0
         self.end_offset = base_offset
         self.created_ms = now_ms
+        """When its first batch was written, or the log was opened."""
+        self.written_ms = NO_TIMESTAMP
+        """When this process wrote its last batch: the file's own time may come from a clock that was wrong."""
+        self.has_untimed: bool | None = False if create else None
+        """Whether the header of a batch gives no timestamp; None while headers before were not looked at."""
+        self.timed_until = 0  # before this position `segment_age` found no such batch
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -107,8 +122,7 @@ class Segment:
         self._index_room = 0
         self.roll_ms = 0
         self.segment_bytes = MAX_RELATIVE_OFFSET
-        self.roll_after_ms = NEVER_MS
-        """A batch with a later timestamp belongs in the next segment."""
+        self.roll_after_ms = NEVER_MS  # a batch of a later time belongs in the next segment
         self.may_have_gaps = False
         """Whether compaction may have taken batches out, so that offsets need not follow each other."""
         self.epochs: LeaderEpochs | None = None
@@ -133,19 +147,22 @@ class Segment:
         self._set_roll_time()
 
     def _set_roll_time(self) -> None:
-        known = self.first_timestamp >= 0
-        self.roll_after_ms = self.first_timestamp + self.roll_ms if known else NEVER_MS
+        begin_ms = self.first_timestamp if self.first_timestamp >= 0 else self.created_ms
+        self.roll_after_ms = begin_ms + self.roll_ms
 
-    def append(self, buffers: Sequence[Buffer], length: int, *, last_offset: int, max_timestamp: int) -> bool:
+    def append(
+        self, buffers: Sequence[Buffer], length: int, *, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
         """Write one batch of `length` bytes at the end; False if it belongs in the next segment (as in `has_room`).
 
         OSError leaves the segment as it was.
         """
         position = self.size
+        time_ms = now_ms if max_timestamp < 0 or self.first_timestamp < 0 else max_timestamp
         if position and (
             position + length > self.segment_bytes
             or self.full
-            or max_timestamp > self.roll_after_ms
+            or time_ms > self.roll_after_ms
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         ):
             return False
@@ -154,14 +171,16 @@ class Segment:
         except OSError:
             self._drop_half_written(position)
             raise
-        self.dirty = True
+        self.dirty, self.written_ms = True, now_ms
         self.size = position + length
         self.end_offset = last_offset + 1
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
+        elif max_timestamp < 0:
+            self.has_untimed = True
         if position == 0:
-            self.first_timestamp = max_timestamp
+            self.first_timestamp, self.created_ms = max_timestamp, now_ms
             self._set_roll_time()
         if self._bytes_since_index > self.index_interval_bytes:
             self._index_batch(last_offset, position)
@@ -176,30 +195,34 @@ class Segment:
         if self._index_room <= 0:
             self.full = True
 
-    def append_batches(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
+    def append_batches(self, run: Buffer, headers: Sequence[BatchHeader], *, now_ms: int) -> None:
         """Write batches that follow one another, as the leader stamped them. OSError leaves the segment as it was."""
         position = self.size
+        if position == 0:
+            self.created_ms = now_ms
         try:
             self.file.pwritev((run,), position)
         except OSError:
             self._drop_half_written(position)
             raise
-        self.dirty = True
+        self.dirty, self.written_ms = True, now_ms
         for header in headers:
             self.index_batch(position, header)
             position += header.length
         self.size = position
         self.end_offset = headers[-1].end_offset
 
-    def has_room(self, header: BatchHeader, *, size: int) -> bool:
+    def has_room(self, header: BatchHeader, *, size: int, now_ms: int) -> bool:
         """Whether a batch still belongs here once the segment holds `size` bytes; the first one always does.
 
-        A segment rolls before its limits are passed, never after: its indexes have 32 bits for relative offsets.
+        A segment rolls before its limits are passed, never after: its indexes have 32 bits for relative offsets. Its
+        age is the time between timestamps, or until now where the first batch or this one has none.
         """
+        newest = known_max_timestamp(header)
         return size == 0 or not (
             size + header.length > self.segment_bytes
             or self.full
-            or header.max_timestamp > self.roll_after_ms
+            or (now_ms if newest < 0 or self.first_timestamp < 0 else newest) > self.roll_after_ms
             or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
@@ -265,10 +288,8 @@ class Segment:
             if chunk is None:
                 return None
             if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
-                indexed_end, position = (
-                    NO_OFFSET,
-                    start,
-                )  # whichever of the two rotted, a reader finds out there
+                # whichever of the two rotted, a reader finds out there
+                indexed_end, position = NO_OFFSET, start
                 continue
             indexed_end = NO_OFFSET
             at = 0
@@ -281,35 +302,6 @@ class Segment:
                     return position + following, base_offset + delta + 1
                 at = following
             position += at
-
-    def find_read_range(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool, cached: bool
-    ) -> tuple[int, int, int] | None:
-        """Return (start, stop, next offset) of the whole batches from `offset` to below `end_offset`.
-
-        At most `max_bytes`, unless `min_one` and the first batch is larger. None if `cached` and looking would wait.
-        """
-        stop = self.size  # taken before end_offset: another thread may append
-        following = self.end_offset
-        found: tuple[int, int] | None
-        start = self.boundaries.get(offset)
-        if start is None:
-            found = self.locate(offset, cached=cached)
-            if found is None:
-                return None
-            start = found[0]
-        if end_offset < following:
-            known = self.boundaries.get(end_offset)
-            found = self.locate(end_offset, cached=cached) if known is None else (known, end_offset)
-            if found is None:
-                return None
-            stop, following = found
-        if stop - start > max_bytes:
-            found = self.boundary_at_most(start + max_bytes, start, cached=cached, at_least_one=min_one)
-            if found is None:
-                return None
-            stop, following = found
-        return start, stop, following
 
     def read_chunk(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         """Return some bytes from a position on, a header at least; None if `cached` and they are not in memory."""
@@ -419,7 +411,7 @@ class Segment:
             self.max_timestamp, self.max_timestamp_offset = last
         if self.size:
             _, header = next(self.iter_headers(0))
-            self.first_timestamp = header.max_timestamp
+            self.first_timestamp = known_max_timestamp(header)
 
     def _read_index(self, suffix: str, *, cached: bool) -> bytes | None:
         try:
@@ -438,6 +430,7 @@ class Segment:
         anew = copy(self)
         anew.index, anew.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         anew.max_timestamp = anew.first_timestamp = NO_TIMESTAMP
+        anew.has_untimed = False
         anew._bytes_since_index = 0
         offset = self.base_offset
         for position, header in SegmentScanner(self).headers():
@@ -448,21 +441,29 @@ class Segment:
         _log.info("index_rebuilt", path=self.path)
         self.index, self.time_index, self._saved = anew.index, anew.time_index, (0, 0)
         self.max_timestamp, self.max_timestamp_offset = anew.max_timestamp, anew.max_timestamp_offset
-        self.first_timestamp, self._bytes_since_index = anew.first_timestamp, anew._bytes_since_index
+        self.first_timestamp, self.has_untimed = anew.first_timestamp, anew.has_untimed
+        self._bytes_since_index = anew._bytes_since_index
         self._index_room, self.full, self.roll_after_ms = anew._index_room, anew.full, anew.roll_after_ms
         self._indexed = self._time_indexed = True
 
     def index_batch(self, position: int, header: BatchHeader) -> None:
         """Count a batch that lies in the file already: timestamps and indexes."""
         last_offset = header.base_offset + header.last_offset_delta
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
+        self._note_timestamp(position, header, last_offset)
         if position == 0:
-            self.first_timestamp = header.max_timestamp
             self._set_roll_time()
         if self._bytes_since_index > self.index_interval_bytes:
             self._index_batch(last_offset, position)
         self._bytes_since_index += header.length
+
+    def _note_timestamp(self, position: int, header: BatchHeader, last_offset: int) -> None:
+        newest = known_max_timestamp(header)
+        if newest > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = newest, last_offset
+        elif newest < 0:
+            self.has_untimed = True
+        if position == 0:
+            self.first_timestamp = newest
 
     def save_indexes(self, *, final: bool = False, sync: bool = False) -> None:
         """Write index entries that are not in the files yet; `final` also ends the time index with the maximum."""
@@ -470,6 +471,8 @@ class Segment:
             return
         if final:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        if self.has_untimed and self.written_ms > self.file.modified_ms():
+            self.file.set_modified_ms(self.written_ms)  # see `segment_age`
         offsets_saved, times_saved = self._saved
         offsets, times = self.index.encode(offsets_saved), self.time_index.encode(times_saved)
         self._extend(".index", offsets, offsets_saved * OFFSET_ENTRY_BYTES, sync=sync)
@@ -498,7 +501,8 @@ class Segment:
         is_saved = offsets_saved == len(self.index) and not (
             self._time_indexed and times_saved != len(self.time_index)
         )  # a reader by offset loads the offset index only
-        if self._indexed and is_saved:
+        # without timestamps the file of the time index says nothing, and the next load would read all headers
+        if self._indexed and is_saved and (len(self.time_index) or not self._time_indexed):
             self._indexed = self._time_indexed = False
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
 
@@ -545,6 +549,7 @@ class Segment:
         if position == 0:
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
             self._saved = (0, 0)
+            self.has_untimed = False
         self._indexed = self._time_indexed = True
         self.index.truncate(position)
         self.time_index.truncate(offset)
@@ -558,10 +563,13 @@ class Segment:
     def rewrite(self, start: int, end: int) -> None:
         """Write the bytes between two positions once more, so that the next sync takes them to the disk.
 
-        After a sync that failed, the kernel shows what the disk never got and takes it for clean.
+        After a sync that failed, the kernel shows what the disk never got and takes it for clean. The file's last
+        modification stays what it was.
         """
+        modified_ms = self.file.modified_ms()
         for position in range(start, end, REWRITE_BYTES):
             self.file.pwritev([self.file.pread(min(REWRITE_BYTES, end - position), position)], position)
+        self.file.set_modified_ms(modified_ms)
         self.dirty = True
 
     def recompute_tail(self) -> None:
@@ -572,12 +580,8 @@ class Segment:
         )
         self._bytes_since_index = 0
         for position, header in self.iter_headers(index_check.boundary_before(self, self.size)):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = header.base_offset + header.last_offset_delta
+            self._note_timestamp(position, header, header.base_offset + header.last_offset_delta)
             self._bytes_since_index += header.length
-            if position == 0:
-                self.first_timestamp = header.max_timestamp
 
     @property
     def index_paths(self) -> tuple[str, str]:

@@ -15,10 +15,40 @@ from raftlog.storage.segment import Segment
 _BASE_OFFSET: Final = struct.Struct(">q")
 
 
+def find_read_range(
+    segment: Segment, offset: int, max_bytes: int, *, end_offset: int, min_one: bool, cached: bool
+) -> tuple[int, int, int] | None:
+    """Return (start, stop, next offset) of the whole batches from `offset` to below `end_offset`.
+
+    At most `max_bytes`, unless `min_one` and the first batch is larger. None if `cached` and looking would wait.
+    """
+    stop = segment.size  # taken before end_offset: another thread may append
+    following = segment.end_offset
+    found: tuple[int, int] | None
+    start = segment.boundaries.get(offset)
+    if start is None:
+        found = segment.locate(offset, cached=cached)
+        if found is None:
+            return None
+        start = found[0]
+    if end_offset < following:
+        known = segment.boundaries.get(end_offset)
+        found = segment.locate(end_offset, cached=cached) if known is None else (known, end_offset)
+        if found is None:
+            return None
+        stop, following = found
+    if stop - start > max_bytes:
+        found = segment.boundary_at_most(start + max_bytes, start, cached=cached, at_least_one=min_one)
+        if found is None:
+            return None
+        stop, following = found
+    return start, stop, following
+
+
 def read_batches(
     segment: Segment, offset: int, bounds: tuple[int, int, int], *, cached: bool, checked: bool
 ) -> Buffer | None:
-    """Return the whole batches within what `segment.bounds` said of an offset; `cached` and `checked` as in `Log.read`.
+    """Return the whole batches in what `find_read_range` found for an offset; `cached`, `checked`: as in `Log.read`.
 
     None if `cached` and it would wait for the disk. CorruptMessage where the segment, or its index, is not sound.
     """

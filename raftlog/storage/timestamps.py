@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.base.types import NO_TIMESTAMP
+from raftlog.base.types import NO_EPOCH, NO_TIMESTAMP
 from raftlog.records.batch import HEADER_BYTES, check_crc
 from raftlog.records.compression import decompress
 from raftlog.records.header import LOG_APPEND_TIME_BIT, BatchHeader
@@ -54,20 +54,34 @@ def find_by_timestamp(
 
 def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampAndOffset | None:
     """Return the first record with the largest timestamp at or after `start_offset` (KIP-734)."""
-    newest: TimestampAndOffset | None = None
+    newest = TimestampAndOffset(start_offset, NO_TIMESTAMP, NO_EPOCH)
     for segment in segments:
         segment.load_time_index()
-        if segment.end_offset <= start_offset or (newest and segment.max_timestamp <= newest.timestamp):
+        if segment.end_offset <= start_offset or segment.max_timestamp <= newest.timestamp:
             continue
-        whole = segment.base_offset >= start_offset and not segment.may_have_gaps
-        begin = locate(segment, segment.max_timestamp_offset if whole else start_offset)
-        for position, header in segment.iter_headers(begin):
-            if newest is None or header.max_timestamp > newest.timestamp:
-                for offset, found_at in _times(segment, position, header):
-                    if offset >= start_offset and (newest is None or found_at > newest.timestamp):
-                        newest = TimestampAndOffset(offset, found_at, header.leader_epoch)
-            if whole:
-                break  # the time index names the batch
+        if segment.base_offset >= start_offset and not segment.may_have_gaps:
+            # the time index names the batch, or one whose header promises more than its records have
+            newest = _newest_of(segment, start_offset, newest, only_batch_of=segment.max_timestamp_offset)
+        if newest.timestamp < segment.max_timestamp:
+            newest = _newest_of(segment, start_offset, newest)
+    return newest if newest.timestamp >= 0 else None
+
+
+def _newest_of(
+    segment: Segment, start_offset: int, newest: TimestampAndOffset, *, only_batch_of: int | None = None
+) -> TimestampAndOffset:
+    """Return the first record with the largest timestamp from `start_offset` on if that is above `newest`.
+
+    `only_batch_of` an offset: other batches are not read.
+    """
+    begin = locate(segment, start_offset if only_batch_of is None else only_batch_of)
+    for position, header in segment.iter_headers(begin):
+        if header.max_timestamp > newest.timestamp:
+            for offset, found_at in _times(segment, position, header):
+                if offset >= start_offset and found_at > newest.timestamp:
+                    newest = TimestampAndOffset(offset, found_at, header.leader_epoch)
+        if only_batch_of is not None:
+            break
     return newest
 
 

@@ -14,11 +14,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.base.disk import make_folders, write_file
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -269,17 +270,8 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _write(path: Path, content: bytes, *, secret: bool) -> None:
     """Put a file in place at once; nobody else can read a secret one at any moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
-        with open(opened, "wb") as file:
-            file.write(content)
-        fresh.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            fresh.unlink()
-        raise
+    make_folders(path.parent)
+    write_file(path, content, secret=secret, beside=f".{os.getpid()}.new")
 
 
 def _cryptography() -> tuple[Any, Any]:

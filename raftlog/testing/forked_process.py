@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
+from raftlog.base.readable import readable
 from raftlog.testing.progress import patient
 
 MAX_LINE_BYTES: Final = 1 << 20
@@ -94,7 +94,7 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """Return the exit code, minus the signal's number if it was killed; None while the process runs."""
         with self._server.lock:
-            if self.returncode is None and select.select([self._descriptor], [], [], 0)[0]:
+            if self.returncode is None and readable([self._descriptor], 0):
                 try:
                     self.returncode = self._server.ask({"wait": self.pid})["status"]
                 except ForkServerGone:

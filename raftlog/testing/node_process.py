@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders, write_file
 from raftlog.base.faults import NodeFault
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
@@ -56,6 +57,8 @@ class NodeProcess:
         """The most file descriptors that the process may have; None: as many as this one."""
         self.forked = True
         """Whether the process is forked from one that has imported raftlog, where that is possible."""
+        self.environment: dict[str, str] = {}
+        """Further variables of its next lives, which are then processes of their own."""
         self.python = sys.executable
         """The interpreter of a process that is not forked; that of another release's environment runs that release."""
         self._settings = dict(settings)
@@ -65,14 +68,14 @@ class NodeProcess:
         self._line: socket.socket | None = None
         self._heard = b""
         self._asked = 0
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folders(directory)
         self.configure({})
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Let its lives from now on have these settings too."""
         self._settings |= settings
-        self.config_path.touch(mode=0o600)  # the cluster's secret is in it, and passwords may be
-        self.config_path.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        text = "".join(f"{name}={value}\n" for name, value in self._settings.items())
+        write_file(self.config_path, text, secret=True)  # the cluster's secret is in it, and passwords may be
 
     def setting(self, name: str) -> str:
         """Return one of its settings; empty: it was not given."""
@@ -109,7 +112,9 @@ class NodeProcess:
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             streams = [theirs.fileno(), log.fileno(), log.fileno()]
-            self._process = (self.forked and self._fork(streams)) or self._start_alone(streams)
+            self._process = (
+                self.forked and not self.environment and self._fork(streams)
+            ) or self._start_alone(streams)
         self._line, self._heard = ours, b""
         self.paused = False
 
@@ -125,7 +130,7 @@ class NodeProcess:
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],
-            env=environment_of_nodes(),
+            env=environment_of_nodes() | self.environment,
             start_new_session=True,
         )
 

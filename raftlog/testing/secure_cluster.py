@@ -8,7 +8,6 @@ as after `raftlog format --add-scram`.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raftlog.base.config_security import STANDARD_AUTHORIZER
-from raftlog.base.disk import RealDisk
+from raftlog.base.disk import RealDisk, write_file
 from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.security.scram import MIN_ITERATIONS, SALT_BYTES, credential
@@ -61,7 +60,8 @@ class SecureCluster(AdminCluster):
         path = self.directory / "users.json"
         if not path.exists():
             users = (ADMIN, *self.other_users)
-            write_secret(path, json.dumps({user: secrets.token_urlsafe(12) for user in users}))
+            passwords = {user: secrets.token_urlsafe(12) for user in users}
+            write_file(path, json.dumps(passwords), secret=True)
         return dict(json.loads(path.read_text()))
 
     @property
@@ -69,7 +69,7 @@ class SecureCluster(AdminCluster):
         """The file of the HTTP API's token, the last of its words; made by the first use."""
         path = self.directory / "admin.tokens"
         if not path.exists():
-            write_secret(path, f"operator {ADMIN} {secrets.token_urlsafe(24)}\n")
+            write_file(path, f"operator {ADMIN} {secrets.token_urlsafe(24)}\n", secret=True)
         return path
 
     def settings_of(self, node_id: int) -> Mapping[str, str]:
@@ -133,11 +133,3 @@ class SecureCluster(AdminCluster):
     def admin_url(self, node_id: int = 1) -> str:
         """Return where a node's admin API is, which speaks TLS."""
         return super().admin_url(node_id).replace("http://", "https://")
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Write a new file that nobody else can read."""
-    path.unlink(missing_ok=True)
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(opened, "w") as file:
-        file.write(text)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders, write_file
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.evidence import NodeAddress
 
@@ -27,7 +28,7 @@ def shared_cluster(folder: Path, make: Callable[[], AdminCluster]) -> Iterator[l
 
     `make` returns a cluster that is not started.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     cluster: AdminCluster | None = None
     with _lock(folder / "owner", fcntl.LOCK_UN) as owner, _lock(folder / "users", fcntl.LOCK_UN) as users:
         try:
@@ -35,7 +36,7 @@ def shared_cluster(folder: Path, make: Callable[[], AdminCluster]) -> Iterator[l
                 if _take_at_once(owner):
                     cluster = make()
                     cluster.start()
-                    (folder / ADDRESSES).write_text(json.dumps(cluster.node_addresses()))
+                    write_file(folder / ADDRESSES, json.dumps(cluster.node_addresses()))
                 fcntl.flock(users, fcntl.LOCK_SH)
             yield [NodeAddress(*each) for each in json.loads((folder / ADDRESSES).read_text())]
         finally:

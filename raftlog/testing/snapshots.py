@@ -27,13 +27,19 @@ def copy_data(node: NodeProcess, folder: Path) -> dict[Path, Path]:
     return copies
 
 
-def replace_data(node: NodeProcess, copies: Mapping[Path, Path]) -> None:
-    """Put copies in the place of the data of a node that does not run.
+def replace_data(node: NodeProcess, copies: Mapping[Path, Path], *, but: str = "") -> None:
+    """Put copies in the place of the data of a node that does not run, except for the entries of one name.
 
     The journal of unsynced changes of a node with faults is removed: it is about other files (inodes).
     """
     assert not node.running, f"node {node.node_id} is running"
     for source, copy in copies.items():
         shutil.rmtree(source.with_name(source.name + SUFFIX), ignore_errors=True)
+        kept = source.with_name(f"{source.name}-kept")
+        if but and (source / but).exists():
+            (source / but).rename(kept)
         shutil.rmtree(source, ignore_errors=True)
         shutil.copytree(copy, source)
+        if kept.exists():
+            shutil.rmtree(source / but, ignore_errors=True)
+            kept.rename(source / but)

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple, cast
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.admin.event_streams import is_gone
-from raftlog.admin.limits import Limits
+from raftlog.admin.limits import STREAMS_SHARE, Limits
 from raftlog.admin.openapi import document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.samples import KEPT, Samples
 from raftlog.admin.server import AdminServer
+from raftlog.admin.streams import is_gone
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.metadata.image import MetadataImage
@@ -97,10 +97,13 @@ class World:
         for each in self.listeners:
             each(None, None)
 
-    async def ask(self, path: str = EVENTS, last: str = "", *, small: bool = False) -> Stream:
-        """Send a request; `small`: have as few bytes as possible on the way."""
+    async def ask(
+        self, path: str = EVENTS, last: str = "", *, small: bool = False, source: str = "127.0.0.1"
+    ) -> Stream:
+        """Send a request from an address; `small`: have as few bytes as possible on the way."""
         assert self.server is not None
         connection = socket.socket()
+        connection.bind((source, 0))
         if small:
             assert self.server._listening is not None
             listening = self.server._listening.sockets[0]  # a connection takes its sizes from there
@@ -113,8 +116,8 @@ class World:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n{more}\r\n".encode())
         return Stream(reader, writer)
 
-    async def follow(self, path: str = EVENTS, last: str = "") -> Stream:
-        return await (await self.ask(path, last)).begin()
+    async def follow(self, path: str = EVENTS, last: str = "", source: str = "127.0.0.1") -> Stream:
+        return await (await self.ask(path, last, source=source)).begin()
 
 
 def told(scenario: Callable[[World], Awaitable[Any]], limits: Limits = CALM) -> None:
@@ -203,21 +206,27 @@ def test_quiet_stream_has_a_comment_now_and_then() -> None:
     told(scenario, Limits(heartbeat_s=SOON_S))
 
 
-def test_streams_are_bounded_and_those_of_clients_who_left_do_not_count() -> None:
-    """Refused with the bound in words and a time to come again."""
+def test_one_stream_too_many_ends_the_oldest_of_the_caller_that_has_most() -> None:
+    """It is told so in words. Another caller's stream stays, and those of clients who left do not count."""
 
     async def scenario(world: World) -> None:
+        other = await world.follow(source="127.0.0.2")
         streams = [await world.follow() for _ in range(2)]
-        refused = await world.follow()
-        assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
-        assert b"2 streams of events are open on this node" in await refused.reader.read()
-        streams[0].writer.transport.abort()
-        while (again := await world.follow()).status != 200:
-            await asyncio.sleep(0)
-        for each in (streams[1], again):
+        gone = streams.pop()
+        gone.writer.transport.abort()
+        streams.append(await world.follow())
+        assert [(await each.event()).name for each in (other, *streams)] == ["metadata"] * 3
+        streams.append(await world.follow())
+        end = await streams[0].event()
+        assert (end.name, end.data["error_code"]) == ("end", 429)
+        assert "3 streams of events are open on this node, the most" in end.data["message"]
+        world.change()
+        assert (await streams[2].event()).name == "metadata"
+        assert (await other.event()).data["metadata_offset"] == 8
+        for each in (other, *streams):
             each.writer.close()
 
-    told(scenario, CALM._replace(event_streams=2))
+    told(scenario, CALM._replace(connections=3 * STREAMS_SHARE))
 
 
 def test_clients_that_come_and_go_leave_no_streams_behind() -> None:
@@ -230,7 +239,7 @@ def test_clients_that_come_and_go_leave_no_streams_behind() -> None:
             stream = await world.follow()
             await stream.event()
             stream.writer.transport.abort()
-            while not all(map(is_gone, streams._open.values())):
+            while not all(is_gone(each.request) for each in streams):
                 await asyncio.sleep(0)
         last = await world.follow()
         while len(streams) > 1:

@@ -25,6 +25,7 @@ from raftlog.admin.facts import (
     GroupFacts,
     PartitionFacts,
     RaftFacts,
+    RefusedReplica,
     TopicTraffic,
     TransactionFacts,
 )
@@ -87,6 +88,12 @@ class Node:
 
     def directories(self) -> list[DirectoryFacts]:
         return []
+
+    def refused_replicas(self) -> list[RefusedReplica]:
+        return []
+
+    def failed_replicas(self) -> dict[TopicPartition, str]:
+        return {TopicPartition("t", 0): "leader 2 lacks committed records from offset 5 to 9"}
 
     def compaction(self) -> CompactionFacts | None:
         return None

@@ -7,11 +7,22 @@ from typing import Any, get_args
 
 import pytest
 
-from raftlog.admin.facts import AccountFacts
-from raftlog.admin.native.health import BrokerHealth, State, _of_brokers, _of_chores, _of_memory
+from raftlog.admin.facts import AccountFacts, DirectoryFacts
+from raftlog.admin.native.health import (
+    BrokerHealth,
+    State,
+    _of_brokers,
+    _of_chores,
+    _of_clock,
+    _of_memory,
+    _of_replicas,
+)
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
+from raftlog.base.histogram import Histogram
+from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.recurring_failures import Failure
+from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
@@ -95,6 +106,51 @@ def test_a_log_that_cannot_be_cleaned_is_named_with_its_reason() -> None:
     assert failing.message.endswith("; and 2 more") and len(failing.message) < 2_000
 
 
+class Lacking:
+    """The facts of a node with replicas that stopped, and with directories of which some are full."""
+
+    def __init__(self, failed: dict[TopicPartition, str], *full: bool) -> None:
+        self._failed = failed
+        self._full = full
+
+    def failed_replicas(self) -> dict[TopicPartition, str]:
+        return self._failed
+
+    def directories(self) -> list[DirectoryFacts]:
+        return [
+            DirectoryFacts(f"/data/{number}", True, Histogram(()), full)
+            for number, full in enumerate(self._full)
+        ]
+
+
+def view_of(facts: object) -> NodeView:
+    return NodeView(
+        NodeConfig(node_id=2),
+        image=MetadataImage,
+        unready_reasons=list,
+        wall_clock_ms=lambda: 0,
+        facts=facts,  # type: ignore[arg-type]
+    )
+
+
+def test_replicas_that_stopped_are_named_with_their_reason() -> None:
+    """Red, since only a person can tell which of the replicas is right; of many the first few are named."""
+    failed = {TopicPartition("t", number): f"leader 3 lacks record {number}" for number in range(9)}
+    (reason,) = _of_replicas(view_of(Lacking(failed)))
+    assert (reason.severity, reason.code, reason.count, reason.brokers) == ("red", "replicas_failed", 9, [2])
+    assert reason.partitions == [f"t-{number}" for number in range(5)]
+    assert "t-4 (leader 3 lacks record 4)" in reason.message
+    assert "elect one that has the records" in reason.message
+
+
+def test_directories_without_room_are_named() -> None:
+    """With what becomes of the leaderships; a node with room and whole replicas has nothing to say."""
+    (reason,) = _of_replicas(view_of(Lacking({}, False, True, True)))
+    assert (reason.severity, reason.code, reason.count) == ("yellow", "log_dirs_full", 2)
+    assert "no room in /data/1, /data/2" in reason.message
+    assert not list(_of_replicas(view_of(Lacking({}, False))))
+
+
 def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -> None:
     """All agree on the controller and on the brokers in service."""
     create(cluster, "whole")
@@ -157,6 +213,25 @@ def test_memory_that_is_used_up_is_a_reason_in_words() -> None:
     assert (reason.severity, reason.code, reason.brokers) == ("yellow", "memory_for_answers_exhausted", [3])
     assert "all 10 bytes" in reason.message
     assert "raftlog.answers.max.bytes" in reason.message and "raftlog.memory.max.bytes" in reason.message
+
+
+def test_a_clock_that_is_not_believed_is_a_reason_in_words() -> None:
+    """How far off it is, from what, what follows, and what an operator can do; a believed clock is none."""
+    ages = Ages(lambda: 1_700_000_000_000, lambda: 100.0)
+    view = NodeView(NodeConfig(node_id=3), lambda: EMPTY_IMAGE, list, lambda: 0.0, ages=ages)
+    assert not [*_of_clock(view)]
+    ages.resume(1_700_000_000_000 - 3_456_000_000, most_ms=600_000)
+    (doubted,) = _of_clock(view)
+    assert (doubted.severity, doubted.code, doubted.brokers) == ("yellow", "clock_doubted", [3])
+    assert "3456000 s ahead of the time that it believed before it stopped" in doubted.message
+    assert "POST /v1/clock/accept" in doubted.message and "3456000 s have passed" in doubted.message
+    ages.note_others(OtherClocks(2, 2, 0, 0, 0, -3_456_000_000))
+    disagreeing, doubted = _of_clock(view)
+    assert (disagreeing.severity, disagreeing.code) == ("yellow", "clocks_disagree")
+    assert "disagrees with those of 2 of 2 other brokers" in disagreeing.message
+    assert "3456000 s behind it" in disagreeing.message
+    ages.accept()
+    assert not [*_of_clock(view)]
 
 
 def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:

@@ -22,7 +22,8 @@ from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.base.memory import Account
-from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+from raftlog.broker.network.tls import ServerTls
+from raftlog.broker.network.tls_handshake import HandshakePlaces
 from raftlog.metadata.image import EMPTY_IMAGE
 from tests.admin.certificate import Certificate, make_certificate, needs_openssl
 from tests.kit.waits import PATIENCE_S
@@ -48,9 +49,8 @@ def served(
         view = NodeView(config, lambda: EMPTY_IMAGE, list, lambda: 0.0)
         view.bodies = bodies or view.bodies
         if config.admin_tls is not None:
-            view.tls = ServerTls(
-                config.admin_tls, limited, lambda event: None, PendingHandshakes(10, lambda: 0.0)
-            )
+            pending = HandshakePlaces(MOST, limited, lambda event: None)
+            view.tls = ServerTls(config.admin_tls, limited, lambda event: None, pending)
         if seen is not None:
             seen.append(view)
         api = AdminServer(view, limits, clock=lambda: 0.0)
@@ -117,6 +117,45 @@ def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out() -> None:
         for each in cut:
             each.cancel()
         for _, writer in crowd:
+            writer.close()
+
+    served(scenario, Limits(connections=MOST, sweep_s=NEVER_S))
+
+
+@pytest.mark.usefixtures("routes")
+def test_busy_connections_keep_no_probe_out() -> None:
+    """Streams that hold every connection lose the oldest for each newcomer, and a probe is one."""
+
+    async def scenario(api: AdminServer) -> None:
+        streams = []
+        for _ in range(2 * MOST):
+            reader, writer = await asyncio.open_connection(*api.address)
+            writer.write(POST % (b"/v1/stream", 99) + b'{"a": 1}')
+            assert b"200 OK" in await reader.readuntil(b"'a': 1")
+            streams.append((reader, writer))
+        assert b'"alive"' in await answered(api, b"/v1/live")
+        ends = [asyncio.ensure_future(_all_of(reader)) for reader, _ in streams]
+        await asyncio.gather(*ends[: MOST + 1])
+        assert not any(each.done() for each in ends[MOST + 1 :])
+        for each, (_, writer) in zip(ends, streams, strict=True):
+            each.cancel()
+            writer.close()
+
+    served(scenario, Limits(connections=MOST, sweep_s=NEVER_S))
+
+
+def test_an_address_with_few_connections_loses_none_to_one_with_many() -> None:
+    """Each address has a share: a flood costs its own oldest connections."""
+
+    async def scenario(api: AdminServer) -> None:
+        early = await asyncio.open_connection(*api.address, local_addr=("127.0.0.2", 0))
+        early[1].write(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await early[0].readuntil(b"}")
+        flood = [await asyncio.open_connection(*api.address) for _ in range(5 * MOST)]
+        assert b'"alive"' in await answered(api, b"/v1/live")
+        early[1].write(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b'"alive"' in await early[0].read()
+        for _, writer in (early, *flood):
             writer.close()
 
     served(scenario, Limits(connections=MOST, sweep_s=NEVER_S))
@@ -354,23 +393,25 @@ def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_handshakes_under_way_are_bounded_in_number_and_time(tmp_path: Path) -> None:
-    """A silent client keeps a place for a moment only; beyond so many of them the next is refused."""
+def test_silent_connections_keep_nobody_from_https(tmp_path: Path) -> None:
+    """A handshake that does not begin keeps its place until a newer one needs it."""
     certificate = make_certificate(tmp_path)
 
     async def scenario(api: AdminServer) -> None:
-        silent = [await asyncio.open_connection(*api.address) for _ in range(3)]
-        assert await _all_of(silent[2][0]) == b""
+        silent = [await asyncio.open_connection(*api.address) for _ in range(3 * MOST)]
         assert b'"alive"' in await _secure(api, certificate)
-        assert [await _all_of(reader) for reader, _ in silent[:2]] == [b"", b""]
-        for _, writer in silent:
+        cut = [asyncio.ensure_future(_all_of(reader)) for reader, _ in silent]
+        assert await asyncio.gather(*cut[: 2 * MOST]) == [b""] * 2 * MOST
+        assert not any(each.done() for each in cut[2 * MOST + 1 :])
+        for each, (_, writer) in zip(cut, silent, strict=True):
+            each.cancel()
             writer.close()
 
     settings = {
         "raftlog.admin.ssl.certificate": str(certificate.path),
         "raftlog.admin.ssl.key": str(certificate.key),
     }
-    served(scenario, Limits(handshakes=2, handshake_s=4 * SOON_S), settings=settings)
+    served(scenario, settings=settings)
 
 
 async def _all_of(reader: asyncio.StreamReader) -> bytes:
@@ -381,14 +422,8 @@ async def _all_of(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _secure(api: AdminServer, certificate: Certificate) -> bytes:
-    """Ask over TLS, again while there is no room."""
+    """Ask over TLS."""
     context = ssl.create_default_context(cafile=str(certificate.path))
-    text = b""
-    while not text:
-        try:
-            reader, writer = await asyncio.open_connection(*api.address, ssl=context)
-            writer.write(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            text = await reader.read()
-        except OSError:
-            await asyncio.sleep(SOON_S / 5)
-    return text
+    reader, writer = await asyncio.open_connection(*api.address, ssl=context)
+    writer.write(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    return await reader.read()

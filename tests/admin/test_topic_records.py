@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from types import SimpleNamespace
-
 import pytest
 
 from raftlog.admin.native import topic_records
-from raftlog.admin.native.records import shown
-from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.kit.waits import until
@@ -71,14 +66,6 @@ def test_one_goes_on_where_the_answer_ended(node: Api, topic: str) -> None:
     assert [each["offset"] for each in rest["records"]] == [4]
     (end,) = node.get(f"/v1/topics/{topic}/records?start=5:{rest['next_offset']}").body["data"]
     assert (end["records"], end["next_offset"]) == ([], 5)
-
-
-def test_one_goes_on_behind_markers_of_transactions() -> None:
-    """They are no records, and who follows a partition would else never be at its end."""
-    marker = build_end_marker(7, 0, marker=EndTransactionMarker(commit=True, coordinator_epoch=0))
-    data = SimpleNamespace(error_code=0, records=marker, high_watermark=1, log_start_offset=0)
-    found = asyncio.run(shown("t", 0, data, start=0, most=10))
-    assert (found.records, found.next_offset) == ([], 1)
 
 
 def test_a_partition_that_cannot_be_read_hides_no_other(node: Api, topic: str) -> None:

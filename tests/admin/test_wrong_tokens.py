@@ -37,6 +37,20 @@ def test_address_is_shut_out_after_its_burst_and_let_in_again_bit_by_bit() -> No
     assert wrong.wait_s("10.0.0.1") == 2
 
 
+def test_what_was_right_after_all_is_taken_back() -> None:
+    """An address that was wrong before stays so."""
+    wrong = WrongTokens(Clock(), burst=2, every_s=2.0)
+    wrong.add("10.0.0.1")
+    for _ in range(10):
+        assert wrong.wait_s("10.0.0.1") == 0
+        wrong.add("10.0.0.1")
+        assert wrong.wait_s("10.0.0.1") == 2
+        wrong.take_back("10.0.0.1")
+    wrong.take_back("10.0.0.1")
+    wrong.take_back("10.0.0.1")
+    assert not wrong._forgiven_at
+
+
 def test_no_more_addresses_are_remembered_than_there_is_room_for() -> None:
     """Those that are forgiven go first, then who is forgiven soonest: the worst stay."""
     clock = Clock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from uuid import UUID
 
 import pytest
@@ -19,6 +19,8 @@ from raftlog.base.errors import (
 from raftlog.broker import client_telemetry
 from raftlog.broker.client_telemetry import (
     COMPRESSIONS,
+    MAX_FIELDS_PER_S,
+    POINTS_AT_ONCE,
     ClientAttributes,
     ClientTelemetry,
     Push,
@@ -49,6 +51,8 @@ class Broker:
         self.telemetry = ClientTelemetry()
         self.image = image
         self.now = 1_000.0
+        self.pauses = 0
+        """Of the last push."""
 
     def subscribe(self, number: int = 1, **fields: str) -> PushInstructions:
         client = UUID(int=number)
@@ -71,7 +75,8 @@ class Broker:
             subscription_id = other.subscription_id
         encoded = compress(compression, metrics_data(*metrics, **resource)) if raw is None else raw
         push = Push(subscription_id, compression, encoded, terminating)
-        self.telemetry.push(client, attributes, self.image, push, max_bytes=MAX_BYTES, now=self.now)
+        pauses = self.telemetry.push(client, attributes, self.image, push, max_bytes=MAX_BYTES, now=self.now)
+        self.pauses = sum(1 for _ in pauses)
 
     def push_later(self, *metrics: bytes, number: int = 1, **more: str) -> None:
         """Push once the interval is over."""
@@ -308,3 +313,52 @@ def test_series_that_come_and_go_leave_nothing(broker: Broker) -> None:
     broker.push_later()
     assert broker.telemetry.series_count == 0
     assert broker.shown() == {}
+
+
+def test_one_address_has_a_share_of_fields_however_many_instances_it_makes_up(broker: Broker) -> None:
+    """Instance ids are the clients' to choose, so their intervals bound no address; later pushes are taken again."""
+    many = gauge("a", *(point(1, x=str(number)) for number in range(1_000)))
+    with pytest.raises(ThrottlingQuotaExceeded, match=r"10\.0\.0\.9"):
+        for number in range(1_000):
+            broker.push(many, number=number)
+    fields = 7 * 1_000  # of one push, about
+    assert 10 * MAX_FIELDS_PER_S / fields - 2 <= broker.telemetry.pushes <= 10 * MAX_FIELDS_PER_S / fields + 2
+    broker.now += 60
+    broker.push(many, number=2_000)
+
+
+def test_a_large_push_pauses_and_a_small_one_does_not(broker: Broker) -> None:
+    """Other requests get the loop meanwhile."""
+    broker.push(gauge("a", point(1)))
+    assert broker.pauses == 0
+    broker.push_later(gauge("a", *(point(1, x=str(number)) for number in range(1_000))))
+    assert broker.pauses >= 1_000 / POINTS_AT_ONCE - 1
+
+
+def test_a_push_that_is_given_up_or_whose_client_is_forgotten_meanwhile_shows_nothing(broker: Broker) -> None:
+    """The metrics of the push before stay until the client is forgotten."""
+    broker.push(gauge("a", point(1)))
+    many = metrics_data(gauge("b", *(point(1, x=str(number)) for number in range(1_000))))
+    client = UUID(int=1)
+    subscription_id = (
+        ClientTelemetry()
+        .subscribe(client, attributes_of(client), broker.image, now=broker.now)
+        .subscription_id
+    )
+    push = Push(subscription_id, NONE, many, terminating=False)
+
+    def begin() -> Iterator[None]:
+        broker.now += INTERVAL_S
+        pauses = broker.telemetry.push(
+            client, attributes_of(client), broker.image, push, max_bytes=MAX_BYTES, now=broker.now
+        )
+        next(pauses)
+        return pauses
+
+    begin()
+    assert broker.shown() == {"kafka_client_a": {(): 1}}
+    pauses = begin()
+    broker.telemetry.forget(broker.now + 1_000)
+    for _ in pauses:
+        pass
+    assert (broker.shown(), broker.telemetry.series_count) == ({}, 0)

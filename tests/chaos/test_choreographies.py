@@ -9,6 +9,7 @@ from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
 CHOREOGRAPHIES = (
+    "believed-time",
     "blackouts",
     "clean-stop",
     "clock-jumps",
@@ -27,9 +28,12 @@ CHOREOGRAPHIES = (
     "kip-101",
     "last-replica",
     "log-starts",
+    "log-trouble",
     "lying-disk",
     "made-up-producers",
+    "odd-headers",
     "offsets-cleaned",
+    "out-of-files",
     "pause-kill",
     "relay",
     "retry",
@@ -42,12 +46,15 @@ CHOREOGRAPHIES = (
     "zombie",
 )
 QUICK = (
+    "believed-time",
     "blackouts",
     "commits",
     "consumer-churn",
     "disk-errors",
     "group-churn",
     "kip-101",
+    "log-trouble",
+    "out-of-files",
     "pause-kill",
     "relay",
     "rights",

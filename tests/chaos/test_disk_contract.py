@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +48,23 @@ def test_a_file_reads_back_what_was_written_where(place: tuple[Disk, str]) -> No
     assert file.pread(100, 8) == b" \0\0"
     file.sync()
     file.close()
+
+
+@pytest.mark.parametrize("kind", ["real", "forgetful"])
+def test_files_and_folders_are_their_owners_alone(kind: str, tmp_path: Path) -> None:
+    """Records and credentials are in them, and the umask of a service is often 022."""
+    disk: Disk = RealDisk() if kind == "real" else ForgetfulDisk([str(tmp_path)])
+    before = os.umask(0o022)
+    try:
+        disk.mkdir(f"{tmp_path}/data")
+        disk.open(f"{tmp_path}/data/log", create=True).close()
+        disk.write_file(f"{tmp_path}/data/checkpoint", b"x")
+    finally:
+        os.umask(before)
+    found = {
+        each: stat.S_IMODE((tmp_path / "data" / each).stat().st_mode) for each in ("", "log", "checkpoint")
+    }
+    assert found == {"": 0o700, "log": 0o600, "checkpoint": 0o600}
 
 
 def test_many_small_buffers_are_written_whole(place: tuple[Disk, str]) -> None:

@@ -525,7 +525,8 @@ def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, 
     """The system names no file; what is unfinished is neither a backup nor a node."""
 
     def refuse(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(backup_files.os, "fsync", refuse)
     target = tmp_path / "second" / "node-1"

@@ -115,6 +115,25 @@ def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(tmp_p
     assert (data / "dev.json").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ("", "is empty"),
+        ("\0" * 212, "is empty"),
+        ('{"secret": "a", ', "is damaged (no JSON from line 1, column 17 on)"),
+        ('{"kafka": {}, "controller": {}, "http": {}}', "is damaged (it has no 'secret')"),
+        ('{"secret": "a", "kafka": [], "controller": {}, "http": {}}', "is damaged ("),
+    ],
+)
+def test_a_folder_whose_layout_is_lost_is_refused_in_words(tmp_path: Path, left: str, said: str) -> None:
+    """A power cut left it so before it was synced; the words say what it was for, and what to do."""
+    (tmp_path / "dev.json").write_text(left)
+    code, _, errors = invoke("dev", "--data", str(tmp_path))
+    assert code == USAGE
+    words = " ".join(errors.split())
+    assert f"{tmp_path / 'dev.json'} {said}" in words and "put back a copy of it" in words
+
+
 def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_path: Path) -> None:
     """Pasted as they are printed: the writer creates and writes, the reader reads, and nobody else gets in."""
     data = tmp_path / "data"

@@ -262,3 +262,28 @@ def refuse_broker_of_another_cluster(copy: Cluster, original: Cluster) -> None:
         return "is of another cluster" in refused.read_text()
 
     until(is_refused, "the original refuses the copy")
+
+
+def test_one_nodes_older_backup_is_refilled_from_the_others(original, tmp_path):
+    """It comes back first, with logs and metadata of before; nothing that was acknowledged since is lost."""
+    original.stop(3)
+    node, folder = original.nodes[3], tmp_path / "early"
+    assert run("backup", "-c", node.config_path, folder)[0] == 0
+    original.restart(3)
+    fill(original, RECORDS, 900)
+    before = read_all(original)
+    stop(original)
+    for each in map(Path, node.folders):
+        shutil.rmtree(each)
+        each.mkdir()
+    code, _, err = run("restore", "-c", node.config_path, folder)
+    assert (code, "this node is trusted with none of its records" in err) == (0, True)
+    for each in (3, 1, 2):
+        original.nodes[each].start()
+    original.wait_ready()
+    assert len(before) == RECORDS + 900
+    assert read_all(original) == before
+    assert "log_directory_went_back" in node.log_path.read_text()
+    original.wait_until_healthy()
+    logs = [each.log_path.read_text() for each in original.nodes.values()]
+    assert not [each for each in logs if "committed_records_truncated" in each or "replica_failed" in each]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import urllib.request
 from collections.abc import Iterator
 
@@ -40,6 +41,23 @@ def shown(cluster: AdminCluster) -> list[str]:
         f"{cluster.admin_url()}/metrics?family=clients", timeout=PATIENCE_S
     ) as answer:
         return [line for line in answer.read().decode().splitlines() if line.startswith("kafka_client_")]
+
+
+def test_a_client_hears_nothing_of_client_metrics_while_nobody_asks_for_them(one: AdminCluster) -> None:
+    """librdkafka prints a line about subscriptions wherever a broker lists the API for them."""
+    said: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger = logging.getLogger("tests.client_metrics")
+    logger.addHandler(Lines())
+    settings = {"bootstrap.servers": one.bootstrap_servers, "debug": "telemetry", "log_level": 7}
+    producer = Producer(settings, logger=logger)
+    producer.produce("unasked", b"x")
+    assert producer.flush(30) == 0
+    assert not [line for line in said if "GETSUBSCRIPTIONS" in line], said
 
 
 def test_librdkafkas_clients_push_what_they_are_asked_for(one: AdminCluster) -> None:

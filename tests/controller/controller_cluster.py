@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import NotController
+from raftlog.base.record_ages import Ages
 from raftlog.controller.controller import Controller
 from raftlog.metadata.controller_api import (
     AlterPartition,
@@ -60,6 +61,7 @@ class ControllerCluster:
         }
         for controller in self.controllers.values():
             controller.wall_clock_ms = self.wall_clock_ms
+            controller.ages = Ages(self.wall_clock_ms, lambda: self.now)
 
     def wall_clock_ms(self) -> int:
         """The wall clock goes on with the loop's, from an hour of its own."""

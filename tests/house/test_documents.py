@@ -23,6 +23,7 @@ MADE_BY_USERS = frozenset(
         "chaos-runs/",
         "lake.py",
         "places/",
+        "power-cut-runs/",
         "raftlog.metadata.version",
         "raftlog.mirror.source",
         "suites/",

@@ -160,6 +160,17 @@ def test_no_except_is_bare():
     assert not found
 
 
+def test_nothing_waits_by_select():
+    """select(2) fails in a process with more than 1,024 open files; `raftlog.base.readable` does not."""
+    found = [
+        f"{module.name}:{node.lineno}"
+        for module in (*every_module(), *modules_under(TESTS))
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "select" and ast.unparse(node.value) == "select"
+    ]
+    assert not found
+
+
 def test_nothing_of_one_machine_and_nothing_unfinished_is_in_the_tree():
     """A clone must work anywhere, and what is written is done."""
     found = []

@@ -24,9 +24,11 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "8000",
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
+    "raftlog.controller.anonymous.clients": "true",
 }
-"""About what members of the classic protocol ask for themselves. librdkafka waits for an answer no longer than for the
-next heartbeat, and may then never hear what partitions it was given: a broker of a busy machine needs so long.
+"""The last one lets Kafka's tools in at the controllers (--bootstrap-controller). The others are about what members of
+the classic protocol ask for themselves. librdkafka waits for an answer no longer than for the next heartbeat, and may
+then never hear what partitions it was given: a broker of a busy machine needs so long.
 """
 
 

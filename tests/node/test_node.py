@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
@@ -98,6 +99,8 @@ def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_on
             cluster.start()
             await cluster.until_ready()
         assert [each["user"] for each in logs if each["event"] == "scram_credential_set"] == ["admin"]
+        left = [each for each, node in cluster.nodes.items() if node.host.disk.exists(f"/data/{BOOTSTRAP}")]
+        assert not left, "the credentials are in the metadata"
         leader = cluster.leader_id()
         assert leader is not None
         image = cluster.newest_image()
@@ -453,6 +456,35 @@ async def _describe(address: tuple[str, int]) -> Any:
     return await Client("client", [address]).ask(address, DESCRIBE_CLUSTER, message, version=1)
 
 
+def test_a_controller_without_rules_serves_nobody_where_brokers_judge_by_rules() -> None:
+    """A stranger deleted topics and made users at a dedicated controller that knew nothing of the brokers' settings."""
+
+    async def script(cluster: SimCluster) -> None:
+        for node_id, each in cluster.nodes.items():
+            is_broker = node_id != 3
+            each.config = dataclasses.replace(
+                each.config,
+                roles=frozenset({"broker", "controller"} if is_broker else {"controller"}),
+                listeners=tuple(
+                    one for one in each.config.listeners if is_broker or one.name == "CONTROLLER"
+                ),
+                authorizer_class_name=STANDARD_AUTHORIZER if is_broker else "",
+                super_users=("User:ANONYMOUS",),
+            )
+        cluster.start()
+        await cluster.until_ready((1, 2))
+        assert not cluster.last_image().acls
+        assert (await _describe(("node1", CONTROLLER_PORT))).error_code == 0
+        with capture_logs() as logs, pytest.raises(OSError):
+            await _describe(("node3", CONTROLLER_PORT))
+        (told,) = (each for each in logs if each["event"] == "controller_client_refused")
+        assert "set authorizer.class.name and super.users as on brokers" in told["reason"]
+        cluster.check()
+
+    settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}
+    run_scenario(script, **settings)
+
+
 def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
     """KIP-919: a node that is no broker, too; what changes the metadata is forwarded to the active controller."""
 
@@ -480,4 +512,5 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             await _describe(("node3", CONTROLLER_PORT))
         cluster.check()
 
-    run_scenario(script, **{"default.replication.factor": "2"})
+    settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}
+    run_scenario(script, **settings)

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -283,7 +284,37 @@ def test_clients_leave_descriptors_for_logs_and_all_else(limit: int) -> None:
     most = process.MANY_FILES if limit == resource.RLIM_INFINITY else limit
     logs, clients = process.open_files_of_logs(limit), process.files_for_clients(limit)
     assert clients >= 1
-    assert most - logs - clients >= min(process.RESERVED_FILES, (most - logs) // 2)
+    reserve = min(process.RESERVED_FILES, (most - logs) // 2)
+    assert most - logs - clients >= reserve
+    assert (
+        process.MIN_HTTP_FILES <= process.files_for_http(limit) <= max(process.MIN_HTTP_FILES, reserve // 4)
+    )
+
+
+def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
+    """A new one, and that of an older release, whose group keeps its rights; the log says so once."""
+    for name, before, after in (("new", None, 0o700), ("old", 0o755, 0o750), ("group", 0o2770, 0o2770)):
+        folder = tmp_path / name
+        if before is not None:
+            folder.mkdir()
+            folder.chmod(before)
+        with capture_logs() as logs, process.locked(str(folder)):
+            assert stat.S_IMODE(folder.stat().st_mode) == after
+        assert [each["event"] for each in logs] == ["data_folder_closed_to_others"] * (name == "old")
+
+
+def test_a_folder_that_stays_open_to_others_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner is somebody else, as with a volume that is mounted."""
+
+    def refuse(_path: str, _mode: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(os, "chmod", refuse)
+    with capture_logs() as logs, process.locked(str(tmp_path)):
+        pass
+    (told,) = logs
+    assert (told["event"], told["advice"]) == ("data_folder_open_to_others", f"chmod o-rwx {tmp_path}")
 
 
 def test_memory_that_is_free_can_be_given_back() -> None:

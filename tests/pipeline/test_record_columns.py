@@ -22,7 +22,7 @@ from raftlog.records.batch import (
     iter_records,
     new_record,
     read_header,
-    stamp_append_time,
+    stamp_max_timestamp,
 )
 from raftlog.records.header import TRANSACTIONAL_BIT
 from tests.kit.examples import examples
@@ -106,7 +106,9 @@ def test_columns_are_those_of_the_records(
 def test_log_append_time_is_the_time_of_all_records_of_a_batch() -> None:
     """KIP-32; another batch beside it keeps its own times."""
     plain = build_batch([new_record(None, b"a", timestamp=5), new_record(None, b"b", timestamp=7)])
-    header = stamp_append_time(read_header(plain), plain, base_offset=2, leader_epoch=0, now_ms=99)
+    header = stamp_max_timestamp(
+        read_header(plain), plain, base_offset=2, leader_epoch=0, max_timestamp=99, is_append_time=True
+    )
     batches = [plain, header + plain[len(header) :]]
     wanted = Range(AT, 0, 9)
     rows = rows_of([batch_of(b) for b in batches], wanted)

@@ -112,7 +112,7 @@ def forget_epochs_as_follower(patch: pytest.MonkeyPatch) -> None:
     """A follower's log does not learn the epochs of what it fetched."""
     append = Log._append_run
 
-    def append_only(log: Log, run: memoryview, headers: list[Any]) -> None:
+    def append_only(log: Log, run: memoryview, headers: list[Any], now_ms: int) -> None:
         noting = LeaderEpochs.note
         with pytest.MonkeyPatch.context() as within:
             within.setattr(
@@ -120,7 +120,7 @@ def forget_epochs_as_follower(patch: pytest.MonkeyPatch) -> None:
                 "note",
                 lambda epochs, epoch, start: epochs.latest < 0 and noting(epochs, epoch, start),
             )
-            append(log, run, headers)
+            append(log, run, headers, now_ms)
 
     patch.setattr(Log, "_append_run", append_only)
 

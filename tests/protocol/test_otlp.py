@@ -9,12 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import InvalidRecord
-from raftlog.protocol.otlp import MAX_FIELDS, DataPoint, MetricsReader
+from raftlog.protocol.otlp import FIELDS_AT_ONCE, MAX_ATTRIBUTES, MAX_FIELDS, DataPoint, MetricsReader
 from tests.protocol.otlp_bytes import field, fixed, gauge, histogram, metrics_data, point, total, varint
 
 
+def read_with(reader: MetricsReader) -> list[tuple[tuple[tuple[str, str], ...], DataPoint]]:
+    return [each for each in reader.points() if each is not None]
+
+
 def read(encoded: bytes) -> list[tuple[tuple[tuple[str, str], ...], DataPoint]]:
-    return list(MetricsReader(encoded).points())
+    return read_with(MetricsReader(encoded))
 
 
 def test_gauges_and_sums_are_read_with_their_attributes() -> None:
@@ -52,7 +56,7 @@ def test_what_is_no_number_is_no_point() -> None:
 def test_histograms_are_counted_and_passed_over() -> None:
     """No Kafka client sends them."""
     reader = MetricsReader(metrics_data(histogram("h"), gauge("a", point(1))))
-    assert [each.name for _, each in reader.points()] == ["a"]
+    assert [each.name for _, each in read_with(reader)] == ["a"]
     assert reader.skipped == 1
 
 
@@ -80,7 +84,7 @@ def test_a_push_is_read_up_to_so_many_fields() -> None:
     many = {f"a{number}": "v" for number in range(MAX_FIELDS)}
     for rest in (field(9, 1) * MAX_FIELDS, field(2, gauge("b", point(1, **many)))):
         reader = MetricsReader(field(1, field(2, first)) + field(1, field(2, rest)))
-        assert [each.name for _, each in reader.points()] == ["a"]
+        assert [each.name for _, each in read_with(reader)] == ["a"]
         assert reader.skipped == 1
 
 
@@ -104,3 +108,28 @@ def _read_or_refuse(encoded: bytes) -> None:
         read(encoded)
     except InvalidRecord:
         pass
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        metrics_data(gauge("a", *(point(1, x="y") for _ in range(1_500)))),
+        metrics_data(total("a", *(point(1, x="y") for _ in range(1_500)))),
+        metrics_data(*(gauge("a", b"") for _ in range(5_000))),
+        field(1, field(2, field(9, 1) * 20_000)),
+        field(1, field(9, b"x") * 20_000),
+        field(9, b"x") * 20_000,
+        metrics_data(gauge("a", point(1, **{f"a{number}": "v" for number in range(5_000)}))),
+        metrics_data(gauge("a", *(fixed(3, 7) * 20_000,))),
+    ],
+)
+def test_reading_pauses_after_so_many_fields_however_they_are_nested(encoded: bytes) -> None:
+    """A push of any shape lets other work go on, since reading it may take longer than one turn of a loop."""
+    reader = MetricsReader(encoded)
+    last = longest = 0
+    for each in reader.points():
+        if each is None:
+            longest, last = max(longest, reader.fields_read - last), reader.fields_read
+    longest = max(longest, reader.fields_read - last)
+    assert reader.fields_read > 5_000
+    assert longest <= FIELDS_AT_ONCE + 4 * MAX_ATTRIBUTES

@@ -17,10 +17,11 @@ from raftlog.base.config import load_config
 from raftlog.base.env import ThreadOffload
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.broker.links.tls import PeerTls
-from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+from raftlog.broker.network.tls import ServerTls
+from raftlog.broker.network.tls_handshake import HandshakePlaces
 from raftlog.quorum.channel import HandshakeRefused, Identity, OutboundChannel, dial
 from raftlog.quorum.channel_tls import ChannelTls
-from raftlog.quorum.listener import Listener
+from raftlog.quorum.listener import Listener, without_tls
 from raftlog.quorum.raft_links import probe
 from tests.kit.certificates import HOST, Authority
 from tests.kit.loops import run
@@ -49,7 +50,7 @@ class Node:
             protocols = {MAP: "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
             tls = load_config(listeners | protocols | settings).tls["CONTROLLER"]
             limited = LimitedLog(get_logger("test"), asyncio.get_running_loop().time)
-            pending = PendingHandshakes(10, asyncio.get_running_loop().time)
+            pending = HandshakePlaces(10, limited, lambda _event: None)
             self.tls = ServerTls(tls, limited, lambda _event: None, pending, is_for_nodes=True)
             dial_options = partial(PeerTls(tls).options, self.offload)
             self.identity = replace(self.identity, tls=ChannelTls(dial_options, ServerTls.shown_certificate))
@@ -65,7 +66,9 @@ class Node:
             on_kafka=self.take_kafka,
         )
         sock = bound_socket()
-        await listener.start(sock, {} if self.tls is None else await self.tls.open(self.offload))
+        if self.tls is not None:
+            await self.tls.open(self.offload)
+        await listener.start(sock, without_tls if self.tls is None else self.tls.accepting)
         try:
             yield sock.getsockname()
         finally:
@@ -122,8 +125,12 @@ def test_the_proof_is_worth_nothing_under_another_certificate(run: Any, authorit
                 from_node, to_node = await asyncio.open_connection(*address, **options)
                 await asyncio.gather(copy(reader, to_node), copy(from_node, writer))
 
-            options = await between.tls.open(between.offload)
-            async with await asyncio.start_server(relay, HOST, 0, **options) as server:
+            def accept() -> asyncio.StreamReaderProtocol:
+                return asyncio.StreamReaderProtocol(asyncio.StreamReader(), relay)
+
+            await between.tls.open(between.offload)
+            loop = asyncio.get_running_loop()
+            async with await loop.create_server(between.tls.accepting(accept), HOST, 0) as server:
                 with capture_logs() as logs:
                     refused = await there.refusal(server.sockets[0].getsockname())
                     await until(lambda: reasons(logs, "controller_connection_refused"))

@@ -27,7 +27,7 @@ from raftlog.records.batch import (
     new_record,
     read_header,
     stamp,
-    stamp_append_time,
+    stamp_max_timestamp,
     validate_produced,
 )
 from raftlog.records.compression import ZSTD
@@ -129,7 +129,9 @@ def test_stamping_leaves_the_crc_valid(base_offset: int, leader_epoch: int) -> N
 def test_append_time_replaces_every_records_time() -> None:
     """Under LogAppendTime each record reads with the broker's time, and the new CRC holds (KIP-32)."""
     header = validate_produced(TWO, MAX_BYTES)
-    head = stamp_append_time(header, TWO, base_offset=40, leader_epoch=3, now_ms=1234)
+    head = stamp_max_timestamp(
+        header, TWO, base_offset=40, leader_epoch=3, max_timestamp=1234, is_append_time=True
+    )
     stamped = head + TWO[HEADER_BYTES:]
     check_crc(stamped, 0, read_header(stamped))
     assert read_header(stamped).is_log_append_time

@@ -14,13 +14,16 @@ from raftlog.base.errors import InvalidRecord, InvalidTimestamp, KafkaError, Mes
 from raftlog.records.batch import HEADER_BYTES, BatchHeader, Record, build_batch, new_record
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from raftlog.records.header import validate_produced
+from raftlog.records.raw_records import rebuild_batch
 from raftlog.records.validation import (
     MAX_DECOMPRESSION_RATIO,
     MAX_RECORD_ERRORS,
     MAX_RECORDS,
+    RECORDS_PER_STEP,
     NeedsStepwiseValidation,
     RecordRules,
-    claims_more_records_than_bytes,
+    WalkRules,
+    must_be_walked,
     validate_records,
     validate_small_batch,
 )
@@ -28,6 +31,8 @@ from raftlog.records.varint import write_varint
 from tests.records.forged_batches import with_deltas, with_payload
 
 NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 LAWS = RecordRules.of(TopicConfig(), NOW_MS)
 KEYED = RecordRules.of(TopicConfig(cleanup_policy=("compact",)), NOW_MS)
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
@@ -71,6 +76,11 @@ def checked(batch: bytes, laws: RecordRules = LAWS) -> None:
     validate_small_batch(header_of(batch), batch, laws)
 
 
+def is_walked(batch: bytes, **config: object) -> bool:
+    """Say whether a leader with this topic config looks at the records."""
+    return must_be_walked(header_of(batch), WalkRules.of(TopicConfig(**config)), NOW_MS)  # type: ignore[arg-type]
+
+
 BASE = build_batch(records(1))
 
 
@@ -105,14 +115,75 @@ def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None
 def test_who_claims_more_records_than_bytes_is_looked_into(codec: int) -> None:
     """And nobody else: compressed batches of ordinary producers cost what they did."""
     payload = compress(codec, smallest(100) * 50)
-    assert claims_more_records_than_bytes(
-        header_of(with_payload(BASE, payload, codec=codec, count=len(payload) + 1))
-    )
-    assert not claims_more_records_than_bytes(
-        header_of(with_payload(BASE, payload, codec=codec, count=len(payload)))
-    )
+    assert is_walked(with_payload(BASE, payload, codec=codec, count=len(payload) + 1))
+    assert not is_walked(with_payload(BASE, payload, codec=codec, count=len(payload)))
     lines = [new_record(None, b"line %d of a log" % each, timestamp=NOW_MS) for each in range(1_000)]
-    assert not claims_more_records_than_bytes(header_of(build_batch(lines, codec=codec)))
+    assert not is_walked(build_batch(lines, codec=codec))
+
+
+def test_a_header_of_an_honest_client_is_believed() -> None:
+    """Timestamps of the last days, of clocks that are a little ahead, in any order: nothing is walked."""
+    for newest in (NOW_MS, NOW_MS + 60_000, NOW_MS - 3 * DAY_MS):
+        for base in (newest, newest - 30 * DAY_MS, 0):
+            assert not is_walked(claimed(base, newest))
+    assert not is_walked(claimed(NOW_MS - 900 * DAY_MS, NOW_MS - 800 * DAY_MS), retention_ms=-1)
+    assert not is_walked(claimed(-1, 5), message_timestamp_type="LogAppendTime")
+
+
+@pytest.mark.parametrize(
+    ("base", "newest"),
+    [
+        (NOW_MS, -1),
+        (-1, 0),
+        (-1, -1),
+        (-5, NOW_MS),
+        (NOW_MS, NOW_MS - 1),
+        (NOW_MS, NOW_MS + 60_001),
+        (NOW_MS, 2**63 - 1),
+        (0, NOW_MS - 84 * HOUR_MS - 1),
+        (0, 0),
+    ],
+)
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_header_that_may_lie_by_much_is_walked(base: int, newest: int, codec: int) -> None:
+    """Such as no honest client sends, far ahead, or so old that retention would take the batch soon."""
+    assert is_walked(claimed(base, newest, codec=codec))
+
+
+def test_records_are_walked_where_a_topic_bounds_their_times() -> None:
+    """No header shows the smallest timestamp; compacted topics walk anyway, and the default bound costs nothing."""
+    honest = claimed(NOW_MS, NOW_MS)
+    assert is_walked(honest, message_timestamp_before_max_ms=HOUR_MS)
+    assert is_walked(honest, message_timestamp_after_max_ms=HOUR_MS - 1)
+    assert is_walked(honest, cleanup_policy=("compact", "delete"))
+    assert not is_walked(honest, message_timestamp_after_max_ms=HOUR_MS)
+    assert not is_walked(
+        honest, message_timestamp_before_max_ms=HOUR_MS, message_timestamp_type="LogAppendTime"
+    )
+
+
+@given(times=st.lists(st.integers(-1, NOW_MS), min_size=1, max_size=300), codec=st.sampled_from(CODECS))
+def test_a_walk_finds_the_largest_timestamp(times: list[int], codec: int) -> None:
+    """Wherever it is, at once and in turns."""
+    batch = build_batch([new_record(b"k", b"v", timestamp=each) for each in times], codec=codec)
+    header = header_of(batch)
+    steps, answer = validate_records(header, batch, LAWS), None
+    while True:
+        try:
+            call = steps.send(answer)
+        except StopIteration as end:
+            assert end.value == max(times)
+            break
+        answer = None if call is None else call()
+    if len(times) <= RECORDS_PER_STEP:
+        assert validate_small_batch(header, batch, LAWS) == max(times)
+
+
+def claimed(base: int, newest: int, *, codec: int = NONE) -> bytes:
+    """A batch whose header claims these times."""
+    header = header_of(build_batch(records(2), codec=codec))._replace(base_timestamp=base)
+    payload = build_batch(records(2), codec=codec)[HEADER_BYTES:]
+    return rebuild_batch(header, payload, count=2, newest_delta=newest - base, horizon_ms=None)
 
 
 def test_a_claim_that_nothing_can_hold_is_refused_before_anything_is_decompressed() -> None:
@@ -209,9 +280,6 @@ def test_an_answer_names_no_more_records_than_its_limit() -> None:
     with pytest.raises(InvalidRecord, match="5000 of 5000") as caught:
         walked(build_batch(records(5_000, keyless=range(5_000))), KEYED)
     assert len(caught.value.record_errors) == MAX_RECORD_ERRORS
-
-
-HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,9 @@ class FakeHost:
     def now(self) -> float:
         return self.clock
 
+    def latest_ms(self) -> int:
+        return NOW_MS
+
     def broker_epoch(self) -> int:
         return self.registered[self.broker_id].broker_epoch
 

@@ -224,7 +224,7 @@ def test_a_log_whose_leader_epoch_rotted_upwards_is_cut_where_that_begins() -> N
     cluster.catch_up(1, 2)
     cluster[1].produce("b")
     cluster[1].host.flush()
-    cluster[2].partition.log.append_as_follower(stamped(1, 1 << 14, "b"))
+    cluster[2].partition.log.append_as_follower(stamped(1, 1 << 14, "b"), now_ms=NOW_MS)
     cluster[1].produce("c")
     cluster.catch_up(1, 2)
     assert cluster[2].values() == ["a", "b", "c"]

@@ -6,9 +6,11 @@ import errno
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.errors import (
     FencedLeaderEpoch,
     InvalidRecord,
+    InvalidTimestamp,
     KafkaStorageError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -19,11 +21,13 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.metadata.controller_api import IsrChangeResult
-from raftlog.records.batch import build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.compression import ZSTD
 from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.replication.isr import CommittedIsr, PendingExpand, PendingShrink
+from raftlog.replication.partition import Partition
 from raftlog.replication.replica_host import ReplicaId
+from raftlog.storage.log import LogAppendInfo
 from tests.records.forged_batches import claiming, with_payload
 from tests.replication.replica_cluster import (
     NOW_MS,
@@ -58,8 +62,10 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
     """61 bytes that claim 2^31-1 records once took that many offsets; compressed batches are walked first."""
     partition = ReplicaCluster(size=1)[1].partition
 
-    def produce(batch: bytes, *, is_walked: bool = False) -> int:
-        appended = partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS, is_walked=is_walked)
+    def produce(batch: bytes, *, max_timestamp: int | None = None) -> int:
+        appended = partition.append_produced(
+            memoryview(batch), acks=1, now_ms=NOW_MS, max_timestamp=max_timestamp
+        )
         return appended.end_offset
 
     with pytest.raises(InvalidRecord, match="0 bytes cannot hold 2147483647 records"):
@@ -68,11 +74,47 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
     with pytest.raises(NeedsStepwiseValidation):
         produce(honest)
     assert partition.log_end_offset == 0
-    assert produce(honest, is_walked=True) == 5_000
+    assert produce(honest, max_timestamp=NOW_MS) == 5_000
     with pytest.raises(InvalidRecord, match="the batch has 1 records and claims 150"):
         one = build_batch([new_record(None, None, timestamp=NOW_MS)], codec=ZSTD)
         produce(with_payload(one, one[61:], codec=ZSTD, count=150))
     assert partition.log_end_offset == 5_000
+
+
+def test_times_outside_the_window_are_refused() -> None:
+    """message.timestamp.after.max.ms and before.max.ms bound CreateTime (KIP-937); -1 is no timestamp at all."""
+    partition = ReplicaCluster(size=1)[1].partition
+    partition.configure(TopicConfig(message_timestamp_after_max_ms=10, message_timestamp_before_max_ms=20))
+    for timestamp in (NOW_MS + 11, NOW_MS - 21):
+        with pytest.raises(InvalidTimestamp):
+            produce_at(partition, timestamp)
+    for timestamp in (NOW_MS + 10, NOW_MS - 20, -1):
+        produce_at(partition, timestamp)
+    assert partition.log_end_offset == 3
+
+
+def test_a_retry_is_answered_though_its_timestamps_are_out_of_range_by_now() -> None:
+    """It was acknowledged within the window, and refusing it would have its client drop what is in the log."""
+    partition = ReplicaCluster(size=1)[1].partition
+    partition.configure(TopicConfig(message_timestamp_before_max_ms=20))
+    first = produce_at(partition, NOW_MS, producer=(5, 0, 0))
+    retry = produce_at(partition, NOW_MS, producer=(5, 0, 0), now_ms=NOW_MS + 21)
+    assert retry.duplicate and retry.base_offset == first.base_offset
+    with pytest.raises(InvalidTimestamp):
+        produce_at(partition, NOW_MS, producer=(5, 0, 1), now_ms=NOW_MS + 21)
+
+
+def produce_at(
+    partition: Partition,
+    timestamp: int,
+    *,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    now_ms: int = NOW_MS,
+) -> LogAppendInfo:
+    """Produce a record of that time."""
+    record = new_record(None, b"v", timestamp=timestamp)
+    records = build_batch([record], producer=ProducerIdAndSequence(*producer))
+    return partition.append_produced(memoryview(records), acks=1, now_ms=now_ms)
 
 
 # -- the high watermark -------------------------------------------------------------------------------------------

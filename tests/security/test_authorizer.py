@@ -152,11 +152,13 @@ def test_any_topic_will_do_unless_all_that_are_allowed_are_denied():
     assert not some.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
 
 
-def test_authorized_operations_are_bits_by_number():
-    """An implied operation counts too. Source: KIP-430."""
-    authorizer = Authorizer([allow(Operation.READ, "t")])
-    assert authorizer.allowed_operations(ALICE, HERE, TOPIC, "t") == 1 << 3 | 1 << 8
-    assert authorizer.allowed_operations(BOB, HERE, TOPIC, "t") == 0
+def test_what_no_rule_is_about_is_allowed_by_a_setting_and_by_no_rule():
+    """allow.everyone.if.no.acl.found counts for some listeners only."""
+    authorizer = Authorizer([allow(Operation.READ, "t")], super_users=[BOB], allow_if_no_rule=True)
+    for principal, topic, is_by_rule in ((ALICE, "t", True), (ALICE, "other", False), (BOB, "other", True)):
+        verdict = authorizer.verdict(principal, HERE, Operation.READ, TOPIC, topic)
+        assert (verdict.allowed, verdict.is_by_rule) == (True, is_by_rule)
+    assert not authorizer.verdict(ALICE, HERE, Operation.WRITE, TOPIC, "t").is_by_rule
 
 
 def test_a_filter_that_matches_finds_what_concerns_a_resource():

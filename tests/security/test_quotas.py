@@ -17,6 +17,7 @@ from raftlog.security.quotas import (
     USER,
     Entity,
     Quota,
+    Rates,
     TokenBucket,
     WindowedRate,
     Windows,
@@ -151,3 +152,33 @@ def test_a_bucket_saves_up_for_all_windows_and_may_be_overdrawn_once() -> None:
     assert bucket.wait_s(2.0, 103.0) == 1.0
     assert bucket.wait_s(2.0, 1_000.0) == 0.0
     assert bucket.tokens == 22.0
+
+
+def test_a_flood_of_new_names_looks_at_few_rates_for_each_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full table drops a tenth at a time, so that a new name costs ten looks and no walk over all names."""
+    looks = 0
+    is_idle = WindowedRate.is_idle
+
+    def counted(rate: WindowedRate, now: float) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_idle(rate, now)
+
+    monkeypatch.setattr(WindowedRate, "is_idle", counted)
+    rates: Rates[int] = Rates(Windows(), most=100)
+    for name in range(1_000):
+        rate, _ = rates.add(name, 10.0)
+        rate.use(1, 10.0)
+        assert len(rates) <= 100
+    assert looks <= 10 * 1_000
+
+
+def test_idle_rates_are_dropped_before_rates_in_use() -> None:
+    """A client that used its quota of late is still throttled after a flood of names that used nothing."""
+    rates: Rates[str] = Rates(Windows(), most=10)
+    used, _ = rates.add("greedy", 10.0)
+    used.use(1_000, 10.0)
+    for number in range(100):
+        rates.add(f"c{number}", 10.0)
+    assert rates.find("greedy") is used
+    assert len(rates) <= 10

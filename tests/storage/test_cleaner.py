@@ -24,6 +24,7 @@ from raftlog.storage.fetched_batches import GapPolicy
 from raftlog.storage.log import Log
 from raftlog.storage.log_to_clean import find_log_to_clean, group_segments
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
+from raftlog.storage.partition_files import GAPS_MARK
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.records.forged_batches import with_deltas, with_payload
@@ -345,7 +346,7 @@ def test_a_follower_takes_over_a_cleaned_log_with_its_holes(log: Log) -> None:
     while follower.log_end_offset < log.log_end_offset:
         chunk = log.read(follower.log_end_offset, 200, end_offset=log.log_end_offset, cached=False)
         assert chunk
-        follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
+        follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED, now_ms=NOW_MS)
     flush_and_checkpoint(follower)
     for lose_power in (False, True):
         assert batches_of(follower) == batches_of(log)
@@ -359,7 +360,7 @@ def test_a_log_without_compaction_takes_no_batch_after_a_hole() -> None:
     log = open_compacted(SimDisk(0), cleanup_policy=("delete",))
     batch = build_batch([new_record(b"k", b"v", timestamp=1)], base_offset=5, leader_epoch=0)
     with pytest.raises(CorruptMessage):
-        log.append_as_follower(memoryview(batch))
+        log.append_as_follower(memoryview(batch), now_ms=NOW_MS)
     assert log.log_end_offset == 0
 
 
@@ -464,6 +465,28 @@ def test_a_topic_that_is_no_longer_compacted_keeps_its_holes(log: Log) -> None:
     again = open_compacted(log.disk, cleanup_policy=("delete",))
     assert again.damage is None
     assert batches_of(again) == held
+
+
+class WitnessDisk(SimDisk):
+    """Notes which names of a folder a power cut would have left when its first cleaned segment is put in place."""
+
+    durable: frozenset[str] | None = None
+
+    def rename(self, source: str, target: str) -> None:
+        if source.endswith(".cleaned") and self.durable is None:
+            self.durable = frozenset(self._parent(source)[0].durable)
+        super().rename(source, target)
+
+
+def test_that_there_may_be_holes_is_durable_before_the_first_one() -> None:
+    """A real power cut on btrfs left the cleaned segment, whose file had been synced, and not the mark before it."""
+    log = open_compacted(WitnessDisk(0))
+    for number in range(12):
+        put(log, (b"k", b"%d" % number))
+    close_segment(log)
+    clean(log)
+    assert isinstance(log.disk, WitnessDisk) and log.disk.durable is not None
+    assert GAPS_MARK in log.disk.durable
 
 
 def test_rot_that_a_cleaning_meets_stops_it(log: Log) -> None:

@@ -10,6 +10,7 @@ from raftlog.records.header import read_header
 from raftlog.storage.fetched_batches import GapPolicy
 from raftlog.storage.log import Log
 from raftlog_chaos.simulator.disk import SimDisk
+from tests.storage.batches import NOW_MS
 from tests.storage.compacted_logs import (
     FOLDER,
     batches_of,
@@ -37,7 +38,7 @@ def copy_of(log: Log, *, gaps: GapPolicy = GapPolicy.IF_REPEATED) -> Log:
     while follower.log_end_offset < log.log_end_offset:
         chunk = log.read(follower.log_end_offset, 150, end_offset=log.log_end_offset, cached=False)
         assert chunk
-        follower.append_as_follower(memoryview(bytes(chunk)), gaps=gaps)
+        follower.append_as_follower(memoryview(bytes(chunk)), gaps=gaps, now_ms=NOW_MS)
     return follower
 
 
@@ -125,7 +126,7 @@ def test_a_log_that_begins_with_a_hole_knows_its_first_epoch_from_there_on(lose_
     follower.truncate_fully_and_start_at(4)
     chunk = log.read(4, 1000, end_offset=12, cached=False)
     assert chunk is not None
-    follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
+    follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED, now_ms=NOW_MS)
     assert (follower.epoch_at(4), follower.epoch_end(2).end_offset) == (3, 4)
     follower.flush()
     again = reopened(follower, lose_power=lose_power)
@@ -183,11 +184,15 @@ def test_a_base_offset_that_rotted_in_a_log_with_holes_is_never_taken_for_one(of
             assert chunk
             end_offset = follower.log_end_offset
             try:
-                follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_NEXT_BATCH_FITS)
+                follower.append_as_follower(
+                    memoryview(bytes(chunk)), gaps=GapPolicy.IF_NEXT_BATCH_FITS, now_ms=NOW_MS
+                )
             except CorruptMessage:
                 assert follower.log_end_offset > end_offset, "it comes back here, and the leader looks"
             if follower.log_end_offset == end_offset:
-                follower.append_as_follower(memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED)
+                follower.append_as_follower(
+                    memoryview(bytes(chunk)), gaps=GapPolicy.IF_REPEATED, now_ms=NOW_MS
+                )
     assert [record.offset for record in records_of(follower)] == list(range(9, offset))
     assert log.damage is not None and log.damage.offset <= offset
 
@@ -199,10 +204,15 @@ def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> Non
         memoryview(bytes(log.read(each, 1, end_offset=10, cached=False) or b"")) for each in (0, 1)
     )
     assert [read_header(each).base_offset for each in (first, last)] == [0, 9]
-    assert follower.append_as_follower(bytes(first) + bytes(last), gaps=GapPolicy.IF_NEXT_BATCH_FITS) == 1
-    assert follower.append_as_follower(last, gaps=GapPolicy.IF_NEXT_BATCH_FITS) == 1
+    assert (
+        follower.append_as_follower(
+            bytes(first) + bytes(last), gaps=GapPolicy.IF_NEXT_BATCH_FITS, now_ms=NOW_MS
+        )
+        == 1
+    )
+    assert follower.append_as_follower(last, gaps=GapPolicy.IF_NEXT_BATCH_FITS, now_ms=NOW_MS) == 1
     assert not follower.active_segment.may_have_gaps
-    assert follower.append_as_follower(last, gaps=GapPolicy.IF_REPEATED) == 10
+    assert follower.append_as_follower(last, gaps=GapPolicy.IF_REPEATED, now_ms=NOW_MS) == 10
     assert follower.active_segment.may_have_gaps
 
 

@@ -16,7 +16,6 @@ from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     CorruptMessage,
     InconsistentTopicId,
-    InvalidTimestamp,
     KafkaStorageError,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
@@ -196,17 +195,6 @@ def test_log_append_time_is_stamped_and_returned(open_log: OpenLog) -> None:
     assert read_all(open_log(message_timestamp_type="LogAppendTime")) == read_all(log)
 
 
-def test_times_outside_the_window_are_refused(open_log: OpenLog) -> None:
-    """message.timestamp.after.max.ms and before.max.ms bound CreateTime (KIP-937); -1 is no timestamp at all."""
-    log = open_log(message_timestamp_after_max_ms=10, message_timestamp_before_max_ms=20)
-    for timestamp in (NOW_MS + 11, NOW_MS - 21):
-        with pytest.raises(InvalidTimestamp):
-            append(log, b"x", timestamp=timestamp)
-    for timestamp in (NOW_MS + 10, NOW_MS - 20, -1):
-        append(log, b"x", timestamp=timestamp)
-    assert log.log_end_offset == 3
-
-
 def test_a_retry_answers_with_the_originals_offsets_and_writes_nothing(open_log: OpenLog) -> None:
     """The duplicate of one of the last five batches succeeds with the first one's offsets (KIP-98)."""
     log = open_log()
@@ -243,12 +231,12 @@ def test_a_follower_holds_the_leaders_bytes(open_log: OpenLog) -> None:
     content = read_all(leader)
     cut = len(content) // 2
     whole = [at for at, _ in iter_headers(content[:cut])][-1] + 1
-    assert follower.append_as_follower(content[:cut]) == next(
+    assert follower.append_as_follower(content[:cut], now_ms=NOW_MS) == next(
         header.end_offset for at, header in iter_headers(content) if at == whole - 1
     )
     rest = leader.log_start_offset + follower.log_end_offset
     position = next(at for at, header in iter_headers(content) if header.base_offset == rest)
-    follower.append_as_follower(memoryview(content)[position:])
+    follower.append_as_follower(memoryview(content)[position:], now_ms=NOW_MS)
     assert read_all(follower) == content
     assert len(follower.segments) > len(leader.segments)
     assert follower.epoch_end(1) == leader.epoch_end(1) == EpochEnd(1, 20)
@@ -267,9 +255,9 @@ def test_a_follower_refuses_what_does_not_follow(open_log: OpenLog) -> None:
     for bad in (next_one(2, 5), next_one(0, 5), next_one(1, 4), rotten):
         log = open_log(name=f"t-{len(bad)}{bad[7]}{bad[15]}{bad[-1]}")
         with pytest.raises(CorruptMessage):
-            log.append_as_follower(good + bad)
+            log.append_as_follower(good + bad, now_ms=NOW_MS)
         assert (log.log_end_offset, read_all(log)) == (1, good)
-        assert log.append_as_follower(next_one(1, 5)) == 3
+        assert log.append_as_follower(next_one(1, 5), now_ms=NOW_MS) == 3
 
 
 def test_segments_roll_by_size_time_index_and_offset_span(open_log: OpenLog) -> None:
@@ -487,7 +475,7 @@ def test_a_log_that_holds_a_batch_which_claims_everything_is_followed_and_recove
         forged = claiming(2**31 - 1, timestamp=NOW_MS)
         leader.append_as_leader(read_header(forged), forged, leader_epoch=0, now_ms=NOW_MS)
     assert leader.log_end_offset == 3 * 2**31
-    follower.append_as_follower(read_all(leader))
+    follower.append_as_follower(read_all(leader), now_ms=NOW_MS)
     assert follower.log_end_offset == leader.log_end_offset
     for each in (leader, follower):
         each.flush()

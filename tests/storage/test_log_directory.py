@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.checked_files import CHECKSUMS, write_checked
 from raftlog.base.types import TopicPartition
-from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, decode_offsets
+from raftlog.storage.log_directory import (
+    MAX_INCARNATIONS,
+    ForeignLogDirectory,
+    LogDirectory,
+    decode_offsets,
+)
 from raftlog.storage.partition_files import (
     decode_partition_metadata,
     decode_uuid,
@@ -184,6 +189,56 @@ def test_topic_ids_have_kafkas_text_form(value: UUID) -> None:
     assert len(text) == 22 and decode_uuid(text) == value
     assert encode_partition_metadata(value) == f"version: 0\ntopic_id: {text}".encode()
     assert decode_partition_metadata(encode_partition_metadata(value) + b"\n") == value
+
+
+def test_a_directory_names_the_processes_that_opened_it(open_directory: Callable[..., LogDirectory]) -> None:
+    """Durably, each before it registers, until the cluster knows a later one (KIP-966)."""
+    first, second = UUID(int=1), UUID(int=2)
+    directory = open_directory()
+    assert directory.incarnations == ()
+    directory.note_incarnation(first)
+    open_directory.disk.crash()  # type: ignore[attr-defined]
+    directory = open_directory()
+    directory.note_incarnation(second)
+    assert open_directory().incarnations == (first, second)
+    directory.confirm_incarnation(second)
+    open_directory.disk.crash()  # type: ignore[attr-defined]
+    assert open_directory().incarnations == (second,)
+
+
+def test_a_directory_names_the_first_and_the_newest_processes(
+    open_directory: Callable[..., LogDirectory],
+) -> None:
+    """However many could not register since: the first is the one that had."""
+    directory = open_directory()
+    for number in range(MAX_INCARNATIONS + 5):
+        directory.note_incarnation(UUID(int=number))
+    named = [each.int for each in open_directory().incarnations]
+    assert named == [0, *range(6, MAX_INCARNATIONS + 5)]
+
+
+@pytest.mark.parametrize("text", ["x", "AAAA,", "!!", "é"])
+def test_names_that_cannot_be_read_are_none(open_directory: Callable[..., LogDirectory], text: str) -> None:
+    """The directory then passes for an older copy, which loses nothing."""
+    directory = open_directory()
+    directory.note_incarnation(UUID(int=1))
+    path, disk = "/data/logs/meta.properties", open_directory.disk  # type: ignore[attr-defined]
+    lines = disk.read_file(path).decode().splitlines()
+    kept = [line for line in lines if not line.startswith("broker.incarnations")]
+    write_checked(disk, path, "\n".join([*kept, f"broker.incarnations={text}"]).encode())
+    assert open_directory().incarnations == ()
+
+
+def test_a_name_that_the_disk_refuses_is_not_taken_for_written(
+    open_directory: Callable[..., LogDirectory],
+) -> None:
+    """The next write of the file does not bring it in by the way."""
+    directory = open_directory()
+    open_directory.disk.fill()  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="space"):
+        directory.note_incarnation(UUID(int=1))
+    open_directory.disk.make_room()  # type: ignore[attr-defined]
+    assert (directory.incarnations, open_directory().incarnations) == ((), ())
 
 
 CHECKPOINT_FIELDS = ("recovery_points", "log_starts", "high_watermarks", "cleaner_offsets")

@@ -174,9 +174,9 @@ def test_a_damaged_replica_is_healed_by_its_leader_and_marked_until_then() -> No
     assert log.damage == damage
     position = next(at for at, header in iter_headers(content) if header.base_offset == 2)
     half = next(at for at, header in iter_headers(content) if header.base_offset == 12)
-    log.append_as_follower(content[position:half])
+    log.append_as_follower(content[position:half], now_ms=NOW_MS)
     assert log.damage == damage
-    log.append_as_follower(content[half:])
+    log.append_as_follower(content[half:], now_ms=NOW_MS)
     assert log.damage is None
     assert read_all(log) == content
     assert append(log, b"x", leader_epoch=3).base_offset == 24
@@ -203,7 +203,7 @@ def test_damage_found_by_a_reader_stops_the_log_there() -> None:
         append(log, b"x")
     log.truncate_damage()
     assert (log.log_end_offset, read_all(log)) == (bad, sound)
-    log.append_as_follower(content[len(sound) :])
+    log.append_as_follower(content[len(sound) :], now_ms=NOW_MS)
     assert (read_all(log), log.damage) == (content, None)
 
 

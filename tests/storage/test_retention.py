@@ -73,16 +73,6 @@ def test_segments_before_the_log_start_go(open_log: OpenLog) -> None:
     assert log.log_start_offset == 5
 
 
-def test_records_without_timestamps_are_kept_from_when_they_were_written(open_log: OpenLog) -> None:
-    """Without any timestamp the segment's own age counts, so that retention still comes."""
-    log = open_log(segment_bytes=100, retention_ms=10)
-    for _ in range(3):
-        append(log, b"v" * 20, timestamp=-1, now_ms=NOW)
-    assert log.delete_old_segments(1_005, end_limit=3) == 0
-    assert log.delete_old_segments(1_011, end_limit=3) == 1
-    assert log.delete_old_segments(NOW + 11, end_limit=3) == 2
-
-
 def test_dropped_files_go_after_a_delay(open_log: OpenLog, tmp_path: Path) -> None:
     """Files are renamed to `.deleted` at once and removed file.delete.delay.ms later, snapshots and indexes too."""
     log = filled(open_log, retention_ms=3 * DAY_MS, file_delete_delay_ms=60_000)

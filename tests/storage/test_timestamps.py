@@ -152,3 +152,23 @@ def test_a_batch_is_searched_within_bounds(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(timestamps, "RECORDS_MAX", 9)
     with pytest.raises(CorruptMessage, match="a batch of 10 records"):
         log.offset_for_timestamp(5)
+
+
+def test_records_without_timestamps_have_no_newest_one() -> None:
+    """ListOffsets -3 finds none (Kafka: offsetOfMaxTimestamp is empty), and those beside them."""
+    log = log_with(build_batch([new_record(None, b"v", timestamp=-1)] * 2))
+    assert log.max_timestamp() is None
+    assert log.offset_for_timestamp(0) is None
+    honest = build_batch([new_record(None, b"v", timestamp=time) for time in (-1, 0)])
+    log.append_as_leader(validate_produced(honest, 1 << 20), honest, leader_epoch=0, now_ms=NOW_MS)
+    assert log.max_timestamp() == log.offset_for_timestamp(0) == (3, 0, 0)
+
+
+def test_a_header_that_promises_a_time_hides_no_newer_record() -> None:
+    """The time index names the batch of the largest claim, whose records may be older than others."""
+    log = log_with(build_batch([new_record(None, b"v", timestamp=NOW_MS)]))
+    batch = bytearray(build_batch([new_record(None, b"liar", timestamp=5)]))
+    struct.pack_into(">qq", batch, TIMES_AT, 5, NOW_MS + 5)
+    liar = sealed(batch)
+    log.append_as_leader(validate_produced(liar, 1 << 20), liar, leader_epoch=0, now_ms=NOW_MS)
+    assert log.max_timestamp() == (0, NOW_MS, 0)

@@ -114,7 +114,7 @@ def test_a_committed_marker_that_rot_cuts_off_leaves_its_transaction_open(restar
         log.read(2, 1 << 20, end_offset=3, checked=True)
     log.truncate_damage()
     assert (log.log_end_offset, log.first_unstable_offset, aborted(log)) == (2, 1, [])
-    log.append_as_follower(content[size:])
+    log.append_as_follower(content[size:], now_ms=NOW_MS)
     assert (log.log_end_offset, aborted(log)) == (3, [(PRODUCER, 1)])
 
 

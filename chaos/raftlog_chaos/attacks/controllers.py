@@ -9,20 +9,29 @@ from typing import Any, Final
 
 import msgspec
 
+from raftlog.protocol.message_builders import request_builders
+from raftlog_chaos.attacks.logins import choose, is_served, say
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Line,
     Target,
     all_told,
+    array,
+    compact,
     counted,
+    expect,
     for_seconds,
     never_read,
+    raw,
+    request,
     told,
 )
 
 LENGTH: Final = struct.Struct(">I")
 NONCE: Final = bytes(range(32))
 LARGEST_HANDSHAKE: Final = 4 * 1024
+CREATE_ACLS: Final = 30
+ALTER_SCRAM: Final = 51
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -194,3 +203,52 @@ def text_that_is_no_text(target: Target) -> str:
     return "; ".join(
         told(target, [frame(each) for each in lies], port="controller", node=node) for node in target.nodes
     )
+
+
+def _as_kafka_client(target: Target, node: int) -> list[str]:
+    """Ask a controllers' port as a Kafka client for all that would open the cluster; return the outcomes in words."""
+    make = request_builders(CREATE_ACLS, 3)
+    rule = make.AclCreation(
+        resource_type=4,
+        resource_name="kafka-cluster",
+        resource_pattern_type=3,
+        principal="User:mallory",
+        host="*",
+        operation=2,
+        permission_type=3,
+    )
+    user = request_builders(ALTER_SCRAM, 0).ScramCredentialUpsertion(
+        name="mallory", mechanism=1, iterations=4096, salt=bytes(24), salted_password=bytes(32)
+    )
+    asked = [
+        request(18, 3, "ApiVersionsRequest", client_software_name="stranger", client_software_version="1"),
+        request(60, 1, "DescribeClusterRequest", endpoint_type=2),
+        request(CREATE_ACLS, 3, "CreateAclsRequest", creations=(rule,)),
+        request(ALTER_SCRAM, 0, "AlterUserScramCredentialsRequest", deletions=(), upsertions=(user,)),
+        raw(20, 4, array([compact(target.bystanders)]) + LENGTH.pack(5_000) + b"\0"),
+    ]
+    words = []
+    for each in asked:
+        with target.line("controller", node) as line:
+            words.append("refused" if line.ask(each) is None and line.closed else "answered")
+    return words
+
+
+@attack("controller", ci=True)
+def kafka_clients_at_the_controllers_port(target: Target) -> str:
+    """A Kafka client at a controllers' port is refused, whatever it asks, since nothing says who it is."""
+    words = [word for node in target.nodes for word in _as_kafka_client(target, node)]
+    expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
+    return counted(words)
+
+
+@attack("controller", shape="closed")
+def users_made_at_the_controllers_port(target: Target) -> str:
+    """A stranger makes himself no user and no rule at the port without logins of a cluster that demands them."""
+    words = [word for node in target.nodes for word in _as_kafka_client(target, node)]
+    expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
+    with target.line("logins") as line:
+        line.ask(choose("PLAIN"))
+        line.ask(say(b"\0mallory\0" + bytes(32)))
+        expect(not is_served(line), "a stranger logged in as a user of his own")
+    return counted(words)

@@ -28,13 +28,15 @@ FAMILIES: Final = (
     "controllers",
     "http",
     "http_bodies",
+    "newcomers",
 )
 """The modules of this package that hold attacks, in the order of their running."""
 
 
-Shape = Literal["usual", "cold", "few files", "closed"]
+Shape = Literal["usual", "cold", "few files", "closed", "encrypted"]
 """The kind of cluster that an attack needs. usual: every API was asked once before. cold: no API was asked yet. few
-files: each node may open few files. closed: the bystanders and the brokers talk TLS, and clients log in."""
+files: each node may open few files. closed: the bystanders and the brokers talk TLS, and clients log in. encrypted: the
+HTTP API and the controllers talk TLS."""
 
 
 class Attack(NamedTuple):

@@ -65,6 +65,8 @@ class NodePorts(msgspec.Struct, frozen=True):
     folder: str
     logins: int = 0
     secure: int = 0
+    https: bool = False
+    """The HTTP port speaks TLS."""
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Authority
+from raftlog_chaos.attacks.facts import careless
 from raftlog_chaos.attacks.floods import HELLO
 from raftlog_chaos.attacks.logins import choose, is_served, say
 from raftlog_chaos.attacks.registry import attack
@@ -33,14 +35,6 @@ def hello() -> bytes:
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return outgoing.read()
-
-
-def careless() -> ssl.SSLContext:
-    """Return the context of a client that believes any node."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def long_chain(name: str, length: int) -> bytes:
@@ -146,7 +140,7 @@ def chains_of_certificates_too_long(target: Target) -> str:
     refused, context = 0, careless()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mallory.pem"
-        path.write_bytes(long_chain("mallory", TOO_LONG))
+        write_file(path, long_chain("mallory", TOO_LONG))
         context.load_cert_chain(path)
         for _ in range(20):
             with contextlib.suppress(OSError), target.line("secure") as line:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from raftlog.base.disk import write_file
 from raftlog.security.scram import salted
 from raftlog.security.scram_client import ScramClient
 from raftlog.testing.cluster import Cluster
@@ -77,7 +78,7 @@ def _add_listener(cluster: Cluster) -> str:
         f"{line},LOGINS://{host}:0" if line.startswith(("listeners=", "advertised.listeners=")) else line
         for line in path.read_text().splitlines()
     ]
-    path.write_text("\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n", secret=True)
     return host
 
 

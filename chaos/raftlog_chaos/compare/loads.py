@@ -7,7 +7,6 @@ answer as a line of JSON. The cost of the system is taken between the two words.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from raftlog.base.readable import readable
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.processes import Child
 
@@ -202,7 +202,7 @@ class _Lines:
     def _next(self) -> str:
         while b"\n" not in self._rest:
             left_s = self._deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self._child.stdout], [], [], left_s)[0]:
+            if left_s <= 0 or not readable([self._child.stdout], left_s):
                 raise TooSlow("the client did not end in its time")
             came = os.read(self._child.stdout.fileno(), 1 << 16)
             if not came:

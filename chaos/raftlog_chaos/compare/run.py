@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from raftlog.base.disk import make_folders
 from raftlog_chaos.compare.figures import Comparison
 from raftlog_chaos.compare.loads import Load, LoadFailed, TooSlow
 from raftlog_chaos.compare.parts.bench import Bench, Part, Scale
@@ -178,7 +179,7 @@ class Run:
     @contextmanager
     def _folder(self, system: type[System]) -> Iterator[Path]:
         folder = self.plan.folder / f"{system.key}-{time.monotonic_ns()}"
-        folder.mkdir(parents=True)
+        make_folders(folder)
         interrupted = False
         try:
             yield folder

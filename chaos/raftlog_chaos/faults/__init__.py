@@ -2,7 +2,7 @@
 HTTP and in suites.
 """
 
-from raftlog_chaos.faults.disks import FailingDisk, FlipBit, FullDisk, SlowDisk, SlowFollower
+from raftlog_chaos.faults.disks import FailingDisk, FlipBit, FullDisk, OutOfFiles, SlowDisk, SlowFollower
 from raftlog_chaos.faults.fault import Fault
 from raftlog_chaos.faults.links import (
     CutOneWay,
@@ -22,13 +22,17 @@ from raftlog_chaos.faults.nodes import (
     KillController,
     KillCoordinator,
     KillLeader,
+    LogTrouble,
     Pause,
     PauseCoordinator,
     PauseLeader,
     PowerCut,
     RestartAll,
+    RollBackFollower,
     Terminate,
     WipeFollower,
+    WrongStart,
+    WrongStarts,
 )
 
 FAULTS: dict[str, type[Fault]] = {
@@ -60,7 +64,12 @@ FAULTS: dict[str, type[Fault]] = {
         FailingDisk,
         FlipBit,
         WipeFollower,
+        RollBackFollower,
         ClockJump,
+        OutOfFiles,
+        LogTrouble,
+        WrongStart,
+        WrongStarts,
     )
 }
 """Every fault by its name."""

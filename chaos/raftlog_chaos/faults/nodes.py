@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import ClassVar, Final
 
 from raftlog_chaos.faults.fault import AtController, AtCoordinator, AtFollower, AtLeader, OneNodeFault
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
+
+LOOK_S: Final = 0.1
+LOOKS: Final = 50
+"""A node that was killed for a copy of its disk is given so many looks to be ready again."""
 
 
 class Kill(OneNodeFault):
@@ -131,6 +137,54 @@ class WipeFollower(AtFollower, OneNodeFault):
             await testbed.start(node_id)
 
 
+class LogTrouble(OneNodeFault):
+    """Lines of one node's log cannot be written, as when the reader of its standard error has gone."""
+
+    name = "log-trouble"
+    needs = frozenset({Ability.LOG_TROUBLE})
+
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.trouble_log(node_id, chance.choice((1.0, 1.0, 0.3)))
+
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.trouble_log(node_id, 0.0)
+
+
+class RollBackFollower(AtFollower, OneNodeFault):
+    """A node that leads little comes back with an older copy of its logs, as from a backup of that node alone.
+
+    It is killed for the copy, runs again for a while, and is killed once more: so it has registered since.
+    """
+
+    name = "roll-back-follower"
+    needs = frozenset({Ability.KILL, Ability.ROLL_BACK})
+    destructive = True
+
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        node_id = self.pick(await testbed.view(), testbed, chance)
+        if node_id is None or not await self._is_whole(testbed, node_id):
+            return ""
+        self.node_id = node_id
+        await testbed.kill(node_id)
+        await testbed.copy_disk(node_id)
+        await testbed.start(node_id)
+        for _ in range(LOOKS):
+            await asyncio.sleep(LOOK_S)
+            if node_id in (await testbed.view()).ready and await self._is_whole(testbed, node_id):
+                break
+        await asyncio.sleep(LOOK_S * chance.randint(0, 10))
+        if not await self._is_whole(testbed, node_id):
+            return f"node {node_id}, not rolled back"
+        await testbed.kill(node_id)
+        await testbed.roll_back(node_id, metadata=False)
+        if chance.random() < 0.5:  # back before anybody has fenced it
+            await testbed.start(node_id)
+        return f"node {node_id}"
+
+    async def _is_whole(self, testbed: Testbed, node_id: int) -> bool:
+        return (await testbed.view()).is_whole_without(node_id)
+
+
 class ClockJump(OneNodeFault):
     """One node's wall clock jumps, by milliseconds or by minutes, ahead or back."""
 
@@ -142,3 +196,58 @@ class ClockJump(OneNodeFault):
 
     async def cure(self, testbed: Testbed, node_id: int) -> None:
         await testbed.set_clock(node_id, 0)
+
+
+WRONG_BY_MS: Final = (40 * 86_400_000, -40 * 86_400_000, 2 * 86_400_000)
+"""How wrong the clocks of nodes are that start: all that is kept for a week is old by the first."""
+
+
+READY_S: Final = 60.0
+"""Nodes with a wrong clock may take so long until they are ready: before that they delete nothing in any case."""
+READY_LOOK_S: Final = 0.3
+
+
+class WrongStart(OneNodeFault):
+    """Kill -9 of some node, which starts again with a clock that is days wrong, until it is healed."""
+
+    name = "wrong-start"
+    needs = frozenset({Ability.KILL, Ability.START_CLOCK})
+
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await _start_with_clock(testbed, (node_id,), chance.choice(WRONG_BY_MS))
+
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await _start_with_clock(testbed, (node_id,), 0)
+
+
+class WrongStarts(Blackout):
+    """Kill -9 of all nodes, which start again with clocks that are wrong by the same days, until it is healed."""
+
+    name = "wrong-starts"
+    needs = frozenset({Ability.KILL, Ability.START_CLOCK})
+
+    def __init__(self) -> None:
+        self._is_wrong = False
+
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        self._is_wrong = True
+        await _start_with_clock(testbed, testbed.nodes, chance.choice(WRONG_BY_MS))
+        return "all nodes"
+
+    async def heal(self, testbed: Testbed) -> None:
+        if self._is_wrong:
+            self._is_wrong = False
+            await _start_with_clock(testbed, testbed.nodes, 0)
+
+
+async def _start_with_clock(testbed: Testbed, node_ids: Iterable[int], offset_ms: int) -> None:
+    for node_id in node_ids:
+        await testbed.kill(node_id)
+        await testbed.set_start_clock(node_id, offset_ms)
+    for node_id in node_ids:
+        await testbed.start(node_id)
+    deadline = asyncio.get_running_loop().time() + READY_S
+    while not (await testbed.view()).ready.issuperset(node_ids):
+        if asyncio.get_running_loop().time() >= deadline:
+            return  # the fault strikes all the same, and the healing waits for what is not whole
+        await asyncio.sleep(READY_LOOK_S)

@@ -11,6 +11,7 @@ from raftlog.records.compression import compress
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES
 from raftlog.records.varint import write_varint
 from raftlog_chaos.fuzz.draw import EDGES, Draw
+from raftlog_chaos.workloads.odd_headers import ODD, build_odd
 
 CRC_AT: Final = CRC_START - 4
 CODES: Final = "qiibIhiqqqhii"
@@ -30,8 +31,10 @@ def draw_records(draw: Draw) -> bytes:
     if chance < 0.03:
         return draw.rng.randbytes(int(chance * 3_000))
     batch = _right(draw)
-    if chance < 0.6:
+    if chance < 0.52:
         return batch
+    if chance < 0.6:
+        return _with_odd_times(draw)
     if chance < 0.75:
         return _with_other_header(draw, batch)
     if chance < 0.9:
@@ -81,6 +84,14 @@ def _with_other_header(draw: Draw, batch: bytes) -> bytes:
     if draw.random() < 0.3:
         return HEADER.pack(*fields) + batch[HEADER_BYTES:]
     return sealed(fields, batch[HEADER_BYTES:])
+
+
+def _with_odd_times(draw: Draw) -> bytes:
+    """Sound records under a header that says little or wrong about their times."""
+    odd = ODD[draw.pick(tuple(ODD))](NOW_MS)
+    if draw.random() < 0.3:
+        odd = odd._replace(newest=draw.pick(EDGES["q"]))
+    return build_odd(odd, [b"v"] * len(odd.times), draw.pick((0, 0, 1, 2, 3, 4)))
 
 
 def _odd_records(draw: Draw) -> bytearray:

@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self
 
+from raftlog.base.disk import make_folders, write_file
+
 SHOWN_BYTES: Final = 200
 WORST: Final = 5
 COMMENT: Final = "#"
@@ -85,11 +87,11 @@ class Slowest:
 
 def write_regression(folder: Path, name: str, finding: Finding, seed: str) -> Path:
     """Keep a finding's frames as a file of hex lines that `read_regression` reads; return its path."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     path = folder / f"{name}.{finding.port}.hex"
     lines = [f"{COMMENT} {finding.what}", f"{COMMENT} {finding.kind}; seed {seed}; {finding.where}"]
     lines += [frame.hex() for frame in finding.frames]
-    path.write_text("\n".join(lines) + "\n")
+    write_file(path, "\n".join(lines) + "\n")
     return path
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from raftlog.base.disk import write_file
 from raftlog_chaos.runs.case import Case
 from raftlog_chaos.runs.landmarks import KINDS, Event
 from raftlog_chaos.runs.meter import Beats
@@ -86,7 +87,7 @@ def write_config(folder: Path, case: Case, *, testbed: str, seed: int, version: 
 def write_outcome(folder: Path, outcome: Outcome, verdict: str) -> None:
     """Write the verdict, for people and for programs."""
     _write(folder / VERDICT, outcome)
-    (folder / WORDS).write_text("\n".join([*said(outcome), "", verdict.rstrip(), ""]), encoding="utf-8")
+    write_file(folder / WORDS, "\n".join([*said(outcome), "", verdict.rstrip(), ""]))
 
 
 def said(outcome: Outcome) -> Iterable[str]:
@@ -125,7 +126,7 @@ def write_timeline(folder: Path, record: Record, events: Sequence[Event]) -> Non
         entry.at_s = round(entry.at_s, 4)
     entries.sort(key=lambda entry: entry.at_s)
     encoder = msgspec.json.Encoder()
-    (folder / TIMELINE).write_bytes(b"".join(encoder.encode(entry) + b"\n" for entry in entries))
+    write_file(folder / TIMELINE, b"".join(encoder.encode(entry) + b"\n" for entry in entries))
 
 
 def write_figures(folder: Path, record: Record) -> None:
@@ -174,7 +175,7 @@ def write_report(folder: Path) -> Path:
     settings = msgspec.json.format(msgspec.json.encode(config.case), indent=2).decode()
     page = render(Page(scene, words, settings, config.began))
     path = folder / REPORT
-    path.write_text(page, encoding="utf-8")
+    write_file(path, page)
     return path
 
 
@@ -189,4 +190,4 @@ def keep_logs(folder: Path, *, data: bool) -> None:
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    write_file(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")

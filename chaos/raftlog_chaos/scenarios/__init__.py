@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raftlog_chaos.scenarios.believed_time import believed_time
 from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.clean_stop import clean_stop
 from raftlog_chaos.scenarios.clock_jumps import clock_jumps
@@ -22,6 +23,7 @@ from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.double_failover import double_failover
 from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone, exactly_once_groups
+from raftlog_chaos.scenarios.full_disk import full_disk
 from raftlog_chaos.scenarios.group_churn import group_churn
 from raftlog_chaos.scenarios.group_ends import group_ends
 from raftlog_chaos.scenarios.hanging import hanging_transactions
@@ -30,10 +32,14 @@ from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.late_bytes import late_bytes
 from raftlog_chaos.scenarios.log_starts import log_starts
+from raftlog_chaos.scenarios.log_trouble import log_trouble
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
+from raftlog_chaos.scenarios.odd_headers import odd_headers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
+from raftlog_chaos.scenarios.out_of_files import out_of_files
 from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.pending_markers import pending_markers
 from raftlog_chaos.scenarios.quorum import quorum_storm
 from raftlog_chaos.scenarios.quorum_calm import quorum_calm
 from raftlog_chaos.scenarios.quorum_choreography import (
@@ -48,6 +54,8 @@ from raftlog_chaos.scenarios.refused_holes import refused_holes
 from raftlog_chaos.scenarios.relay import relay
 from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
+from raftlog_chaos.scenarios.rolled_back import rolled_back
+from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
@@ -62,6 +70,7 @@ Scenario = Callable[[SimLoop, float], Awaitable[Any]]
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "endurance": endure,
+    "believed-time": believed_time,
     "blackouts": blackouts,
     "jepsen": jepsen,
     "clean-stop": clean_stop,
@@ -77,6 +86,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "exactly-once": exactly_once,
     "exactly-once-alone": exactly_once_alone,
     "exactly-once-groups": exactly_once_groups,
+    "full-disk": full_disk,
     "group-churn": group_churn,
     "group-ends": group_ends,
     "group-migration": group_migration,
@@ -85,10 +95,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "last-replica": last_replica,
     "late-bytes": late_bytes,
     "log-starts": log_starts,
+    "log-trouble": log_trouble,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
+    "odd-headers": odd_headers,
     "offsets-cleaned": offsets_cleaned,
+    "out-of-files": out_of_files,
     "pause-kill": pause_kill,
+    "pending-markers": pending_markers,
     "quorum": quorum_storm,
     "quorum-calm": quorum_calm,
     "quorum-hidden-minority": quorum_hidden_minority,
@@ -100,6 +114,8 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "relay": relay,
     "retry": retry,
     "rights": rights,
+    "rolled-back": rolled_back,
+    "rolled-back-unnoticed": rolled_back_unnoticed,
     "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
     "transactions": transactions,

@@ -1,8 +1,8 @@
 """Wall clocks jump by days and come back: nothing that is kept for an hour is deleted for its age.
 
 Segments, committed offsets and transactional ids are swept many times while the clock of whoever leads or coordinates
-is wrong. Records of a scenario of seconds are never an hour old, so all of them must be there at the end. No node
-starts with a wrong clock: nothing would tell it.
+is wrong. Records of a scenario of seconds are never an hour old, so all of them must be there at the end. Nodes that
+start with wrong clocks are the subject of `believed_time`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ async def write_impossible(scene: Choreography) -> None:
 
     def fill(replica: Partition) -> None:
         for _ in range(20):
-            replica.append_produced(memoryview(impossible_batch()), acks=1, now_ms=0, is_walked=True)
+            replica.append_produced(memoryview(impossible_batch()), acks=1, now_ms=0, max_timestamp=1)
 
     def leader() -> Partition | None:
         state = scene.cluster.state(HOSTILE, 0)

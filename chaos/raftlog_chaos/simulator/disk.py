@@ -12,9 +12,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Final, NamedTuple
 
-from raftlog.base.disk import Buffer
+from raftlog.base.disk import Buffer, opening_to_sync
 from raftlog.base.kernel_syncs import SyncCallback
 from raftlog_chaos.simulator.medium import Folder, Inode, used_bytes
 
@@ -91,29 +92,41 @@ class SimFile:
             self._write_part(written, position)
             raise
         growth = max(0, position + len(written) - len(self._inode.content))
-        room = self._disk.room_bytes()
+        room = self._disk.room_bytes(self.path)
         if growth > room:
             fits = max(0, len(written) - (growth - room))
             if fits:
-                self._inode.change((position, written[:fits]))
+                self._change((position, written[:fits]))
             self._disk.effects["no room"] += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         if written:
-            self._inode.change((position, written))
+            self._change((position, written))
         return len(written)
 
     def _write_part(self, written: bytes, position: int) -> None:
         part = written[: self._disk.draw(len(written))]
         if part:
-            self._inode.change((position, part))
+            self._change((position, part))
 
     def truncate(self, size: int) -> None:
         self._check("write")
-        self._inode.change((size, None))
+        self._change((size, None))
+
+    def _change(self, change: tuple[int, bytes | None]) -> None:
+        self._inode.change(change)
+        self._inode.modified_ms = self._disk.wall_clock_ms()
 
     def size(self) -> int:
         self._check("read")
         return len(self._inode.content)
+
+    def modified_ms(self) -> int:
+        self._check("read")
+        return self._inode.modified_ms
+
+    def set_modified_ms(self, modified_ms: int) -> None:
+        self._check("write")
+        self._inode.modified_ms = modified_ms
 
     def sync(self) -> None:
         try:
@@ -172,6 +185,8 @@ class SimDisk:
         self._root = Folder()
         self._failures: list[_Failure] = []
         self.capacity_bytes = capacity_bytes
+        self._limited = "/"
+        """The folder whose bytes the capacity limits."""
         self.cold_read_rate = 0.0
         self.lies: Callable[[str], bool] | None = None
         """Syncs of the paths that it tells report success and do nothing."""
@@ -185,6 +200,12 @@ class SimDisk:
         """Called by every sync: a slow disk spends time there."""
         self.submit_sync: Callable[[Callable[[], None], SyncCallback], bool] = _no_kernel_syncs
         """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
+        self.wall_clock_ms: Callable[[], int] = lambda: 0
+        """The clock of the host, by which files are modified."""
+        self.add_folders(*folders)
+
+    def add_folders(self, *folders: str) -> None:
+        """Have these folders, durably, before any node uses the disk."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)
@@ -197,7 +218,7 @@ class SimDisk:
         node = folder.names.get(name)
         if node is None and create:
             _check_length(name, path)
-            node = Inode()
+            node = Inode(self.wall_clock_ms())
             folder.change({name: node})
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -263,6 +284,8 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         folder = self._folder(path)
+        with opening_to_sync():
+            self.check("open", path)
         try:
             self.check("sync", path)
         except OSError:
@@ -288,7 +311,7 @@ class SimDisk:
             self.sync_dir(posixpath.dirname(path))
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        return self.capacity_bytes, self.room_bytes()
+        return self.capacity_bytes, self.room_bytes(path)
 
     # -- the faults ---------------------------------------------------------------------------------
 
@@ -297,6 +320,27 @@ class SimDisk:
         self.generation += 1
         self._trap = None
         self._root.crash(self._chance)
+
+    def snapshot(self) -> Folder:
+        """Return a copy of the disk as a power loss at this moment would leave it; the disk itself goes on."""
+        copied = deepcopy(self._root)
+        copied.crash(self._chance)
+        return copied
+
+    def restore(self, snapshot: Folder, folder: str, *, but: str = "") -> None:
+        """Put a folder back as it was in a snapshot, durably, except for one entry: that stays as it is now."""
+        current, parent = self._folder(folder), self._folder(posixpath.dirname(folder))
+        old: Inode | Folder = snapshot
+        for name in _parts(folder):
+            assert isinstance(old, Folder), folder
+            old = old.names[name]
+        restored = deepcopy(old)
+        if but:
+            assert isinstance(restored, Folder), folder
+            restored.names[but] = current.names[but]
+            restored.sync()
+        parent.change({posixpath.basename(folder): restored})
+        parent.sync()
 
     def release(self) -> None:
         """End of a process without power loss: its open files are closed, the page cache stays."""
@@ -426,17 +470,20 @@ class SimDisk:
         """Whether only so much fits as was there when it was filled."""
         return self.capacity_bytes < ROOMY_BYTES
 
-    def fill(self) -> None:
-        """Leave no room for more than is there."""
-        self.capacity_bytes = used_bytes(self._root)
+    def fill(self, under: str = "/") -> None:
+        """Leave no room for more than is there, on the whole disk or, as a quota does, under one folder."""
+        self._limited = under.rstrip("/") + "/"
+        self.capacity_bytes = used_bytes(self._folder(under))
 
     def make_room(self) -> None:
+        self._limited = "/"
         self.capacity_bytes = ROOMY_BYTES
 
-    def room_bytes(self) -> int:
-        if self.capacity_bytes >= ROOMY_BYTES:
-            return self.capacity_bytes
-        return max(0, self.capacity_bytes - used_bytes(self._root))
+    def room_bytes(self, path: str = "/") -> int:
+        """Return how many bytes more fit at a path."""
+        if self.capacity_bytes >= ROOMY_BYTES or not f"{path}/".startswith(self._limited):
+            return ROOMY_BYTES
+        return max(0, self.capacity_bytes - used_bytes(self._folder(self._limited)))
 
     # -- names --------------------------------------------------------------------------------------
 

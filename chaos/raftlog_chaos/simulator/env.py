@@ -76,6 +76,7 @@ class SimEnv(Env):
     def __init__(self, host: Host) -> None:
         offload = SimOffload(host)
         host.disk.submit_sync = SimKernelSyncs(host, offload).submit
+        host.disk.wall_clock_ms = host.wall_clock_ms
         super().__init__(
             disk=host.disk,
             wall_clock_ms=host.wall_clock_ms,

@@ -32,9 +32,18 @@ def _apply(content: bytearray, change: _Change) -> None:
 class Inode:
     """A file's contents: as programs see them, and as the platter has them."""
 
-    __slots__ = ("content", "durable", "flipped", "rotten", "unsynced")
+    __slots__ = (
+        "content",
+        "durable",
+        "durable_modified_ms",
+        "flipped",
+        "modified_ms",
+        "rotten",
+        "unsynced",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int) -> None:
+        self.modified_ms = self.durable_modified_ms = now_ms
         self.content = bytearray()
         self.durable = bytearray()
         self.unsynced: list[_Change] = []
@@ -66,6 +75,7 @@ class Inode:
         for change in self.unsynced:
             _apply(self.durable, change)
         self.unsynced.clear()
+        self.durable_modified_ms = self.modified_ms
 
     def drop_unsynced(self) -> None:
         """A failed fsync marks the pages clean: programs still read them, the platter never gets them."""
@@ -81,6 +91,7 @@ class Inode:
         self.unsynced.clear()
         self.rotten.clear()
         self.content = bytearray(self.durable)
+        self.modified_ms = self.durable_modified_ms
 
 
 def _torn_prefix(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:

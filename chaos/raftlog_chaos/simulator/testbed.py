@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import random
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -14,6 +15,7 @@ from raftlog.replication.isr import PendingShrink
 from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.disk import Extent, SimDisk
+from raftlog_chaos.simulator.medium import Folder
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 
 METADATA: Final = "/data/raftlog-metadata"
@@ -37,6 +39,7 @@ class SimTestbed:
         self.nodes = tuple(cluster.nodes)
         self.topics = topics
         self._chance = chance
+        self._copies: dict[int, Folder] = {}
 
     async def view(self) -> ClusterState:
         nodes = self.cluster.nodes
@@ -123,7 +126,7 @@ class SimTestbed:
             torn=self._chance.random() < 0.5,
         )
         yield kind, extent
-        if self._chance.random() < 0.6:  # the file system needs its device for names, too
+        if kind != "open" and self._chance.random() < 0.6:  # the file system needs its device for names, too
             yield ("open" if kind == "read" else "name"), extent
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
@@ -163,7 +166,26 @@ class SimTestbed:
                     disk.remove(path)
             disk.sync_dir("/data")
 
+    async def copy_disk(self, node_id: int) -> None:
+        """The node may run: it is what the snapshot of a machine holds."""
+        self._copies[node_id] = self.cluster.nodes[node_id].host.disk.snapshot()
+
+    async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
+        assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
+        copy = self._copies.get(node_id)
+        if copy is not None:
+            kept = "" if metadata else posixpath.basename(METADATA)
+            self.cluster.nodes[node_id].host.disk.restore(copy, "/data", but=kept)
+        return copy is not None
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """A clock that jumped may go wrong from then on, too."""
         drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
         self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        self.cluster.nodes[node_id].host.log_failure_rate = rate
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
+        self.cluster.nodes[node_id].host.set_clock(offset_ms)

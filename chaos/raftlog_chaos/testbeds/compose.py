@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.config import environment_name
+from raftlog.base.disk import make_folders, write_file
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.progress import patient, wait_until_async
 from raftlog_chaos.runs.rig import Unavailable
@@ -211,7 +212,19 @@ class ComposeTestbed:
     async def wipe(self, node_id: int) -> None:
         raise NotImplementedError
 
+    async def copy_disk(self, node_id: int) -> None:
+        raise NotImplementedError
+
+    async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
+        raise NotImplementedError
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
+        raise NotImplementedError
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        raise NotImplementedError
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 
     # --- the engine
@@ -244,8 +257,8 @@ def _is_alive(pid: int) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    make_folders(path.parent)
+    write_file(path, text)
 
 
 def _container(found: Mapping[str, Any]) -> _Container:
@@ -269,9 +282,9 @@ def _write_overrides(directory: Path, settings: Mapping[str, str]) -> Path:
     """Write a compose file that gives these settings to every node, and leaves none to the restart policy."""
     environment = {environment_name(name): value for name, value in settings.items()}
     own = {"environment": environment, "restart": "no"}
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folders(directory)
     path = directory / "compose.override.json"
-    path.write_text(json.dumps({"services": {f"node{node_id}": own for node_id in range(1, NODES + 1)}}))
+    write_file(path, json.dumps({"services": {f"node{node_id}": own for node_id in range(1, NODES + 1)}}))
     return path
 
 

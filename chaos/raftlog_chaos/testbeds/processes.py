@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.quorum.stored_journal import METADATA_FOLDER
 from raftlog.testing.certificates import CertificatesUnusable
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.fake_clock import clock_environment, find_libfaketime
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
+from raftlog.testing.snapshots import copy_data, replace_data
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
 from raftlog_chaos.testbeds.secured import SecuredListener
@@ -47,6 +51,7 @@ class ProcessTestbed:
         """How nodes ended by themselves that were stopped or started again since."""
         self._hung: list[str] = []
         self._rot = RotWatch()
+        self._copies: dict[int, Mapping[Path, Path]] = {}
 
     # --- what it is like
 
@@ -170,8 +175,28 @@ class ProcessTestbed:
         await self._deed("wipe", node_id)
         self._rot.forget(node_id)
 
+    async def copy_disk(self, node_id: int) -> None:
+        target = self.cluster.directory / "copies" / str(node_id)
+        await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+        self._copies[node_id] = await asyncio.to_thread(copy_data, self.cluster.nodes[node_id], target)
+
+    async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
+        copies = self._copies.get(node_id)
+        if copies is None:
+            return False
+        kept = "" if metadata else METADATA_FOLDER
+        await asyncio.to_thread(replace_data, self.cluster.nodes[node_id], copies, but=kept)
+        self._rot.forget(node_id)
+        return True
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        raise NotImplementedError
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        self.cluster.nodes[node_id].environment = clock_environment(offset_ms)
 
     async def _deed(self, name: str, *arguments: Any) -> Any:
         method: Callable[..., Any] = getattr(self.cluster, name)
@@ -193,8 +218,9 @@ DEEDS = {
     Ability.CLOCK: "set_clock",
 }
 ABILITIES = frozenset(
-    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
+    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE, Ability.ROLL_BACK}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
+    | ({Ability.START_CLOCK} if find_libfaketime() else set())
 )
 
 

@@ -12,8 +12,11 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | cut, cut-one-way, lossy-link | no | packets dropped by nftables where they arrive |
 | slow-link | no | netem, if the kernel has it |
 | slow-disk, full-disk, failing-disk, clock | the node does it to itself (`faults/node_faults.py`) | the same |
+| start-clock | libfaketime, where it is installed | the same |
 | power-cut | kill -9, and what was not synced is taken from the files (`faults/power_cut.py`) | the same |
+| out-of-files, log-trouble | no; real ones are in `tests/clients/test_standard_error.py` | no |
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
+| roll-back | the node's files are copied, and replaced by that copy | the same |
 """
 
 from __future__ import annotations
@@ -44,7 +47,11 @@ class Ability(StrEnum):
     POWER_CUT = "power-cut"
     FLIP_BIT = "flip-bit"
     WIPE = "wipe"
+    ROLL_BACK = "roll-back"
     CLOCK = "clock"
+    OUT_OF_FILES = "out-of-files"
+    LOG_TROUBLE = "log-trouble"
+    START_CLOCK = "start-clock"
 
 
 class PartitionView(NamedTuple):
@@ -134,5 +141,18 @@ class Testbed(Protocol):
     async def wipe(self, node_id: int) -> None:
         """Delete all partitions' data and the node's identity; the node must not run. Its quorum files stay."""
 
+    async def copy_disk(self, node_id: int) -> None:
+        """Keep a copy of a node's folders, in place of an earlier one; real nodes must not run."""
+
+    async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
+        """Replace a node's logs by the copy, and its metadata, if that is wanted; the node must not run. False: there
+        is no copy."""
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump, relative to the true time."""
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        """Let that share of the lines that a node logs fail to be written; 0 heals it."""
+
+    async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
+        """Let a node that does not run have a wall clock that is so far from the true time when it starts."""

@@ -136,6 +136,23 @@ class Generator:
         while len(self._current) < options.keys:
             self._current.append(self._new_key())
 
+    @property
+    def written(self) -> Mapping[str, int]:
+        """The highest value that was sent to each key, derived ones included."""
+        return self._written
+
+    def resume(self, written: Mapping[str, int], acked: Mapping[str, int]) -> None:
+        """Go on where another run ended: no value is sent twice, and keys that are worn out stay so."""
+        self._written.update(written)
+        self.acked.update(acked)
+        known = set(written) - set(self.options.out_keys)
+        while not known <= set(self.keys):
+            self._new_key()
+        left = [key for key in self.keys if self._written.get(key, 0) < self.options.writes_per_key]
+        self._current = left[-self.options.keys :]
+        while len(self._current) < self.options.keys:
+            self._current.append(self._new_key())
+
     def _new_key(self) -> str:
         number = len(self.keys)
         topic, partition = divmod(number, self.options.partitions)

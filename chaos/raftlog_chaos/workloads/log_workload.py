@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, cast
 
@@ -166,6 +166,11 @@ class LogWorkload:
     def transforming_group(self) -> str:
         """The group of all transformers."""
         return f"{self.options.prefix}-transformers"
+
+    def resume(self, written: Mapping[str, int], acked: Mapping[str, int]) -> None:
+        """Go on where another run ended, whose topics with acknowledged records exist; call it before `start`."""
+        self.generator.resume(written, acked)
+        self._topics |= {split_key(key)[0] for key in acked}
 
     async def provide_topics(self, port: ClientPort, keys: Iterable[str]) -> None:
         """Create the topics of these keys, as far as nobody did so yet. Raises Definite, Indefinite."""

@@ -164,6 +164,13 @@ async def produce_records(call: Call) -> web.StreamResponse:
     topic = topic_of(call, image_of(call))
     if call.raw.content_type != "application/json":
         raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
+    streams = call.node.record_streams
+    assert streams is not None, "the server that serves this has set it"
+    with streams.opened(call.raw, call.caller.asked_by, call.raw.content.set_exception):
+        return await _produce_arriving(call, topic)
+
+
+async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
     call.audit.update(records=0, records_failed=0)
     async with aclosing(rounds(call.raw.content, NewRecord, call.limits, call.node.bodies)) as arriving:

@@ -7,14 +7,20 @@ from typing import Final
 import msgspec
 
 from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.base.record_ages import NOTHING_IS_OLD_MS
 
 
 class Clock(msgspec.Struct):
-    """The clock of node `node_id`. `jump_ms`: how far it jumped, ahead or (negative) back; 0: it is believed."""
+    """The clock of node `node_id`.
+
+    `jump_ms`: how far it is ahead, or (negative) behind, of the time that the node believes; 0: it believes its clock.
+    `deletes_by_age`: false while the clock is in doubt, or too many other brokers' clocks say something else.
+    """
 
     node_id: int
     wall_clock_ms: int
     jump_ms: int
+    deletes_by_age: bool
 
 
 async def get_clock(call: Call) -> Clock:
@@ -22,7 +28,7 @@ async def get_clock(call: Call) -> Clock:
 
 
 async def accept_clock(call: Call) -> Clock:
-    """Nothing happens if the clock is believed anyway."""
+    """Nothing happens if the clock is believed anyway. The other nodes that agree with it believe theirs then, too."""
     ages = call.node.ages
     if ages is not None:
         call.audit.update(jump_ms=ages.jump_ms(), accepted=ages.accept())
@@ -32,7 +38,8 @@ async def accept_clock(call: Call) -> Clock:
 def _clock(call: Call) -> Clock:
     node = call.node
     jump_ms = 0 if node.ages is None else node.ages.jump_ms()
-    return Clock(node.config.node_id, int(node.wall_clock_ms()), jump_ms)
+    deletes_by_age = node.ages is None or node.ages.now_ms() != NOTHING_IS_OLD_MS
+    return Clock(node.config.node_id, int(node.wall_clock_ms()), jump_ms, deletes_by_age)
 
 
 ROUTES: Final = (
@@ -40,7 +47,7 @@ ROUTES: Final = (
         "GET",
         "/v1/clock",
         get_clock,
-        "The wall clock of this node, and whether it jumped",
+        "The wall clock of this node, and whether it is believed",
         Clock,
         rights=DESCRIBE_CLUSTER,
     ),
@@ -48,7 +55,7 @@ ROUTES: Final = (
         "POST",
         "/v1/clock/accept",
         accept_clock,
-        "Believe this node's wall clock after a jump: deletion by age goes on",
+        "Believe this node's wall clock, which is right: deletion by age goes on",
         Clock,
         rights=ALTER_CLUSTER,
     ),

@@ -15,11 +15,11 @@ import msgspec
 from aiohttp import web
 
 from raftlog.admin.errors import INVALID, ApiError, Error
-from raftlog.admin.event_streams import EventStreams, is_gone
 from raftlog.admin.listener import limited
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, Call, Route
 from raftlog.admin.samples import Sample
+from raftlog.admin.streams import Stream, Streams, is_gone
 from raftlog.security.acls import Operation
 
 LAST_EVENT_ID: Final = "Last-Event-ID"
@@ -65,7 +65,7 @@ class EndEvent(msgspec.Struct, tag_field="event", tag="end"):
 class _Follower:
     """One stream: what its reader has been told, and until when it may last."""
 
-    def __init__(self, call: Call, streams: EventStreams) -> None:
+    def __init__(self, call: Call, streams: Streams) -> None:
         self._call = call
         self._streams = streams
         self._clock = asyncio.get_running_loop().time
@@ -79,8 +79,10 @@ class _Follower:
         expires_at = self._call.caller.expires_at
         return min(self._told_at + self._call.limits.heartbeat_s, self._ends_at, expires_at)
 
-    def why_it_ends(self) -> ApiError | None:
+    def why_it_ends(self, stream: Stream) -> ApiError | None:
         """Return why nothing more is told, or None."""
+        if stream.ended is not None:
+            return stream.ended
         if self._streams.is_closing:
             return ApiError(503, "the node is stopping: go on with another one")
         if self._clock() >= self._ends_at:
@@ -145,7 +147,7 @@ async def stream_events(call: Call) -> web.StreamResponse:
     assert node.streams is not None, "the server that serves this has set it"
     follower = _Follower(call, node.streams)
     follower.check_rights()
-    with node.streams.opened(call.raw) as news:
+    with node.streams.opened(call.raw, call.caller.asked_by) as stream:
         if node.samples is not None:
             node.samples.on_taken = node.streams.wake
         headers = {
@@ -157,7 +159,7 @@ async def stream_events(call: Call) -> web.StreamResponse:
         answer = web.StreamResponse(headers=headers)
         try:
             await answer.prepare(call.raw)
-            await _tell(call, answer, follower, news)
+            await _tell(call, answer, follower, stream)
             await answer.write_eof()
         except ConnectionAbortedError as error:
             limited.info("admin_events_dropped", reason=str(error), request_id=call.request_id)
@@ -166,10 +168,10 @@ async def stream_events(call: Call) -> web.StreamResponse:
     return answer
 
 
-async def _tell(call: Call, answer: web.StreamResponse, follower: _Follower, news: asyncio.Event) -> None:
+async def _tell(call: Call, answer: web.StreamResponse, follower: _Follower, stream: Stream) -> None:
     while not is_gone(call.raw):
-        ended = follower.why_it_ends()
-        news.clear()
+        ended = follower.why_it_ends(stream)
+        stream.news.clear()
         piece = follower.news() if ended is None else _encode(EndEvent(ended.body))
         if piece:
             await send(answer, piece, call.raw, within_s=call.limits.chunk_s)
@@ -177,7 +179,7 @@ async def _tell(call: Call, answer: web.StreamResponse, follower: _Follower, new
             return
         try:
             async with asyncio.timeout_at(follower.look_at):
-                await news.wait()
+                await stream.news.wait()
         except TimeoutError:
             continue
         await asyncio.sleep(REST_S)

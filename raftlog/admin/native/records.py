@@ -5,11 +5,9 @@ It shows what is there up to the high watermark: also records of transactions th
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Mapping
-from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
@@ -20,7 +18,8 @@ from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import LeaderNotAvailable
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
-from raftlog.records.batch import Record, iter_records
+from raftlog.records.batch import BatchHeader, Buffer, Record, iter_records_from, open_batch
+from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
@@ -29,6 +28,14 @@ MOST_RECORDS: Final = 1000
 MOST_BYTES: Final = 4 << 20
 MOST_PLAIN_BYTES: Final = 64 << 20
 """A batch that decompresses to more is not shown (CORRUPT_MESSAGE)."""
+MOST_SHOWN_BYTES: Final = 8 << 20
+"""Of keys, values and headers in one answer; the record that goes beyond is the last."""
+MOST_RECORD_BYTES: Final = 2 << 20
+"""Of one record. Writing more as JSON would hold the event loop for long."""
+ENCODED_AT_ONCE: Final = 256 << 10
+"""Bytes of records that are encoded between two turns of the event loop."""
+HEADERS_AT_ONCE: Final = 1_000
+"""Batches that are looked at between two turns of the event loop."""
 LONGEST_WAIT_MS: Final = 10_000
 
 
@@ -101,7 +108,8 @@ async def read_records(call: Call) -> Records:
         max_bytes=query.max_bytes,
         wait_ms=query.timeout_ms,
     )
-    return await shown(topic, index, data[index], start=start, most=query.max_records)
+    records, _ = await shown(call, (topic, index), data[index], start=start, most=query.max_records)
+    return records
 
 
 async def _start(call: Call, topic: str, index: int) -> int:
@@ -155,34 +163,108 @@ async def fetch(
     return {each.partition_index: each for each in response.responses[0].partitions}
 
 
-async def shown(topic: str, index: int, data: Any, *, start: int, most: int) -> Records:
-    """Return the first records from an offset on of what was fetched. Raises ApiError."""
-    check(of_leader(data.error_code), about=f"{topic}-{index} at offset {start}")
-    # away from the loop: a small batch may decompress to very much
-    found, next_offset = await asyncio.to_thread(_first_records, data.records or b"", start, most)
-    return Records(
+async def shown(
+    call: Call,
+    partition: tuple[str, int],
+    data: Any,
+    *,
+    start: int,
+    most: int,
+    room: int = MOST_SHOWN_BYTES,
+) -> tuple[Records, int]:
+    """Return the first records from an offset on of what was fetched, and their bytes. Raises ApiError.
+
+    It waits for other requests that read records, and takes turns of the loop. Raises ConnectionResetError when the
+    client has left meanwhile.
+    """
+    topic, index = partition
+    about = f"{topic}-{index}"
+    check(of_leader(data.error_code), about=f"{about} at offset {start}")
+    reading = _Reading(call, about, start, most, room)
+    async with call.node.reading_records:
+        await reading.read(memoryview(data.records or b""))
+    records = Records(
         topic_name=topic,
         partition_id=index,
-        records=[_shown(each) for each in found],
-        next_offset=next_offset,
+        records=cast(list[ReadRecord], reading.encoded),
+        next_offset=reading.next_offset,
         high_watermark=data.high_watermark,
         log_start_offset=data.log_start_offset,
     )
+    return records, reading.size
 
 
-def _first_records(content: bytes, start: int, most: int) -> tuple[list[Record], int]:
-    """Return records from `start` on, and where to go on. Markers of transactions are no records, and passed over."""
-    view, next_offset = memoryview(content), start
-    found: list[Record] = []
-    for position, header in iter_headers(view):
-        if not header.is_control:
-            batch = view[position : position + header.length]
-            records = iter_records(batch, max_bytes=MOST_PLAIN_BYTES)
-            found += islice((each for each in records if each.offset >= start), most - len(found))
-            if len(found) == most:
-                return found, found[-1].offset + 1
-        next_offset = max(next_offset, header.end_offset)
-    return found, next_offset
+class _Reading:
+    """The walk of one request through the batches of one partition.
+
+    `encoded`: each record as the JSON of a ReadRecord. `next_offset`: where to go on; it is behind markers of
+    transactions, which are no records.
+    """
+
+    def __init__(self, call: Call, about: str, start: int, most: int, room: int) -> None:
+        self._call = call
+        self._about = about
+        self._most = most
+        self._room = room
+        self._unseen = 0
+        """Bytes of records since the last turn of the loop."""
+        self._ended = False
+        self.encoded: list[msgspec.Raw] = []
+        self.next_offset = start
+        self.size = 0
+
+    async def read(self, content: memoryview) -> None:
+        """Read until there are enough records or bytes."""
+        for number, (position, header) in enumerate(iter_headers(content), 1):
+            if not header.is_control and header.record_count and header.end_offset > self.next_offset:
+                await self._read_batch(header, content[position : position + header.length])
+                if self._is_full:
+                    return
+            self.next_offset = max(self.next_offset, header.end_offset)
+            if number % HEADERS_AT_ONCE == 0:
+                await self._call.take_turn()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._ended or len(self.encoded) >= self._most or self.size >= self._room
+
+    async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
+        for record in iter_records_from(header, await self._opened(header, batch), self.next_offset):
+            if record is None:
+                await self._call.take_turn()
+                continue
+            self._add(record)
+            if self._unseen >= ENCODED_AT_ONCE:
+                self._unseen = 0
+                await self._call.take_turn()
+            if self._is_full:
+                return
+
+    async def _opened(self, header: BatchHeader, batch: Buffer) -> memoryview:
+        if header.codec == NONE:
+            return open_batch(batch)[1]
+        # away from the loop: a small batch may decompress to very much
+        _, plain = await self._call.node.offload(lambda: open_batch(batch, max_bytes=MOST_PLAIN_BYTES))
+        await self._call.take_turn()
+        return plain
+
+    def _add(self, record: Record) -> None:
+        """Encode a record, or end behind the last one if this one is too large. Raises ApiError if it is the first."""
+        size = sum(len(each or b"") for each in (record.key, record.value))
+        size += sum(len(name) + len(value or b"") for name, value in record.headers)
+        if size > MOST_RECORD_BYTES:
+            if self.encoded:
+                self._ended = True  # the next request, which begins with it, fails
+                return
+            raise ApiError(
+                413,
+                f"the record of {self._about} at offset {record.offset} has {size} bytes, and at most "
+                f"{MOST_RECORD_BYTES} are shown: read on at offset {record.offset + 1}, or with a Kafka client",
+            )
+        self.encoded.append(msgspec.Raw(msgspec.json.encode(_shown(record))))
+        self.next_offset = record.offset + 1
+        self.size += size
+        self._unseen += size
 
 
 def _shown(record: Record) -> ReadRecord:

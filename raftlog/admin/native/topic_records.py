@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
 from raftlog.admin.broker_questions import by_leader, list_offsets
 from raftlog.admin.errors import INVALID, ApiError, Error, check
 from raftlog.admin.kafka_client import BrokerUnreachable
-from raftlog.admin.native.records import MOST_BYTES, MOST_RECORDS, SPECIAL, Records, fetch, shown
+from raftlog.admin.native.records import (
+    MOST_BYTES,
+    MOST_RECORDS,
+    MOST_SHOWN_BYTES,
+    SPECIAL,
+    Records,
+    fetch,
+    shown,
+)
 from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import KafkaError
 from raftlog.security.acls import Operation
 
 MOST_PARTITIONS: Final = 50
 MOST_CHARS: Final = MOST_PARTITIONS * 31
-MOST_SHOWN_BYTES: Final = 8 << 20
-"""Of keys and values in one answer; the record that goes beyond is the last."""
 START: Final = r"[0-9]{1,10}:(earliest|latest|[@-]?[0-9]{1,18})"
 
 
@@ -105,20 +111,18 @@ class _Reading:
                 continue
             try:
                 most = self.call.query.max_records
-                records = await shown(self.topic, index, data, start=start, most=most)
+                records, size = await shown(
+                    self.call, (self.topic, index), data, start=start, most=most, room=self._room
+                )
             except (ApiError, KafkaError) as error:
                 self.fail(index, error)
                 continue
-            self._room -= sum(_size(each.key) + _size(each.value) for each in records.records)
+            self._room -= size
             self.answer.data.append(records)
 
     def fail(self, index: int, error: Exception) -> None:
         code = error.body.error_code if isinstance(error, ApiError) else 503
         self.answer.failures.append(Unread(index, Error(code, str(error))))
-
-
-def _size(content: Any) -> int:
-    return 0 if content is None else len(content.data)
 
 
 def _questions(where: str) -> list[tuple[int, int]]:

@@ -89,7 +89,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
     ) -> int:
         """Append in a producer's transaction; InvalidTxnState unless that was confirmed."""
-        now_ms = self._env.wall_clock_ms()
+        now_ms = self._env.ages.latest_ms()
         batch = build_batch(
             [new_record(key, value, timestamp=now_ms) for key, value in records],
             producer=ProducerIdAndSequence(producer_id, producer_epoch),
@@ -103,7 +103,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
     def append_end_marker(self, end: WriteTxnMarker) -> int:
         """Append a transaction's marker, unless it is there."""
         marker = TxnMarker(*msgspec.structs.astuple(end))
-        now_ms = self._env.wall_clock_ms()
+        now_ms = self._env.ages.latest_ms()
         return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
 
     def _new_replay(self) -> GroupReplay:

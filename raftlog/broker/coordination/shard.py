@@ -247,11 +247,13 @@ class CoordinatorShard(Generic[C, R]):
         return None
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
-        now_ms = self._env.wall_clock_ms()
+        now_ms = self._env.ages.latest_ms()
         batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
         return self._write(
             lambda partition: (
-                partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms, is_walked=True).end_offset
+                partition.append_produced(
+                    batch, acks=ALL_ACKS, now_ms=now_ms, max_timestamp=now_ms
+                ).end_offset
             ),
             self.journal_errors,
         )

@@ -1,15 +1,20 @@
-"""ApiVersions 0-4: what this listener serves (KIP-511), and the features that rest on it (KIP-584)."""
+"""ApiVersions 0-4: what this listener serves (KIP-511), and the features that rest on it (KIP-584).
+
+The APIs of client telemetry (KIP-714) are listed once there is a subscription to client metrics, for connections from
+then on. Apache Kafka lists them where a reporter is configured. A client that finds them asks for subscriptions, and
+librdkafka prints a line about that.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
 from raftlog.metadata.features import FEATURES, finalized_level
-from raftlog.protocol.apis import advertised_versions
+from raftlog.protocol.apis import ApiKey, advertised_versions
 from raftlog.protocol.codec import encode_entity, encode_response
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog.protocol.writer import PreEncoded
@@ -22,6 +27,8 @@ SOFTWARE_CHARACTERS: Final = 200
 FIRST_ZERO_VERSION: Final = 4
 """Before it, a client cannot read of a feature whose lowest level is 0."""
 
+TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+
 Levels = tuple[int, ...]
 """The finalized levels of FEATURES."""
 
@@ -30,20 +37,29 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer the list. A client must name itself properly from version 3 on."""
     version, image = request.api_version, broker.image()
     levels = tuple(finalized_level(image, each.name) for each in FEATURES)
+    served_here = _listed(of_controllers=request.to_controller, telemetry=image.usage.subscriptions > 0)
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
-        return _body(version, InvalidRequest.code, request.to_controller, levels, image.features_epoch)
+        return _body(version, InvalidRequest.code, served_here, levels, image.features_epoch)
     if version >= FIRST_NAMED_VERSION and request.connection is not None:
         name, number = message.client_software_name, message.client_software_version
         request.connection.software = (name[:SOFTWARE_CHARACTERS], number[:SOFTWARE_CHARACTERS])
-    return _body(version, 0, request.to_controller, levels, image.features_epoch)
+    return _body(version, 0, served_here, levels, image.features_epoch)
 
 
 def refuse_version(correlation_id: int, *, of_controllers: bool) -> bytes:
     """Answer an ApiVersions version that is not known: version 0 with error 35 and the list (KIP-511)."""
-    body = _body(LOWEST_VERSION, UnsupportedVersion.code, of_controllers)
+    body = _body(
+        LOWEST_VERSION, UnsupportedVersion.code, _listed(of_controllers=of_controllers, telemetry=False)
+    )
     return encode_response(API_KEY, LOWEST_VERSION, correlation_id, body)
+
+
+@cache
+def _listed(*, of_controllers: bool, telemetry: bool) -> frozenset[int]:
+    keys = served(of_controllers=of_controllers)
+    return keys if telemetry else keys - TELEMETRY
 
 
 def _is_name(text: str) -> bool:
@@ -57,12 +73,12 @@ def _is_name(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _body(
-    version: int, error_code: int, of_controllers: bool, levels: Levels = (), epoch: int = 0
+    version: int, error_code: int, keys: frozenset[int], levels: Levels = (), epoch: int = 0
 ) -> PreEncoded:
     make = response_builders(API_KEY, version)
     api_keys = tuple(
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
-        for each in advertised_versions(served(of_controllers=of_controllers))
+        for each in advertised_versions(keys)
     )
     told: dict[str, Any] = {}
     if version >= FIRST_NAMED_VERSION:

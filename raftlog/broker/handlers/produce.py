@@ -182,14 +182,14 @@ class DeferredBatch(NamedTuple):
     position: int
 
 
-async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory: Account) -> None:
-    """Look at each record of a batch, a few at a time. Raises what is wrong with it for a topic with this config.
+async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory: Account) -> int:
+    """Look at each record of a batch, a few at a time; return the largest timestamp.
 
-    `memory` bounds and counts what the batch is decompressed to: all of it until the end, though only a few pieces
-    exist at once.
+    Raises what is wrong with the batch for a topic with this config. `memory` bounds and counts what the batch is
+    decompressed to: all of it until the end, though only a few pieces exist at once.
     """
     header = validate_produced(records, config.max_message_bytes)
-    laws = RecordRules.of(config, env.wall_clock_ms())
+    laws = RecordRules.of(config, env.ages.latest_ms())
     laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
     plain_bytes = 0
     result: Any = None
@@ -198,8 +198,9 @@ async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory
             while True:
                 try:
                     call = steps.send(result)
-                except StopIteration:
-                    return
+                except StopIteration as end:
+                    newest: int = end.value
+                    return newest
                 result = None if call is None else await env.offload(call)
                 if call is None:
                     await env.turns.next()
@@ -330,7 +331,7 @@ class PendingProduce(Slot):
         With acks=-1 what was appended stays open until it is committed.
         """
         broker = self.connection.server.broker
-        now_ms = broker.env.wall_clock_ms()
+        now_ms = max(broker.env.wall_clock_ms(), broker.env.ages.floor_ms)
         acks = self._wanted.acks
         left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
         for topic, batches in self._wanted.topics:
@@ -419,12 +420,14 @@ class PendingProduce(Slot):
         try:
             config = locate(broker, each.topic, each.partition).config
             async with server.key_looks:
-                await walk_records(broker.env, each.records, config, memory=server.memory.decompression)
+                max_timestamp = await walk_records(
+                    broker.env, each.records, config, memory=server.memory.decompression
+                )
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                each.records, acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
+                each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
             )
         except KafkaError as error:
             each.results[each.position] = self._failure(each.topic, each.partition, error)

@@ -15,12 +15,12 @@ from raftlog.protocol.message_builders import build_response
 API_KEY: Final = ApiKey.PUSH_TELEMETRY
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Take the metrics, or say why not."""
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Take the metrics in turns of the loop, or say why not."""
     instance_id = message.client_instance_id
     if instance_id is None:
         raise InvalidRequest("a push needs the id that GetTelemetrySubscriptions gave")
-    broker.telemetry.push(
+    pauses = broker.telemetry.push(
         instance_id,
         attributes_of(request, instance_id),
         broker.image(),
@@ -28,4 +28,8 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         max_bytes=broker.config.telemetry_max_bytes,
         now=asyncio.get_running_loop().time(),
     )
+    for _ in pauses:
+        await broker.env.turns.next()
+        if not request.is_awaited and not message.terminating:
+            break  # a client that ends may not wait for the answer
     return build_response(API_KEY, request.api_version)

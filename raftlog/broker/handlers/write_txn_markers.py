@@ -83,7 +83,7 @@ def _write(broker: BrokerContext, marker: TxnMarker, tp: TopicPartition) -> asyn
             waiter.answered
         )
     else:
-        end_offset = partition.append_marker(marker, now_ms=broker.env.wall_clock_ms())
+        end_offset = partition.append_marker(marker, now_ms=broker.env.ages.latest_ms())
         partition.await_commit(end_offset, waiter)
     return waiter.code
 

@@ -7,7 +7,8 @@ leaves the strangers and counts nowhere, so clients never take a broker's place.
 strangers may come.
 
 A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
-short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or as the oldest of HALL_PLACES.
+short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or if a newer one needs its place
+among HALL_PLACES (`base.places`).
 
 A listener of SASL has a gate: before its login, a client may ask for versions, log in, or prove to be a broker. Any
 other request ends its connection, and so does a login that takes too long. Its frames are short until then, so that
@@ -23,6 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.memory import Account
+from raftlog.base.places import NodeMachines, Places
 from raftlog.broker.links import peer_auth
 from raftlog.broker.network.peer_handshake import dispatch_in_hall
 from raftlog.protocol.apis import ApiKey
@@ -130,6 +132,7 @@ class Admission:
     __slots__ = (
         "_config_in_force",
         "_hall",
+        "_looks",
         "_memory",
         "_of_strangers",
         "_per_host",
@@ -147,16 +150,18 @@ class Admission:
         sockets: int,
         memory: Account,
         rates: ConnectionRates,
+        nodes: NodeMachines,
     ) -> None:
-        """`sockets`: how many clients the process has file descriptors for."""
+        """`sockets`: how many clients the process has file descriptors for. `nodes`: from where nodes came before."""
         self._config_in_force = config_in_force
         self._possible = min(sockets, memory.limit // CONNECTION_BYTES)
         self._memory = memory
         self._rates = rates
         self._per_host: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
-        self._hall: dict[Connection, int] = {}
-        """With the looks since they came, the oldest first."""
+        self._hall: Places[Connection] = Places(HALL_PLACES, self.refuse, nodes=nodes)
+        self._looks: dict[Connection, int] = {}
+        """How often each in the hall was looked at."""
         self._of_strangers = 0
         """Bytes of memory."""
         self.strangers = 0
@@ -180,9 +185,8 @@ class Admission:
             if delay is None:
                 self._let_in(connection)
                 return
-        if len(self._hall) >= HALL_PLACES:
-            self.refuse(next(iter(self._hall)))
-        self._hall[connection] = 0
+        self._hall.enter(connection, connection.peer_host)
+        self._looks[connection] = 0
         connection.standing = ConnectionStanding.IN_HALL
         connection.gate.enter_hall(connection)
         if delay is not None:
@@ -214,16 +218,16 @@ class Admission:
 
     def look(self, connection: Connection) -> None:
         """Once a second: refuse who has been in the hall for too long."""
-        looks = self._hall.get(connection)
+        looks = self._looks.get(connection)
         if looks is None:
             return
-        self._hall[connection] = looks + 1
+        self._looks[connection] = looks + 1
         if looks >= HALL_LOOKS:
             self.refuse(connection)
 
     def refuse(self, connection: Connection) -> None:
         """Close a connection that is in the hall and is no broker's."""
-        self._hall.pop(connection, None)
+        self._leave_hall(connection)
         connection.server.counters.refused += 1
         connection.close("connection_refused", limit=self._limit_for(connection) or CONNECTION)
 
@@ -254,9 +258,13 @@ class Admission:
             if not self._per_host[host]:
                 del self._per_host[host]
         elif connection.standing is ConnectionStanding.IN_HALL:
-            self._hall.pop(connection, None)
+            self._leave_hall(connection)
         elif connection.standing is ConnectionStanding.BROKER:
             self.brokers -= 1
+
+    def _leave_hall(self, connection: Connection) -> None:
+        self._hall.leave(connection)
+        self._looks.pop(connection, None)
 
 
 def _cost(connection: Connection) -> int:

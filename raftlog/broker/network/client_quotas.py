@@ -21,6 +21,7 @@ from raftlog.security.quotas import (
     REQUEST,
     CountedAs,
     Quotas,
+    Rates,
     WindowedRate,
     Windows,
     quota_for,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from raftlog.broker.network.counters import ConnectionCounters
     from raftlog.broker.network.inbox import Inbox
 
-MAX_KEPT: Final = 10_000
-"""Clients whose limits are remembered, and rates that are counted. Clients choose their ids, so there is a bound."""
+MAX_LIMITS: Final = 10_000
+"""Clients whose limits are remembered. Clients choose their ids, so there is a bound."""
 
 NOTHING_SET: Final[Quotas] = {}
 _PERCENT: Final = 100.0
@@ -173,7 +174,7 @@ class ClientQuotas:
         self._quotas = NOTHING_SET
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
         """By principal and client id, of those that were asked for since quotas changed."""
-        self._rates: dict[tuple[str, CountedAs], WindowedRate] = {}
+        self._rates: Rates[tuple[str, CountedAs]] = Rates(span)
         self.clock = loop.time
         self.span = span
         self.limit_clients = False
@@ -202,7 +203,7 @@ class ClientQuotas:
             return self._limits[key]
         except KeyError:
             pass
-        if len(self._limits) >= MAX_KEPT:
+        if len(self._limits) >= MAX_LIMITS:
             self._limits.clear()
         limits = self._limits[key] = self._resolve(connection.principal, client_id or "")
         return limits
@@ -251,17 +252,9 @@ class ClientQuotas:
         return ClientLimits(self, found, mutations=mutations) if found or mutations else None
 
     def _rate(self, key: str, counted_as: CountedAs) -> WindowedRate:
-        rate = self._rates.get((key, counted_as))
+        rate = self._rates.find((key, counted_as))
         if rate is None:
-            if len(self._rates) >= MAX_KEPT:
-                self._drop_rates()
-            rate = self._rates[key, counted_as] = WindowedRate(self.span)
+            rate, others_dropped = self._rates.add((key, counted_as), self.clock())
+            if others_dropped:
+                self._limits.clear()  # they may refer to dropped rates
         return rate
-
-    def _drop_rates(self) -> None:
-        """Forget the rates of those who used nothing of late, or else the oldest. Limits that refer to them go too."""
-        now = self.clock()
-        self._rates = {name: each for name, each in self._rates.items() if not each.is_idle(now)}
-        while len(self._rates) >= MAX_KEPT:
-            del self._rates[next(iter(self._rates))]
-        self._limits.clear()

@@ -10,13 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raftlog.base.config_setting import INT_MAX
-from raftlog.security.quotas import CONNECTION, Quotas, WindowedRate, Windows, quota_for_address
+from raftlog.security.quotas import CONNECTION, Quotas, Rates, WindowedRate, Windows, quota_for_address
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
-
-MAX_KEPT: Final = 10_000
-"""Addresses whose rates are counted."""
 
 RATE_SETTING: Final = "max.connection.creation.rate"
 
@@ -45,7 +42,7 @@ class ConnectionRates:
         self._quotas = quotas
         self._clock = clock
         self._span = span
-        self._of_hosts: dict[str, WindowedRate] = {}
+        self._of_hosts: Rates[str] = Rates(span)
         self._of_listeners: dict[str, WindowedRate] = {}
         """By name; "" is all of them."""
 
@@ -56,11 +53,9 @@ class ConnectionRates:
         if limit is None:
             return None
         now = self._clock()
-        rate = self._of_hosts.get(host)
+        rate = self._of_hosts.find(host)
         if rate is None:
-            if len(self._of_hosts) >= MAX_KEPT:
-                self._drop_idle(now)
-            rate = self._of_hosts[host] = WindowedRate(self._span)
+            rate, _ = self._of_hosts.add(host, now)
         wait_s = 0.0 if rate.is_idle(now) else rate.throttle_s(limit, now, more=1)
         if wait_s > 0:
             return Delay(CONNECTION, min(wait_s, self._span.seconds))
@@ -83,11 +78,6 @@ class ConnectionRates:
             rate.use(1, now)
             wait_s = max(wait_s, rate.throttle_s(limit, now))
         return Delay(RATE_SETTING, wait_s) if wait_s > 0 else None
-
-    def _drop_idle(self, now: float) -> None:
-        self._of_hosts = {host: each for host, each in self._of_hosts.items() if not each.is_idle(now)}
-        while len(self._of_hosts) >= MAX_KEPT:
-            del self._of_hosts[next(iter(self._of_hosts))]
 
 
 def _limit_of_listener(config: NodeConfig, listener: str) -> int:

@@ -23,7 +23,7 @@ from raftlog.base.principals import USER
 from raftlog.metadata.image import MetadataImage
 from raftlog.security import scram
 from raftlog.security.sasl_messages import parse_plain
-from raftlog.security.scram import ScramCredential, ScramServer
+from raftlog.security.scram import CredentialLookup, ScramCredential, ScramServer
 from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 
 PLAIN: Final = "PLAIN"
@@ -67,6 +67,7 @@ class Credentials(NamedTuple):
     wall_clock_ms: Callable[[], int]
     secret: bytes
     """Keys what is made up for unknown users."""
+    lookup: CredentialLookup
     nonce: Callable[[], str]
 
 
@@ -230,7 +231,7 @@ class Login:
             return self._find_token(user)
         known = self._credentials.image().scram
         self._kept = known.get((user, self._mechanism))
-        return scram.find(known, user, self._mechanism, self._credentials.secret)
+        return self._credentials.lookup.find(known, user, self._mechanism)
 
     def _find_token(self, token_id: str) -> ScramCredential:
         mechanism, credentials = self._mechanism, self._credentials

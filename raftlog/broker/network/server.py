@@ -20,13 +20,14 @@ from socket import (
     TCP_KEEPCNT,
     TCP_KEEPINTVL,
 )
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
+from raftlog.base.places import NodeMachines, host_of
 from raftlog.base.principals import NoPrincipal
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, peer_secret
@@ -35,6 +36,7 @@ from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.connection_rates import ConnectionRates
+from raftlog.broker.network.controller_clients import why_refused
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from raftlog.broker.context import BrokerContext
     from raftlog.broker.network.login import Credentials, Login, LoginFailure
     from raftlog.broker.network.tls import ServerTls
+    from raftlog.broker.network.tls_handshake import Accept
     from raftlog.broker.network.token_keys import TokenKeys
     from raftlog.replication.replica_host import ReplicaId
 
@@ -77,6 +80,12 @@ MIN_SWEEP_S: Final = 0.05
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an empty host
 """With port 0, IPv4 and IPv6 would get a port each."""
+
+HANDSHAKES_SHARE: Final = 4
+"""TLS handshakes under way take a quarter of the files that clients may have open, at most."""
+
+CONTROLLER_CLIENT_REFUSED: Final = "controller_client_refused"
+"""The event of a Kafka client that may not use the controllers' listener."""
 
 CERTIFICATE: Final = "certificate"
 """The mechanism of a login by a client's certificate, in the audit log."""
@@ -117,6 +126,9 @@ class BrokerServer:
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.schemas_loaded: set[tuple[int, int]] = set()
         """(API key, version) of which a request was decoded already."""
+        self.counters = ConnectionCounters()
+        self.nodes = NodeMachines()
+        """From where nodes have proved the cluster secret, to this server or to the controller's listener."""
         self.tls = self._tls()
         """By listener, for those that speak TLS."""
         self.token_keys: dict[str, TokenKeys] = {}
@@ -124,7 +136,6 @@ class BrokerServer:
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
-        self.counters = ConnectionCounters()
         span = Windows(self.config.quota_window_num, self.config.quota_window_size_seconds)
         self.quotas = ClientQuotas(self.counters, self.loop, span)
         self.admission = Admission(
@@ -137,6 +148,7 @@ class BrokerServer:
                 clock=self.quotas.clock,
                 span=span,
             ),
+            nodes=self.nodes,
         )
         self.watch = IdleConnectionWatch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
@@ -199,6 +211,8 @@ class BrokerServer:
         self._stopped = True
         for server in self._servers:
             server.close()
+        for tls in self.tls.values():
+            tls.close()
         for connection in tuple(self.connections):
             connection.finish()
         if self.connections and grace_s > 0:
@@ -217,19 +231,10 @@ class BrokerServer:
         self.log.flush()
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients.
-
-        There are no logins on that listener, and perhaps no certificates. It serves nobody if clients need either on
-        another listener, unless rules say what an anonymous one may do. It waits until this node has the active
-        controller's rules.
-        """
-        broker = self.broker
-        if broker.authorizer is None:
-            is_safe = not self.config.logins and not self._asks_others_for_certificates()
-        else:
-            is_safe = broker.in_touch(broker.image().controller_id)
-        if self._stopped or not is_safe:
-            transport.abort()
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        reason = "this node stops" if self._stopped else why_refused(self.broker)
+        if reason is not None:
+            self._refuse_controller_client(transport, reason)
             return
         connection = Connection(self, self.config.controller_listener_names[0])
         transport.pause_reading()
@@ -239,25 +244,27 @@ class BrokerServer:
             transport.resume_reading()  # into the connection's own buffer
             _feed(connection, memoryview(received))
 
-    def _asks_others_for_certificates(self) -> bool:
-        """Say whether clients must show a certificate on other listeners, but not on the controller's."""
-        asking = {name for name, tls in self.config.tls.items() if tls.ssl_client_auth == "required"}
-        return bool(asking) and self.config.controller_listener_names[0] not in asking
+    def _refuse_controller_client(self, transport: asyncio.Transport, reason: str) -> None:
+        transport.abort()
+        self.count_closed(CONTROLLER_CLIENT_REFUSED)
+        listener, address = self.config.controller_listener_names[0], transport.get_extra_info("peername")
+        self.log.warning(
+            CONTROLLER_CLIENT_REFUSED, listener=listener, address=host_of(address), reason=reason
+        )
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:
             return Connection(self, listener.name)
 
-        secured = await self.secure(listener)
+        begin = (await self.secure(listener))(accept)
         await self._open_keys(listener)
         try:
             server = await self.loop.create_server(
-                accept,
+                begin,
                 listener.host or (None if listener.port else ANY_IPV4),
                 listener.port,
                 backlog=self.config.socket_listen_backlog_size,
                 start_serving=False,
-                **secured,
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -266,17 +273,18 @@ class BrokerServer:
         port = _bound_port(server) or listener.port
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
-    async def secure(self, listener: Listener) -> dict[str, Any]:
-        """Return the options of `create_server` for a listener's TLS, if it has it. Raises ListenerUnavailable."""
+    async def secure(self, listener: Listener) -> Callable[[Accept], Accept]:
+        """Return what puts a listener's TLS, if it has it, before its protocols. Raises ListenerUnavailable."""
         tls = self.tls.get(listener.name)
         if tls is None:
-            return {}
+            return _accept_plain
         from raftlog.broker.links.tls import TlsUnusable
 
         try:
-            return await tls.open(self.broker.env.offload)
+            await tls.open(self.broker.env.offload)
         except TlsUnusable as error:
             raise ListenerUnavailable(f"cannot secure {listener}: {error}") from error
+        return tls.accepting
 
     async def _open_keys(self, listener: Listener) -> None:
         """Read the keys that logins by OAUTHBEARER need. Raises ListenerUnavailable."""
@@ -323,13 +331,16 @@ class BrokerServer:
     @cached_property
     def _credentials(self) -> Credentials:
         from raftlog.broker.network.login import Credentials
+        from raftlog.security.scram import CredentialLookup
 
         broker = self.broker
+        secret = hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest()
         return Credentials(
             image=broker.image,
             token_key=broker.token_key,
-            wall_clock_ms=broker.env.wall_clock_ms,
-            secret=hashlib.sha256(b"made-up credentials " + self.config.cluster_secret).digest(),
+            wall_clock_ms=broker.env.ages.latest_ms,
+            secret=secret,
+            lookup=CredentialLookup(secret),
             nonce=lambda: self.nonce(24).hex(),
         )
 
@@ -393,7 +404,7 @@ class BrokerServer:
         marker ends a transaction that began since.
         """
         if lane == ADMIN_HELLO:
-            self.admission.prove(connection)
+            self._take_node(connection)
             return True
         before = self._peers.get((peer.broker_id, lane))
         if before is not None and before.number > connection.number:
@@ -402,8 +413,13 @@ class BrokerServer:
         if before is not None:
             self._end_sessions(before)  # now: a fetch that waits must not read once more
             before.abort()
-        self.admission.prove(connection)
+        self._take_node(connection)
         return True
+
+    def _take_node(self, connection: Connection) -> None:
+        """Let a connection out of the places of strangers, since its other end proved to be a node."""
+        self.nodes.add(connection.peer_host)
+        self.admission.prove(connection)
 
     def peer_secret(self, connection: Connection) -> bytes:
         """Return the secret that another broker proves on a connection."""
@@ -457,10 +473,12 @@ class BrokerServer:
         served = config.tls.keys() - (set() if has_own else controllers)
         if not served:
             return {}
-        from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+        from raftlog.broker.network.tls import ServerTls
+        from raftlog.broker.network.tls_handshake import HandshakePlaces
 
-        most, clock = config.raftlog_tls_handshakes_max, self.loop.time
-        of_clients, of_nodes = PendingHandshakes(most, clock), PendingHandshakes(most, clock)
+        most = min(config.raftlog_tls_handshakes_max, max(1, self.broker.env.sockets // HANDSHAKES_SHARE))
+        of_clients = HandshakePlaces(most, self.log, self.count_closed)
+        of_nodes = HandshakePlaces(most, self.log, self.count_closed, self.nodes)
         return {
             name: ServerTls(
                 config.tls[name],
@@ -510,6 +528,10 @@ class BrokerServer:
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
         request = AllocateProducerIds(self.config.node_id, self.broker.broker_epoch())
         return await ask(self.broker, request, ProducerIdBlock)
+
+
+def _accept_plain(accept: Accept) -> Accept:
+    return accept
 
 
 def _feed(connection: Connection, received: memoryview) -> None:

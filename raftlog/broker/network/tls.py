@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from raftlog.base.config_tls import ListenerTls
 from raftlog.base.distinguished_names import UnreadableName, subject_of
@@ -20,15 +19,14 @@ from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.principals import USER, NoPrincipal, name_of, parse_rules
 from raftlog.base.regex import check_regex, compiled
 from raftlog.broker.links.tls import (
-    HANDSHAKE_S,
     PEM_BLOCK,
-    SHUTDOWN_S,
     ListenerContexts,
     Material,
     TlsUnusable,
     keystore_of,
     load_context,
 )
+from raftlog.broker.network.tls_handshake import Accept, HandshakePlaces, TlsHandshake
 from raftlog.security.acls import ANONYMOUS
 
 LOOK_EVERY_S: Final = 3.0
@@ -72,79 +70,11 @@ _MENDING: Final = {
 log = get_logger(__name__)
 
 
-class PendingHandshakes:
-    """The handshakes that are under way at all listeners, which cost memory before `admission` hears of a client.
-
-    A client that hangs up is no object any more; one whose object stays for whatever reason counts no longer than a
-    handshake may take.
-    """
-
-    def __init__(self, most: int, clock: Callable[[], float]) -> None:
-        self.most = most
-        self._clock = clock
-        self._begun: dict[weakref.ref[ssl.SSLObject], float] = {}
-        """When each began, the oldest first."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether one more would be too many."""
-        if len(self._begun) >= self.most:
-            over = self._clock() - HANDSHAKE_S
-            for each in [each for each, began_at in self._begun.items() if began_at < over]:
-                self.end(each)
-        return len(self._begun) >= self.most
-
-    def begin(self, session: ssl.SSLObject) -> None:
-        """Count a handshake."""
-        self._begun[weakref.ref(session, self.end)] = self._clock()
-
-    def end(self, session: weakref.ref[ssl.SSLObject]) -> None:
-        """Count it no more; fine if that was said before."""
-        self._begun.pop(session, None)
-
-
 class ServerContext(ssl.SSLContext):
-    """The context that a listener is opened with: each new connection is made under the newest one.
+    """The context of connections that clients open."""
 
-    Not by changing the context in the hello (`sni_callback`): a TLS 1.2 session of the context before could then be
-    resumed though its authority is no longer believed.
-    """
-
-    newest: ServerContext
-    failed: Callable[[ssl.SSLError], None]
-    refused: Callable[[], None]
-    handshakes: PendingHandshakes
     certificate: bytes
     """The one that it shows, in DER."""
-
-    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        """Begin a connection under the newest context. Raises SSLError if too many others do."""
-        newest = self.newest
-        if newest.handshakes.is_full:
-            newest.refused()
-            raise ssl.SSLError("too many handshakes are under way")
-        session = ssl.SSLContext.wrap_bio(newest, *args, **options)
-        newest.handshakes.begin(session)
-        return session
-
-
-class _ToldHandshake(ssl.SSLObject):
-    """Tells the listener why a handshake failed: event loops keep that to themselves."""
-
-    def do_handshake(self) -> None:
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError as error:
-            context = self.context
-            if isinstance(context, ServerContext):
-                context.handshakes.end(weakref.ref(self))
-                context.failed(error)
-            raise
-        context = self.context
-        if isinstance(context, ServerContext):
-            context.handshakes.end(weakref.ref(self))
 
 
 class ServerTls:
@@ -155,21 +85,22 @@ class ServerTls:
         tls: ListenerTls,
         limited: LimitedLog,
         count: Callable[[str], None],
-        handshakes: PendingHandshakes,
+        handshakes: HandshakePlaces,
         *,
         is_for_nodes: bool = False,
     ) -> None:
         """`is_for_nodes`: it is the controllers' listener, to which nodes connect rather than clients."""
         self._tls = tls
         self._handshakes = handshakes
+        self._newest: ServerContext | None = None
         self._is_for_nodes = is_for_nodes
         self._log = limited
         self._count = count
         self._contexts = ListenerContexts(tls, make_server_context)
         self._rules = parse_rules(tls.ssl_principal_mapping_rules)
 
-    async def open(self, offload: Offload) -> dict[str, Any]:
-        """Return the options of `create_server`. Raises TlsUnusable."""
+    async def open(self, offload: Offload) -> None:
+        """Read the files. Raises TlsUnusable."""
         for rule in self._rules:
             if rule.pattern is not None:
                 try:
@@ -178,9 +109,30 @@ class ServerTls:
                     raise TlsUnusable(
                         f"{self._tls.names['ssl_principal_mapping_rules']}: {error.message}"
                     ) from error
-        self._door = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         self._take(await offload(self._contexts.load))
-        return {"ssl": self._door, "ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": SHUTDOWN_S}
+
+    def accepting(self, accept: Accept) -> Accept:
+        """Return a protocol factory that makes the protocols of `accept` for connections whose handshake has ended.
+
+        Each connection gets the newest context. Changing it later (`sni_callback`) would let a client resume a TLS 1.2
+        session of an authority that is no longer believed.
+        """
+
+        def begin() -> TlsHandshake:
+            assert self._newest is not None, "it is open"
+            return TlsHandshake(
+                self._tls.listener,
+                self._newest,
+                self._handshakes,
+                accept=accept,
+                failed=self._handshake_failed,
+            )
+
+        return begin
+
+    def close(self) -> None:
+        """Close every connection whose handshake is under way."""
+        self._handshakes.close()
 
     async def look(self, offload: Offload) -> None:
         """Take new files, if there are."""
@@ -220,26 +172,14 @@ class ServerTls:
 
     def _take(self, context: ssl.SSLContext) -> None:
         assert isinstance(context, ServerContext)
-        context.failed = self._handshake_failed
-        context.refused = self._handshake_refused
-        context.handshakes = self._handshakes
-        self._door.newest = context
+        self._newest = context
 
-    def _handshake_refused(self) -> None:
-        self._count("tls_handshake_refused")
-        self._log.warning(
-            "tls_handshake_refused",
-            listener=self._tls.listener,
-            limit="raftlog.tls.handshakes.max",
-            under_way=self._handshakes.most,
-        )
-
-    def _handshake_failed(self, error: ssl.SSLError) -> None:
+    def _handshake_failed(self, error: ssl.SSLError, address: str) -> None:
         reason, listener = reason_of(error), self._tls.listener
         if self._is_for_nodes and error.reason == _NO_TLS:
             reason += f", or, in a node, {listener}:SSL in listener.security.protocol.map"
         self._count("tls_handshake_failed")
-        self._log.warning("tls_handshake_failed", listener=listener, reason=reason)
+        self._log.warning("tls_handshake_failed", listener=listener, address=address, reason=reason)
 
 
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
@@ -265,7 +205,6 @@ def reason_of(error: ssl.SSLError) -> str:
 def make_server_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
     """Return the context of connections that clients open. Raises TlsUnusable."""
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
-    context.sslobject_class = _ToldHandshake
     context.verify_mode = _VERIFY[tls.ssl_client_auth]
     # A session that is resumed brings the verdict of its beginning with it, whoever is believed today.
     context.num_tickets = 0

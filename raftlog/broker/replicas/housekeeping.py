@@ -39,8 +39,8 @@ PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
 """Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
-CLOCK_INTERVAL = 10.0
-"""Seconds between two looks at the clocks, so that a jump is told soon."""
+ROOM_INTERVAL = 2.0
+"""Seconds between two looks at the room of log directories that were full."""
 FEW_ENTRIES = 100
 """Entries of replicas that were looked at since, or are gone, that the queue of expiries may hold in any case."""
 TURN = 0.002
@@ -94,7 +94,7 @@ class Housekeeping:
             (lambda: EXPIRE_INTERVAL, self.expire_producers),
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
-            (lambda: CLOCK_INTERVAL, self.look_at_clocks),
+            (lambda: ROOM_INTERVAL, self._replicas.logs.look_for_room),
         ]
         if config.log_cleaner_enable:
             chores.append((each_ms("log_cleaner_backoff_ms"), self.compact))
@@ -248,10 +248,6 @@ class Housekeeping:
         await self._visit_all(
             "producer_limit", lambda partition: partition.log.producers.set_max_idle_producers(kept) > 0
         )
-
-    async def look_at_clocks(self) -> None:
-        """A jump of the wall clock is to be noticed before anything is deleted by it, and told."""
-        self._env.ages.now_ms()
 
     @staticmethod
     def _uptime_ms() -> int:

@@ -1,13 +1,15 @@
 """The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
 
 Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room.
+restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
+as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while, and
+longer each time it fills up again, so that leaderships do not go to and fro.
+A want of descriptors or memory (EMFILE, ENFILE, ENOMEM) is no failure either: it says nothing of the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -15,11 +17,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from raftlog.base.disk import DISK_FULL, OUT_OF_FILES
 from raftlog.base.env import Env
 from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
-from raftlog.base.log import get_logger
-from raftlog.base.types import TopicPartition
-from raftlog.broker.replicas.flusher import Flusher
+from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.types import NO_EPOCH, TopicPartition
+from raftlog.broker.replicas.flusher import ADVICE, Flusher
+from raftlog.metadata.controller_api import PreviousOpening
+from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory, Offsets
@@ -27,10 +32,17 @@ from raftlog.storage.log_directory import LogDirectory, Offsets
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+TROUBLED_S = 60.0
+"""A directory that refused something for want of descriptors counts as troubled for so long."""
+RECOVERY_PAUSE_S = 1.0
+RECOVERY_RETRIES = 30
+"""A log that cannot be opened for want of descriptors is tried again after such a pause, so often."""
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
+ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
+"""A directory that was full has room again with this share of its disk free, or so many bytes."""
+ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
+"""So long after the last refused write it is looked at, at first, and once it has filled up again and again."""
 CLOSES_AT_ONCE = 4
 """Threads that share a volume's logs at a clean stop."""
 
@@ -62,9 +74,34 @@ class LogVolume:
         self.flusher = flusher
         self.logs: dict[TopicPartition, Log] = {}
         self.error: OSError | None = None
+        self.trouble = ""
+        """Why it last refused something for want of descriptors, in words."""
+        self._troubled_at: float | None = None
         self.generation = 0
         """Grows whenever checkpoints forget something: those drawn up before are out of date."""
         self._checkpoints = Lock()
+        self.full = False
+        """A write was refused for lack of room, and there was no room for long enough since."""
+        self._full_again = 0
+        self._refused_at = float("-inf")
+
+    def note_full(self, now: float) -> bool:
+        """Note a write that found no room; returns whether that is news."""
+        if not self.full:
+            calm = now - self._refused_at > ROOM_AGAIN_AFTER_MOST_S
+            self._full_again = 0 if calm else self._full_again + 1
+        was, self.full, self._refused_at = self.full, True, now
+        return not was
+
+    def has_room(self, free: tuple[int, int], now: float) -> bool:
+        """Take note of (all, usable) bytes of the disk; returns whether a full directory has room again by now."""
+        total, usable = free
+        wait_s = min(ROOM_AGAIN_AFTER_S * 2**self._full_again, ROOM_AGAIN_AFTER_MOST_S)
+        enough = usable >= min(ROOM_BYTES, ROOM_SHARE * total)
+        if not self.full or not enough or now - self._refused_at < wait_s:
+            return False
+        self.full = False
+        return True
 
     def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
         """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
@@ -86,6 +123,19 @@ class LogVolume:
     def path(self) -> str:
         return self.directory.path
 
+    def note_trouble(self, error: OSError, now: float) -> None:
+        """Note that it refused something for want of descriptors."""
+        self.trouble = error.strerror or str(error)
+        self._troubled_at = now
+
+    def end_trouble(self) -> None:
+        """Note that it took something new."""
+        self._troubled_at = None
+
+    def is_troubled(self, now: float) -> bool:
+        """Whether it refused something for want of descriptors not long ago."""
+        return self._troubled_at is not None and now - self._troubled_at < TROUBLED_S
+
 
 class LogDirectories:
     """All logs of this broker. `failed` is told of each volume that goes offline."""
@@ -95,11 +145,18 @@ class LogDirectories:
         self._config = config
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._limited = LimitedLog(log, self._loop.time)
         self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[LogVolume] = []
         self.online: list[LogVolume] = []
         """The volumes that did not fail."""
         self.failed_directory_ids: tuple[UUID, ...] = ()
+        self.incarnation_id = UUID(int=0)
+        """Of this process, as it registers. The log directories name it from `open_directories` on."""
+        self.previous: tuple[PreviousOpening, ...] = ()
+        """The earlier processes that each directory names, in the order of `directory_ids`."""
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when a directory has become full."""
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
@@ -122,6 +179,33 @@ class LogDirectories:
             volume.flusher.failed = partial(self.fail, volume)
             self.volumes.append(volume)
             self.online.append(volume)
+        self.previous = tuple(
+            PreviousOpening(
+                NO_EPOCH if each.clean_broker_epoch is None else each.clean_broker_epoch, each.incarnations
+            )
+            for each in (volume.directory for volume in self.volumes)
+        )
+        self._note_incarnation()
+
+    def _note_incarnation(self) -> None:
+        """Name this process in every directory. If one has no room for that, none of them is compared next time."""
+        bits = self._env.unguessable.getrandbits(128)
+        self.incarnation_id = new_incarnation(bits, written=True)
+        for volume in self.volumes:
+            try:
+                volume.directory.note_incarnation(self.incarnation_id)
+            except OSError as error:
+                self.report(volume, error)
+                self.incarnation_id = new_incarnation(bits, written=False)
+
+    async def confirm_incarnation(self) -> None:
+        """Drop the names of earlier processes: this one has registered. A disk may keep them if it refuses."""
+        for volume in self.online:
+            confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
+            try:
+                await self._env.offload(confirm)
+            except OSError as error:
+                self.report(volume, error)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
         """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
@@ -134,7 +218,7 @@ class LogDirectories:
         async def open_one(volume: LogVolume, name: TopicPartition) -> RecoveredLog | None:
             async with slots:
                 try:
-                    opened = await self._env.offload(lambda: self._open(volume, name, None, config_of(name)))
+                    opened = await self._open_patiently(volume, name, config_of(name))
                 except OSError as error:
                     self.fail(volume, error)
                     return None
@@ -154,6 +238,18 @@ class LogDirectories:
         )
         return found
 
+    async def _open_patiently(self, volume: LogVolume, name: TopicPartition, config: TopicConfig) -> Log:
+        """Open a log away from the loop. Wait for descriptors: that there are none says nothing of the disk."""
+        for _ in range(RECOVERY_RETRIES):
+            try:
+                return await self._env.offload(partial(self._open, volume, name, None, config))
+            except OSError as error:
+                if error.errno not in OUT_OF_FILES:
+                    raise
+                self.report(volume, error)
+            await asyncio.sleep(RECOVERY_PAUSE_S)
+        return await self._env.offload(partial(self._open, volume, name, None, config))
+
     def _open(
         self, volume: LogVolume, name: TopicPartition, topic_id: UUID | None, config: TopicConfig
     ) -> Log:
@@ -165,7 +261,7 @@ class LogDirectories:
             recovery_point=directory.recovery_points.get(name, 0),
             clean=directory.was_clean_shutdown,
             topic_id=topic_id,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=max(self._env.wall_clock_ms(), self._env.ages.floor_ms),  # away from the loop
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
@@ -192,26 +288,32 @@ class LogDirectories:
             return error
 
     def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
-        """The online volume with the fewest logs, `planned` included. KafkaStorageError if none is left."""
+        """The online volume with the fewest logs, `planned` included, that refused nothing lately, if there is one.
+
+        KafkaStorageError if none is left.
+        """
         volumes = self.online
         if not volumes:
-            raise KafkaStorageError()
+            raise KafkaStorageError("no log directory is left")
         if len(volumes) == 1:
             return volumes[0]
-        more = Counter(new.volume for new in planned)
-        return min(volumes, key=lambda each: len(each.logs) + more[each])
+        more, now = Counter(new.volume for new in planned), self._loop.time()
+        return min(
+            volumes, key=lambda each: (each.full or each.is_troubled(now), len(each.logs) + more[each])
+        )
 
     def take(self, new: NewLog, made: Log | Exception) -> Log:
         """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
         if isinstance(made, OSError):
             self.report(new.volume, made)
-            raise KafkaStorageError() from made
+            raise KafkaStorageError(str(made)) from made
         if isinstance(made, Exception):
             raise KafkaStorageError(f"the folder of {new.name} belongs to another topic of that name")
         if new.volume.error is not None:
             made.close(clean=False)
-            raise KafkaStorageError()
+            raise KafkaStorageError(f"{new.volume.path} is offline: {new.volume.error}")
         new.volume.logs[new.name] = made
+        new.volume.end_trouble()
         return made
 
     def volume_of(self, opened: Log) -> LogVolume:
@@ -260,10 +362,20 @@ class LogDirectories:
 
     def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
+        now = self._loop.time()
         if error.errno in DISK_FULL:
-            log.warning("disk_full", directory=volume.path)
-        elif error.errno in TOO_MANY_FILES:
-            log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
+            if volume.note_full(now):
+                self.on_full()
+                log.warning(
+                    "disk_full",
+                    directory=volume.path,
+                    reason=str(error),
+                    advice="leaderships go to others until it has room",
+                )
+        elif error.errno in OUT_OF_FILES:
+            volume.note_trouble(error, now)
+            facts = {"directory": volume.path, "reason": str(error), "advice": ADVICE}
+            self._limited.warning("too_many_open_files", per=volume.path, **facts)
         else:
             self.fail(volume, error)
 
@@ -275,8 +387,26 @@ class LogDirectories:
         self.online = [each for each in self.volumes if each.error is None]
         volume.flusher.stop()
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
-        log.error("log_directory_failed", directory=volume.path, reason=str(error))
         self._failed(volume)
+        log.error("log_directory_failed", directory=volume.path, reason=str(error))
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether a directory is full, so that this broker had better not lead."""
+        return any(volume.full for volume in self.online)
+
+    async def look_for_room(self) -> None:
+        """See whether directories that were full have room again."""
+        for volume in self.online:
+            if not volume.full:
+                continue
+            try:
+                free = await self._env.offload(partial(self._env.disk.free_bytes, volume.path))
+            except OSError as error:
+                self.report(volume, error)
+                continue
+            if volume.has_room(free, self._loop.time()):
+                log.info("disk_has_room", directory=volume.path)
 
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""

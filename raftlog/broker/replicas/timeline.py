@@ -23,6 +23,7 @@ EVENT_LEVELS = {
     "damaged_replica_leads": "error",
     "leader_batch_refused": "warning",
     "log_damaged": "error",
+    "replica_failed": "error",
 }
 """Events that are more than news (`info`)."""
 SAID_ONE_BY_ONE = 20

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders
 from raftlog.pipeline.jobs.control import JobError
-from raftlog.pipeline.jobs.durable import make_folders, read_json, write_json
+from raftlog.pipeline.jobs.durable import read_json, write_json
 
 NOTE: Final = "raftlog-job.json"
 OWNER: Final = "_raftlog-job.json"
@@ -31,7 +32,7 @@ def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> st
             raise JobError(
                 f"checkpoint: {checkpoint} is not empty and not a raftlog job's; give an empty or a new folder"
             )
-        make_folders(checkpoint.absolute(), Path("/"))
+        make_folders(checkpoint.absolute())
         identity = uuid.uuid4().hex[:12]
         write_json(checkpoint / NOTE, {"id": identity, **mine})
         return identity
@@ -64,7 +65,7 @@ def claim_results(folder: Path, identity: str, *, begun: bool) -> None:
             )
         if folder.exists() and any(folder.iterdir()):
             raise JobError(f"path: {folder} is not empty and not this job's; give an empty or a new folder")
-        make_folders(folder.absolute(), Path("/"))
+        make_folders(folder.absolute())
         write_json(folder / OWNER, {"id": identity})
     elif found["id"] != identity:
         raise JobError(

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raftlog.base.disk import make_folders, put_in_place
 from raftlog.pipeline.jobs.control import JobError
-from raftlog.pipeline.jobs.durable import make_folders, put
 
 STAGING: Final = "_staging"
 ROW_GROUP_ROWS: Final = 131_072
@@ -167,8 +167,8 @@ def _open(target: Target, key: tuple[str, int, int], opened: int) -> _File:
         )
     root = Path(target.root)
     folder = target.folder(topic, day)
-    make_folders(root / STAGING, root)
-    make_folders(folder, root)
+    make_folders(root / STAGING)
+    make_folders(folder)
     staged = root / STAGING / f"{uuid.uuid4().hex}.parquet"
     writer = pq.ParquetWriter(staged, KEPT, compression="zstd")
     return _File(final=folder / target.name(partition), staged=staged, writer=writer)
@@ -178,7 +178,7 @@ def _finish(file: _File, topic: str, partition: int, root: Path) -> pa.RecordBat
     file.flush()
     file.writer.close()
     size = file.staged.stat().st_size
-    put(file.staged, file.final)
+    put_in_place(file.staged, file.final)
     row = {
         "file": str(file.final.relative_to(root)),
         "topic": topic,

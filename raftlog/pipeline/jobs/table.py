@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raftlog.pipeline.jobs.durable import make_folders, put
+from raftlog.base.disk import make_folders, put_in_place
 from raftlog.pipeline.jobs.parquet import STAGING, Target
 
 COUNTED_DDL = "rows long, records long"
@@ -30,12 +30,12 @@ def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     context = TaskContext.get()
     assert context is not None, "runs in a task"
     root = Path(target.root)
-    make_folders(root / STAGING, root)
+    make_folders(root / STAGING)
     staged = root / STAGING / f"{uuid.uuid4().hex}.parquet"
     table = pa.Table.from_batches(held)
     try:
         pq.write_table(table, staged, compression="zstd")
-        put(staged, root / target.name(context.partitionId()))
+        put_in_place(staged, root / target.name(context.partitionId()))
     finally:
         with contextlib.suppress(FileNotFoundError):
             staged.unlink()

@@ -54,6 +54,9 @@ class LoopHost:
     def now(self) -> float:
         return self._loop.time()
 
+    def latest_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
     def broker_epoch(self) -> int:
         return BROKER.broker_epoch
 

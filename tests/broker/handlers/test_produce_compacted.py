@@ -36,9 +36,9 @@ class KeyedPartition(FakePartition):
         self.config = COMPACTED
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> FakeAppendInfo:
-        if not is_walked:
+        if max_timestamp is None:
             validate_small_batch(read_header(records), records, RecordRules.of(self.config, now_ms))
         return super().append_produced(records, acks=acks, now_ms=now_ms)
 

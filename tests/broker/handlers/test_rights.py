@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ from raftlog.base.errors import (
 from raftlog.broker.audit import MOST_NAMED
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import metadata
-from raftlog.broker.rights import NAMES_AT_ONCE, NEEDED, among, follow_rules
+from raftlog.broker.rights import NAMES_AT_ONCE, NEEDED, among, follow_rules, operations
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
@@ -629,6 +629,7 @@ def _question(broker: GuardedBroker) -> tuple[Any, Any, Any]:
         principal=ALICE,
         peer_host="127.0.0.1",
         has_all_rights=False,
+        to_controller=False,
         listener="PLAINTEXT",
         sender={},
     )
@@ -805,6 +806,30 @@ async def test_the_controllers_listener_asks_for_the_same_rights() -> None:
     assert codes_in(answer) == {ClusterAuthorizationFailed.code}
     assert not broker.asked
     await GuardedBroker(allow(ALTER_CONFIGS, CLUSTER)).ask(row, KNOWN, to_controller=True)
+
+
+async def test_allow_everyone_does_not_count_at_the_controllers_listener() -> None:
+    """A stranger could make himself a user there; rules count, and at brokers the setting does."""
+    row = ROWS["incremental_alter_configs of all brokers"]
+    for rules, to_controller, asks in (
+        ((), True, 0),
+        ((), False, 1),
+        ((allow(ALTER_CONFIGS, CLUSTER),), True, 1),
+    ):
+        broker = GuardedBroker()
+        broker.fake.broker.authorizer = Authorizer(rules, allow_if_no_rule=True)
+        answer = await broker.ask(row, KNOWN, to_controller=to_controller)
+        assert (ClusterAuthorizationFailed.code in codes_in(answer)) == (asks == 0)
+        assert len(broker.asked) == asks
+
+
+def test_authorized_operations_are_bits_by_number() -> None:
+    """An implied operation counts too. Source: KIP-430."""
+    context: Any = SimpleNamespace(authorizer=Authorizer([allow(READ, TOPIC, KNOWN)]))
+    sender = SimpleNamespace(peer_host="127.0.0.1", has_all_rights=False, to_controller=False)
+    for principal, bits in ((ALICE, 1 << 3 | 1 << 8), ("User:bob", 0)):
+        sender.principal = principal
+        assert operations(context, cast(Any, sender), TOPIC, KNOWN) == bits
 
 
 async def test_without_an_authorizer_everyone_may_do_everything() -> None:

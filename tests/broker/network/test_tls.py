@@ -27,11 +27,12 @@ from raftlog.base.log import LimitedLog, get_logger
 from raftlog.broker.links.peer_auth import prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.links.probe import probe
-from raftlog.broker.links.tls import HANDSHAKE_S, MAX_STORE_BYTES, PeerTls, TlsUnusable
+from raftlog.broker.links.tls import MAX_STORE_BYTES, PeerTls, TlsUnusable
 from raftlog.broker.network.admission import TLS_CONNECTION_BYTES
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import ListenerUnavailable
-from raftlog.broker.network.tls import PendingHandshakes, ServerTls
+from raftlog.broker.network.tls import ServerTls
+from raftlog.broker.network.tls_handshake import DISPLACED, HandshakePlaces
 from raftlog.broker.replicas.fetchers import shown_certificate
 from raftlog.protocol.codec import decode_response
 from raftlog.replication.replica_host import ReplicaId
@@ -65,6 +66,13 @@ class Client:
         self.writer.write(frame)
         size = int.from_bytes(await self.reader.readexactly(4), "big")
         return memoryview(await self.reader.readexactly(size))
+
+    async def is_closed(self) -> bool:
+        """Wait for the end of the connection."""
+        try:
+            return await self.reader.read() == b""
+        except ConnectionError:
+            return True
 
     @property
     def session(self) -> ssl.SSLObject:
@@ -213,6 +221,7 @@ def test_only_clients_with_a_certificate_that_is_believed_get_in(
                 with capture_logs() as logs:
                     assert await broker.is_refused(context, api_versions(1))
                 assert why in reasons(logs, "tls_handshake_failed")
+                assert {each["address"] for each in logs} == {HOST}
             assert not broker.fake.server.connections
             assert broker.fake.server.counters.closed_by_broker["tls_handshake_failed"] == 2
 
@@ -260,39 +269,36 @@ def test_a_client_that_never_ends_its_handshake_leaves_nothing_behind(run: Any, 
 
 
 def test_handshakes_that_do_not_end_take_no_more_than_their_places(run: Any, authority: Authority) -> None:
-    """Further ones are refused at once, and a place is free again when a client hangs up or is through."""
+    """The newest always has one: the oldest of the address that has most is closed for it."""
 
     async def main() -> None:
         settings = authority.settings(authority.issue("server"))
         async with serving(settings, raftlog_tls_handshakes_max=2) as broker:
             for _ in range(3):
                 await broker.connect(authority.client())  # those that are through take no place
-            silent = [await broker.connect(None) for _ in range(2)]
-            async with asyncio.timeout(PATIENCE_S):
-                while not broker.fake.server.counters.closed_by_broker["tls_handshake_refused"]:
-                    await broker.is_refused(authority.client(), api_versions(1))
-            for each in silent:
-                each.writer.close()
-            async with asyncio.timeout(PATIENCE_S):
-                while await broker.is_refused(authority.client(), api_versions(1)):
-                    pass
+            silent = [await broker.connect(None) for _ in range(5)]
+            with capture_logs() as logs:
+                client = await broker.connect(authority.client())
+                await client.ask(api_versions(1))
+                assert [await each.is_closed() for each in silent[:3]] == [True] * 3
+            assert {each["event"] for each in logs} == {DISPLACED}
+            assert broker.fake.server.counters.closed_by_broker[DISPLACED] == 4
+            assert not broker.fake.server.counters.closed_by_broker["tls_handshake_failed"]
 
     run(main())
 
 
-def test_a_handshake_counts_no_longer_than_it_may_take() -> None:
-    """Its object may be referred to for longer."""
-    now = [100.0]
-    pending = PendingHandshakes(1, lambda: now[0])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    session = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
-    pending.begin(session)
-    assert pending.is_full
-    now[0] += HANDSHAKE_S + 0.1
-    assert not pending.is_full
-    pending.begin(session)
-    del session
-    assert not pending.is_full, "it is gone"
+def test_a_stop_closes_connections_in_their_handshake(run: Any, authority: Authority) -> None:
+    """Else they would stay until their time is over."""
+
+    async def main() -> None:
+        async with serving(authority.settings(authority.issue("server"))) as broker:
+            silent = await broker.connect(None)
+            await (await broker.connect(authority.client())).ask(api_versions(1))
+            await broker.fake.server.stop(grace_s=0)
+            assert await silent.is_closed()
+
+    run(main())
 
 
 def connections_in_memory(broker: Serving) -> int:
@@ -417,10 +423,11 @@ def open_tls(settings: dict[str, str]) -> bytes:
 
     async def main() -> bytes:
         limited = LimitedLog(get_logger("test"), time.monotonic)
-        pending = PendingHandshakes(1, asyncio.get_running_loop().time)
-        options = await ServerTls(tls, limited, lambda _: None, pending).open(ThreadOffload())
+        server = ServerTls(tls, limited, lambda _: None, HandshakePlaces(1, limited, lambda _: None))
+        await server.open(ThreadOffload())
         assert await PeerTls(tls).options(ThreadOffload())
-        return bytes(options["ssl"].newest.certificate)
+        assert server._newest is not None
+        return server._newest.certificate
 
     return asyncio.run(main())
 

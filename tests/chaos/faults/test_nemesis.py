@@ -45,8 +45,8 @@ def test_a_fault_does_something_and_its_healing_undoes_it(name):
 
 def test_there_are_the_faults_that_suites_name():
     """The vocabulary is that of the command line, of HTTP and of suites: it does not shrink."""
-    assert len(FAULTS) == 27
-    assert DESTROYING == ["flip-bit", "wipe-follower"]
+    assert len(FAULTS) == 30
+    assert DESTROYING == ["flip-bit", "wipe-follower", "roll-back-follower"]
 
 
 def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears_all():

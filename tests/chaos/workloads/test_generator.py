@@ -51,3 +51,30 @@ def test_transactions_mix_sends_and_polls() -> None:
     txns = [each for each in drawn if isinstance(each, Txn)]
     assert {len(each.steps) for each in txns} == {1, 2, 3, 4}
     assert any(None in each.steps and any(each.steps) for each in txns)
+
+
+def test_a_run_that_goes_on_sends_no_value_twice_and_leaves_worn_keys_alone() -> None:
+    """After a power cut the same partitions are written to, whatever became of the last sends."""
+    options = LogOptions(writes_per_key=10, keys=3, partitions=2, transformers=1)
+    before = Generator(options, random.Random(4))
+    sent = [
+        write
+        for _ in range(20)
+        if isinstance(each := before.next("writer", fresh=True), Send)
+        for write in each.writes
+    ]
+    derived = [before.derive() for _ in range(5)]
+    after = Generator(options, random.Random(5))
+    after.resume(before.written, {"log0-0": 9})
+    more = [
+        write
+        for _ in range(20)
+        if isinstance(each := after.next("writer", fresh=True), Send)
+        for write in each.writes
+    ]
+    more_derived = [after.derive() for _ in range(5)]
+    writes = [*sent, *more, *derived, *more_derived]
+    assert len(set(writes)) == len(writes)
+    assert max(Counter(key for key, _ in (*sent, *more)).values()) == 10
+    assert {key for key, _ in sent} <= set(after.keys) and after.acked == {"log0-0": 9}
+    assert not set(options.out_keys) & set(after.keys)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import time
 from typing import Final
 
+from raftlog.base.readable import readable
 from raftlog_chaos.compare.clients.pace import Pace
 from raftlog_chaos.compare.clients.speech import Clock, main, measure_stream
 from raftlog_chaos.compare.loads import Answer, Load
@@ -57,7 +57,7 @@ class _Stream:
                 self.connection.socket.sendall(self._chunks[self._turn % len(self._chunks)])
                 self.sent += self._count
                 left_s = 0
-            if self._acks and select.select([self.connection.socket], [], [], left_s)[0]:
+            if self._acks and readable([self.connection.socket], left_s):
                 self._hear()
         if not self._acks:
             self.connection.ping()
@@ -108,7 +108,7 @@ def consume(load: Load) -> Answer:
     clock.begin()
     deadline, seen, rest = time.perf_counter() + load.seconds, 0, b""
     while seen < held and time.perf_counter() < deadline:
-        if select.select([connection.socket], [], [], 0.1)[0]:
+        if readable([connection.socket], 0.1):
             came = rest + connection.socket.recv(RECEIVED_AT_ONCE)
             seen += came.count(_PUSHED)
             rest = came[-len(_PUSHED) + 1 :]
@@ -164,7 +164,7 @@ def ack(load: Load) -> Answer:
         while not pace.over:
             if due := pace.take():
                 send(due)
-            if select.select([marks], [], [], pace.wait_s())[0]:
+            if readable([marks], pace.wait_s()):
                 take(first)
 
     run(max(load.warmup_s, 0.2), 1 << 62)
@@ -172,7 +172,7 @@ def ack(load: Load) -> Answer:
     first = len(due_at)
     run(load.seconds, first)
     clock.end()
-    while len(took_s) < len(due_at) - first and select.select([marks], [], [], DRAIN_S)[0]:
+    while len(took_s) < len(due_at) - first and readable([marks], DRAIN_S):
         take(first)
     return clock.answer(len(took_s), failed=len(due_at) - first - len(took_s), took_s=took_s)
 
@@ -198,7 +198,7 @@ def arrival(load: Load) -> Answer:
                 stamp = f"@{due_at:.9f}@" if stamped else ""
                 line = f"PUB {_subject(load, number)} {load.record_bytes}\r\n{stamp.ljust(load.record_bytes)}\r\n"
                 sender.socket.sendall(line.encode())
-            if select.select([marks], [], [], pace.wait_s())[0]:
+            if readable([marks], pace.wait_s()):
                 take()
         sent = pace.taken
 
@@ -206,7 +206,7 @@ def arrival(load: Load) -> Answer:
     clock.begin()
     run(load.seconds, stamped=True)
     clock.end()
-    while len(took_s) < sent and select.select([marks], [], [], DRAIN_S)[0]:
+    while len(took_s) < sent and readable([marks], DRAIN_S):
         take()
     return clock.answer(len(took_s), failed=sent - len(took_s), took_s=took_s)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import time
 from typing import Final
 
+from raftlog.base.readable import readable
 from raftlog_chaos.compare.clients.pace import Pace
 from raftlog_chaos.compare.clients.speech import Clock, main, measure_stream
 from raftlog_chaos.compare.loads import Answer, Load
@@ -97,7 +97,7 @@ class _Stream:
                 self._turn += 1
                 pipeline.send(self._commands[self._turn % len(self._commands)], self._count)
                 self._busy.append(pipeline)
-            for pipeline in select.select(self._busy, [], [], left_s)[0]:
+            for pipeline in readable(self._busy, left_s):
                 taken = pipeline.hear()
                 if taken is not None:
                     self._busy.remove(pipeline)
@@ -208,7 +208,7 @@ def _run_steady(
             steady.send(due_at, stamped=reader is not None and steady.measured, partitions=partitions)
         wait_s = 0.01 if steady.pipeline.on_their_way else pace.wait_s()
         sockets = [steady.pipeline] if reader is None else [steady.pipeline, reader.pipeline]
-        for each in select.select(sockets, [], [], wait_s)[0]:
+        for each in readable(sockets, wait_s):
             if each is steady.pipeline:
                 steady.hear()
             elif reader is not None:
@@ -234,7 +234,7 @@ def _measure(load: Load, reader: _Reader | None, partitions: int) -> Answer:
     steady.measured = True
     _run_steady(steady, Pace(load.rate, load.seconds), reader, took_s, partitions=partitions)
     clock.end()
-    while reader is not None and select.select([reader.pipeline], [], [], 0.5)[0]:
+    while reader is not None and readable([reader.pipeline], 0.5):
         _take(reader, took_s)
     took_s = steady.took_s if reader is None else took_s
     return clock.answer(len(took_s), failed=steady.failed, took_s=took_s)

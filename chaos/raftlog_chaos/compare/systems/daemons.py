@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
+from raftlog.base.disk import make_folders
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog_chaos.compare.processes import Child
 from raftlog_chaos.compare.systems.system import Failed, System, wait_for
@@ -31,7 +32,7 @@ class Daemons(System):
         """Start all nodes."""
         self._held = HeldPorts(2 * self.nodes)
         for node in range(1, self.nodes + 1):
-            self.node_folder(node).mkdir(parents=True, exist_ok=True)
+            make_folders(self.node_folder(node))
         return self.restart()
 
     def restart(self) -> float:

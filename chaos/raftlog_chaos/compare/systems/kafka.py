@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders, write_file
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.processes import Child
@@ -148,8 +149,10 @@ class Kafka(KafkaWire):
             "default.replication.factor": replicas,
             **self.settings,
         }
-        self._node_folder(node).mkdir(parents=True)
-        self._settings_path(node).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        make_folders(self._node_folder(node))
+        write_file(
+            self._settings_path(node), "".join(f"{name}={value}\n" for name, value in settings.items())
+        )
 
     def _format(self, jars: str) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x")

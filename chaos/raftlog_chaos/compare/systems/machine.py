@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.disk import make_folders
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog_chaos.compare.loads import Load, Measured
 from raftlog_chaos.compare.processes import Child
@@ -46,7 +47,7 @@ class Machine(System):
     def start(self) -> float:
         if self.nodes != 3:
             raise Refused("it has three nodes")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folders(self.folder)
         program = self._compile()
         self._held, slower = HeldPorts(self.nodes), str(self._slower_us)
         leader, *followers = self._held.ports

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from raftlog.base.disk import write_file
 from raftlog.testing.ports import LOOPBACK
 from raftlog_chaos.compare.loads import Load
 from raftlog_chaos.compare.nats_wire import NatsConnection, NatsError, stream_of
@@ -52,16 +53,15 @@ class Nats(Daemons):
             f'"nats://{LOOPBACK}:{self.inner_port(each)}"' for each in range(1, self.nodes + 1)
         )
         path = self.node_folder(node) / "server.conf"
-        path.write_text(
-            SETTINGS.format(
-                node=node,
-                host=LOOPBACK,
-                port=self.port(node),
-                inner=self.inner_port(node),
-                folder=self.node_folder(node) / "data",
-                routes=routes,
-            )
+        settings = SETTINGS.format(
+            node=node,
+            host=LOOPBACK,
+            port=self.port(node),
+            inner=self.inner_port(node),
+            folder=self.node_folder(node) / "data",
+            routes=routes,
         )
+        write_file(path, settings)
         return [PROGRAM, "--config", str(path)]
 
     def is_ready(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Certificates, CertificatesUnusable
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.ports import LOOPBACK, HeldPorts
@@ -43,7 +44,7 @@ class Secured(KafkaWire):
         for name in ("listeners", "advertised.listeners"):
             settings[name] += f",{LISTENER}://{LOOPBACK}:{self._clients_ports.ports[node - 1]}"
         settings |= self._settings()
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        write_file(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def client(self, load: Load) -> Sequence[str]:
         servers = [f"{LOOPBACK}:{self._clients_ports.ports[node - 1]}" for node in self.ports]

@@ -1,0 +1,127 @@
+"""The words between a guest and its host: what a boot is to do, and what it says over the serial line.
+
+Each word is one line of JSON. A line that the cut tore was never said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from raftlog_chaos.history import Op
+
+PLAN: Final = "boot.json"
+"""The file of a run's folder that says what the next boot is to do."""
+
+
+GAVE_UP: Final = "gave up"
+"""The phase after which a guest does nothing more, since what it met was fatal."""
+
+
+class LoadState(msgspec.Struct, kw_only=True):
+    """How far one of the loads was when the power failed."""
+
+    written: dict[str, int] = {}
+    """By key, the highest value that was ever sent."""
+    acked: dict[str, int] = {}
+    """By key, the highest offset that was acknowledged."""
+    processes: int = 0
+    """So many process numbers are taken."""
+    lines: int = 0
+    """So many lines has its history."""
+
+
+class BootPlan(msgspec.Struct, kw_only=True):
+    """All that a boot needs to know."""
+
+    boot: int
+    seed: int
+    file_system: str
+    options: str
+    """Of the mount."""
+    base: str
+    """A folder of the host that the guest covers with mounts of its own."""
+    folder: str
+    """The run's folder, on the host."""
+    first_ns: int
+    """The history's clock goes on from here."""
+    settings: dict[str, str] = {}
+    loads: dict[str, LoadState] = {}
+    committed: dict[str, dict[str, int]] = {}
+    """By group and key, the offset whose commit was acknowledged last."""
+    changed: int = 0
+    """The number of the last change of a topic's setting that was acknowledged."""
+    stall_s: float = 60.0
+
+
+class Said(msgspec.Struct, tag=True):
+    """An operation of a load: a line of its history."""
+
+    load: str
+    op: Op
+
+
+class Committed(msgspec.Struct, tag=True):
+    """A group's commit was acknowledged."""
+
+    group: str
+    offsets: dict[str, int]
+
+
+class Changed(msgspec.Struct, tag=True):
+    """The change of a topic's setting was acknowledged, by its number."""
+
+    number: int
+
+
+class Reached(msgspec.Struct, tag=True):
+    """A phase of the boot has been reached: booted, started, ready, whole, read, loading, gave up."""
+
+    phase: str
+    seconds: float
+    """Since the kernel ran the program."""
+
+
+class Mark(msgspec.Struct, tag=True):
+    """A file of the cluster was made or renamed, which says what a node is doing right now."""
+
+    name: str
+
+
+class Found(msgspec.Struct, tag=True):
+    """Something is wrong at sight."""
+
+    text: str
+
+
+class Logged(msgspec.Struct, tag=True):
+    """A line of a node's log that is more than information."""
+
+    node_id: int
+    line: str
+
+
+Word = Changed | Logged | Said | Committed | Reached | Mark | Found
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Word)
+
+
+def encode(word: Word) -> bytes:
+    """Return a word's line."""
+    return _encoder.encode(word) + b"\n"
+
+
+class Listener:
+    """Puts lines together from what arrives."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def take(self, received: bytes) -> Iterator[Word]:
+        """Yield the words that are whole now. Raises MsgspecError for what is none."""
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        for line in lines:
+            yield _decoder.decode(line)

@@ -1,0 +1,103 @@
+"""A node comes back with an older copy of its logs that was taken in its last life, so that no epoch tells, and leads.
+
+The other replicas must keep the records: followers stop rather than cut what is committed, and say so. An operator
+then gives the leader an empty disk and elects another replica, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from raftlog.base.errors import KafkaError
+from raftlog.metadata.controller_api import UNCLEAN, ElectLeaders
+from raftlog.node import Node
+from raftlog_chaos.scenarios.choreography import SERVED_S
+from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
+from raftlog_chaos.scenarios.rolled_back import LOGS, RolledBack
+from raftlog_chaos.simulator.loop import SimLoop
+
+NODES: Final = 5
+"""Two more than there are replicas, so that there is a controller while two of those are gone."""
+CHECKPOINTED_S: Final = 1.0
+"""Within this all have written down what is committed, virtual seconds."""
+LOOK_S: Final = 0.1
+
+
+async def rolled_back_unnoticed(loop: SimLoop, seconds: float = 2.0) -> Report:
+    """Produce for some virtual seconds, copy a node's disk meanwhile, and bring it back. Raises AssertionError."""
+    scene = RolledBack(loop, nodes=NODES)
+    await scene.begin()
+    await scene.everywhere()
+    victim = scene.chance.choice(scene.state().replicas)
+    copied = scene.cluster.nodes[victim].host.disk.snapshot()
+    await asyncio.sleep(scene.a_while(seconds))
+    await scene.served(3)
+    scene.stop()
+    await scene.cluster.until(
+        lambda: all(each.done for each in scene.producers), SERVED_S, "all acknowledged"
+    )
+    await scene.cluster.until(lambda: all(map(scene.in_sync, range(PARTITIONS))), SERVED_S, "all in sync")
+    await asyncio.sleep(CHECKPOINTED_S)
+    scene.cluster.invariants.excuse(TOPIC)  # what they promise in vain is that this never leads
+    replicas = scene.state().replicas
+    scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
+    for folder in LOGS:
+        scene.cluster.nodes[victim].host.disk.restore(copied, folder)
+    scene.cluster.start(victim, *(each for each in scene.cluster.nodes if each not in replicas))
+    await asyncio.sleep(scene.a_while(0.5, 2.0, 4.0))
+    await scene.others_follow(victim)
+    await scene.cluster.until_ready(seconds=SERVED_S)
+    stopped = await _operate(scene, victim)
+    report = await scene.end()
+    return replace(report, faults={**report.faults, "replica stopped": stopped})
+
+
+async def _operate(scene: RolledBack, victim: int) -> int:
+    """Give the victim an empty disk where replicas have stopped, and elect others; returns how many had stopped."""
+    await asyncio.sleep(scene.a_while(1.0, 2.0))
+    stopped = sum(1 for _ in _stopped(scene))
+    if not stopped:
+        return 0
+    scene.cluster.crash(victim)
+    disk = scene.cluster.nodes[victim].host.disk
+    for folder in LOGS:
+        for name in disk.listdir(folder):
+            path = f"{folder}/{name}"
+            disk.rmtree(path) if disk.is_folder(path) else disk.remove(path)
+        disk.sync_dir(folder)
+    scene.cluster.start(victim)
+    end = scene.loop.time() + SERVED_S
+    while not scene.cluster.all_in_sync():
+        assert scene.loop.time() < end, f"the operator's elections come to nothing ({scene.describe()})"
+        await asyncio.sleep(LOOK_S)
+        await _elect(scene)
+    assert not list(_stopped(scene)), "a replica follows nobody though another leader was elected"
+    return stopped
+
+
+def _stopped(scene: RolledBack) -> Iterator[str]:
+    for each in scene.cluster.running():
+        if each.node is not None and each.node.broker is not None:
+            yield from each.node.broker.replicas.failed_replicas().values()
+
+
+async def _elect(scene: RolledBack) -> None:
+    lost = [
+        (TOPIC, index)
+        for index in range(PARTITIONS)
+        if (state := scene.cluster.state(TOPIC, index)) is not None and state.isr_lost
+    ]
+    node_id = scene.cluster.leader_id()
+    node = None if node_id is None else scene.cluster.nodes[node_id].node
+    if lost and node is not None and node_id is not None:
+        await scene.cluster.nodes[node_id].host.start(_ask(node, tuple(lost)))
+
+
+async def _ask(node: Node, partitions: tuple[tuple[str, int], ...]) -> None:
+    try:
+        await node.control.submit(ElectLeaders(UNCLEAN, partitions))
+    except KafkaError:
+        pass  # it is asked again

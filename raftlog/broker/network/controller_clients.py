@@ -1,0 +1,74 @@
+"""Kafka clients of the controllers' listener (KIP-919): who gets in. Their requests are judged by `rights`.
+
+There are no logins on that listener, so a client gets in by a certificate that the listener demands, or where
+`raftlog.controller.anonymous.clients` says so. It gets in only as far as the cluster's brokers would let it in. A node
+that is no broker has none of their settings, so it goes by their registrations and by the rules.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_security import SASL_PROTOCOLS
+from raftlog.base.config_tls import TLS_PROTOCOLS
+from raftlog.broker.context import BrokerContext
+from raftlog.metadata.client_demands import demands, have_rules, may_demand_certificate
+from raftlog.metadata.image import BrokerState, MetadataImage, SupportedFeature
+
+SETTING: Final = "raftlog.controller.anonymous.clients"
+
+_NO_WAY_IN: Final = (
+    f"Kafka clients need a certificate (listener.name.CONTROLLER.ssl.client.auth=required), or {SETTING}=true"
+)
+_OUT_OF_TOUCH: Final = "this node has not heard from the active controller, so it knows no users and no rules"
+_NO_AUTHORIZER: Final = (
+    "the cluster has rules, and this node has no authorizer: set authorizer.class.name and super.users as on "
+    "brokers"
+)
+_LOGINS: Final = (
+    "clients log in or show certificates at the brokers: demand certificates here, or set authorizer.class.name as on "
+    "brokers"
+)
+
+
+def why_refused(broker: BrokerContext) -> str | None:
+    """Return why no Kafka client may use the controllers' listener now, with advice for an operator; None if it may."""
+    config, image = broker.config, broker.image()
+    has_certificate = _demands_certificate(config, config.controller_listener_names[0])
+    if not (has_certificate or config.controller_anonymous_clients):
+        return _NO_WAY_IN
+    if not broker.in_touch(image.controller_id):
+        return _OUT_OF_TOUCH
+    if broker.authorizer is not None:
+        return None
+    if have_rules(image):
+        return _NO_AUTHORIZER
+    if not has_certificate and _strangers_are_refused(config, image):
+        return _LOGINS
+    return None
+
+
+def demanded(config: NodeConfig) -> tuple[SupportedFeature, ...]:
+    """Return what a broker registers of its demands on clients."""
+    listeners = {each.name for each in config.listeners} - set(config.controller_listener_names)
+    certificates = any(_demands_certificate(config, each) for each in listeners)
+    return demands(rules=bool(config.authorizer_class_name), certificates=certificates)
+
+
+def _demands_certificate(config: NodeConfig, listener: str) -> bool:
+    tls = config.tls.get(listener)
+    return tls is not None and tls.ssl_client_auth == "required"
+
+
+def _strangers_are_refused(config: NodeConfig, image: MetadataImage) -> bool:
+    """Whether a client needs a login or a certificate at a listener of this node, or of a broker that registered."""
+    if config.logins or any(_demands_certificate(config, each) for each in config.tls):
+        return True
+    return any(map(_refuses_strangers, image.brokers.values()))
+
+
+def _refuses_strangers(broker: BrokerState) -> bool:
+    protocols = {each.security_protocol for each in broker.endpoints}
+    has_tls = bool(protocols & set(TLS_PROTOCOLS))
+    return bool(protocols & SASL_PROTOCOLS) or (has_tls and may_demand_certificate(broker))

@@ -1,0 +1,57 @@
+"""How old a segment is, for retention and compaction: one rule for leaders, followers, and logs of before a restart.
+
+The largest timestamp of its records counts (Kafka: LogSegment.largestTimestamp). A batch whose header gives none is as
+old as the last modification of the file. Kafka asks for that only where no batch has a timestamp. Here it also counts
+beside older timestamps, so that a fresh record is never deleted for the age of its neighbours. A file whose machine's
+clock was behind is as old as the believed time of its last batch, which `Segment.save_indexes` makes its modification.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import known_max_timestamp
+from raftlog.storage.segment import Segment
+
+HEADERS_AT_ONCE_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of a segment whose headers are looked at in one go; the rest waits for the next question."""
+
+
+def newest_ms(segment: Segment) -> int:
+    """Return the time that counts, as far as the segment is known; see `is_older_than`."""
+    newest = segment.max_timestamp
+    if newest < 0 or segment.has_untimed:
+        return max(newest, segment.file.modified_ms(), segment.written_ms)
+    return newest
+
+
+def is_older_than(segment: Segment, time_ms: int) -> bool:
+    """Return whether all records of a segment are older; False while that is not known.
+
+    The time index keeps timestamps only. A file that was modified later than it says holds a batch without a timestamp,
+    or old data that came late. The headers are read once to find out. Waits for the disk.
+    """
+    segment.load_time_index()
+    if newest_ms(segment) >= time_ms:
+        return False
+    if segment.has_untimed is not None or segment.file.modified_ms() < time_ms:
+        return True
+    _look_for_untimed(segment)
+    return segment.has_untimed is False
+
+
+def _look_for_untimed(segment: Segment) -> None:
+    begin = segment.timed_until
+    try:
+        for position, header in segment.iter_headers(begin):
+            if known_max_timestamp(header) < 0:
+                segment.has_untimed = True
+                return
+            segment.timed_until = position + header.length
+            if segment.timed_until - begin >= HEADERS_AT_ONCE_BYTES:
+                return
+    except CorruptMessage:  # a reader will find and report it; meanwhile the safe answer counts
+        segment.has_untimed = True
+        return
+    segment.has_untimed = False

@@ -1,0 +1,160 @@
+"""Claims about showing the records of one fetch: from any offset, in turns of the loop, one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.admin.errors import ApiError
+from raftlog.admin.native import records
+from raftlog.admin.native.records import MOST_RECORD_BYTES, shown
+from raftlog.base.env import ThreadOffload
+from raftlog.records.batch import (
+    SKIPPED_AT_ONCE,
+    EndTransactionMarker,
+    Record,
+    build_batch,
+    build_end_marker,
+    new_record,
+)
+from raftlog.records.compression import NONE, ZSTD
+
+LARGE_BATCH = build_batch([new_record(None, b"v", timestamp=5) for _ in range(20_000)], codec=ZSTD)
+
+
+class FakeCall:
+    """The part of a request that reading records needs. Its client leaves after `patience` turns of the loop."""
+
+    def __init__(self, node: Any = None, *, patience: int = 1_000_000) -> None:
+        self.node = node or SimpleNamespace(reading_records=asyncio.Lock(), offload=ThreadOffload())
+        self.turns = 0
+        self._patience = patience
+
+    async def take_turn(self) -> None:
+        self.turns += 1
+        await asyncio.sleep(0)
+        if self.turns > self._patience:
+            raise ConnectionResetError("the client left")
+
+
+async def read(call: Any, content: bytes, *, start: int = 0, most: int = 10, **more: int) -> dict[str, Any]:
+    """Return the answer as a client parses it."""
+    data = SimpleNamespace(error_code=0, records=content, high_watermark=9, log_start_offset=0)
+    found, _ = await shown(call, ("t", 0), data, start=start, most=most, **more)
+    answer: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    return answer
+
+
+def offsets(answer: dict[str, Any]) -> list[int]:
+    return [each["offset"] for each in answer["records"]]
+
+
+def batch_of(*values: bytes, base_offset: int = 0, codec: int = NONE) -> bytes:
+    return build_batch(
+        [new_record(b"k", each, timestamp=7, headers=(("h", b"\xff"),)) for each in values],
+        base_offset=base_offset,
+        codec=codec,
+    )
+
+
+async def test_records_are_shown_as_text_or_in_base64() -> None:
+    """Keys, values and headers are UTF-8 or not; a missing value is null."""
+    content = build_batch([Record(-1, 7, b"k", None, (("h", b"\xff"),)), new_record(None, b"v", timestamp=8)])
+    answer = await read(FakeCall(), content)
+    assert answer["records"] == [
+        {
+            "offset": 0,
+            "timestamp": 7,
+            "key": {"type": "STRING", "data": "k"},
+            "value": None,
+            "headers": [{"name": "h", "value": {"type": "BINARY", "data": "/w=="}}],
+        },
+        {"offset": 1, "timestamp": 8, "key": None, "value": {"type": "STRING", "data": "v"}, "headers": []},
+    ]
+    assert answer["next_offset"] == 2
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+async def test_reading_begins_within_a_batch_and_ends_after_so_many_records(codec: int) -> None:
+    """A fetch returns whole batches, so earlier records of the first one are passed over."""
+    content = batch_of(b"a", b"b", b"c", codec=codec) + batch_of(b"d", b"e", base_offset=3, codec=codec)
+    answer = await read(FakeCall(), content, start=1, most=3)
+    assert (offsets(answer), answer["next_offset"]) == ([1, 2, 3], 4)
+
+
+async def test_reading_goes_on_behind_markers_of_transactions() -> None:
+    """They are no records, and a reader that follows a partition would otherwise never reach its end."""
+    marker = build_end_marker(7, 0, marker=EndTransactionMarker(commit=True, coordinator_epoch=0))
+    answer = await read(FakeCall(), marker)
+    assert (answer["records"], answer["next_offset"]) == ([], 1)
+
+
+async def test_passing_over_many_records_lets_other_work_go_on() -> None:
+    """The last record of a large batch costs a walk over all others."""
+    call = FakeCall()
+    answer = await read(call, LARGE_BATCH, start=19_999)
+    assert offsets(answer) == [19_999]
+    assert call.turns >= 19_999 // SKIPPED_AT_ONCE
+
+
+async def test_a_walk_ends_when_its_client_has_left() -> None:
+    """Otherwise clients could pile up walks by connecting again."""
+    call = FakeCall(patience=3)
+    with pytest.raises(ConnectionResetError):
+        await read(call, LARGE_BATCH, start=19_999)
+    assert call.turns == 4
+    assert not call.node.reading_records.locked()
+
+
+async def test_one_request_walks_at_a_time() -> None:
+    """Each may hold a batch of 64 MiB."""
+    first = FakeCall()
+    second = FakeCall(first.node)
+    walk = asyncio.ensure_future(read(first, LARGE_BATCH, start=19_999))
+    while not first.turns:
+        await asyncio.sleep(0)
+    other = asyncio.ensure_future(read(second, LARGE_BATCH, start=19_999))
+    await walk
+    assert second.turns == 0
+    assert offsets(await other) == [19_999]
+
+
+async def test_an_answer_has_so_many_bytes_at_most() -> None:
+    """The record that goes beyond is the last, so that each answer has one at least."""
+    values = [b"v" * 1_000] * 9
+    answer = await read(FakeCall(), batch_of(*values), room=2_500)
+    assert (offsets(answer), answer["next_offset"]) == ([0, 1, 2], 3)
+
+
+async def test_encoding_large_records_lets_other_work_go_on() -> None:
+    """JSON of a megabyte takes milliseconds."""
+    call = FakeCall()
+    assert len((await read(call, batch_of(*[b"\x01" * 500_000] * 6)))["records"]) == 6
+    assert call.turns == 6
+
+
+async def test_a_record_beyond_the_limit_is_refused_with_its_offset_and_hides_no_earlier_one() -> None:
+    """The reader can go on behind it."""
+    content = batch_of(b"small", b"v" * MOST_RECORD_BYTES, b"after")
+    answer = await read(FakeCall(), content)
+    assert (offsets(answer), answer["next_offset"]) == ([0], 1)
+    with pytest.raises(
+        ApiError, match=rf"offset 1 has .* at most {MOST_RECORD_BYTES} .* offset 2"
+    ) as refusal:
+        await read(FakeCall(), content, start=1)
+    assert refusal.value.status == 413
+    assert offsets(await read(FakeCall(), content, start=2)) == [2]
+
+
+async def test_very_many_small_batches_let_other_work_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four megabytes can be 60,000 markers."""
+    monkeypatch.setattr(records, "HEADERS_AT_ONCE", 10)
+    marker = build_end_marker(7, 0, marker=EndTransactionMarker(commit=True, coordinator_epoch=0))
+    call = FakeCall()
+    await read(call, marker * 100)
+    assert call.turns == 10

@@ -1,0 +1,135 @@
+"""A log directory that went back in time: its broker is trusted with no records (KIP-966)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.errors import InvalidRegistration
+from raftlog.base.types import NO_BROKER, NO_EPOCH
+from raftlog.metadata.controller_api import BrokerRegistration, ErrorReply, PreviousOpening, RegisterBroker
+from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.image import new_incarnation
+from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster
+
+FIRST, SECOND, THIRD = (new_incarnation(number, written=True) for number in (1, 2, 3))
+OLD = UUID(int=4, version=4)
+"""The incarnation of a release that writes none into its directories."""
+DIRECTORIES = UUID(int=71), UUID(int=72)
+
+
+@pytest.fixture
+def cluster() -> ControllerCluster:
+    made = ControllerCluster()
+    made.start(1, 2)
+    return made
+
+
+def register(
+    cluster: ControllerCluster,
+    incarnation_id: UUID,
+    *previous: PreviousOpening,
+    directories: tuple[UUID, ...] = DIRECTORIES,
+) -> BrokerRegistration:
+    """Register broker 3 with its log directories, as a process that begins after the last one has ended."""
+    cluster.active.peer_lost(3, cluster.now)
+    request = RegisterBroker(
+        3,
+        incarnation_id,
+        cluster.image.cluster_id,
+        ENDPOINTS,
+        directory_ids=directories,
+        features=SUPPORTED_FEATURES,
+        previous=previous,
+    )
+    reply = cluster.ask(request)
+    assert isinstance(reply, BrokerRegistration), reply
+    return reply
+
+
+def named(*incarnations: UUID, clean_epoch: int = NO_EPOCH) -> PreviousOpening:
+    return PreviousOpening(clean_epoch, incarnations)
+
+
+def test_a_directory_that_names_the_last_process_is_the_newest(cluster: ControllerCluster) -> None:
+    """After kill -9, too, and though processes that could not register came after it."""
+    register(cluster, FIRST, named(), named())
+    assert register(cluster, THIRD, named(FIRST), named(FIRST, SECOND)).went_back == ()
+
+
+def test_a_process_that_was_killed_as_it_registered_is_named_too(cluster: ControllerCluster) -> None:
+    """Its name was written before: so nothing is lost between the registration and what the node does with its
+    answer."""
+    register(cluster, FIRST, named(), named())
+    register(cluster, SECOND, named(FIRST), named(FIRST))
+    assert register(cluster, THIRD, named(FIRST, SECOND), named(FIRST, SECOND)).went_back == ()
+
+
+def test_each_directory_is_compared(cluster: ControllerCluster) -> None:
+    """One disk of several was restored: the broker leaves every ISR with another member, alive or not."""
+    register(cluster, FIRST, named(), named())
+    cluster.heartbeat(3)
+    cluster.assign("t", (3, 1, 2))
+    cluster.assign("alone", (3,))
+    register(cluster, SECOND, named(FIRST), named(FIRST))
+    cluster.heartbeat(3)
+    for broker_id in (1, 2):
+        cluster.die(broker_id)
+    assert register(cluster, THIRD, named(FIRST, SECOND), named(FIRST)).went_back == DIRECTORIES[1:]
+    cluster.heartbeat(3)
+    assert 3 not in cluster.partition("t").isr
+    last = cluster.partition("alone")
+    assert (last.isr, last.isr_lost, last.leader) == ((3,), True, NO_BROKER)
+
+
+def test_a_new_directory_is_no_older_copy(cluster: ControllerCluster) -> None:
+    """A disk was added: it names nobody, and the metadata does not know it."""
+    register(cluster, FIRST, named(), directories=DIRECTORIES[:1])
+    assert register(cluster, SECOND, named(FIRST), named()).went_back == ()
+
+
+def test_a_clean_stop_of_an_older_release_is_compared_by_its_epoch(cluster: ControllerCluster) -> None:
+    """0.3.0 writes its epoch into the clean-shutdown marker, and nothing else: its crash cannot be told from a copy."""
+    epoch = register(cluster, OLD).broker_epoch
+    assert register(cluster, FIRST, named(clean_epoch=epoch), named()).went_back == ()
+    epoch = register(cluster, OLD).broker_epoch
+    older = named(FIRST, clean_epoch=epoch - 1)
+    assert register(cluster, SECOND, older, older).went_back == DIRECTORIES
+
+
+def test_a_node_that_ran_an_older_release_meanwhile_is_trusted(cluster: ControllerCluster) -> None:
+    """It was upgraded, went back to 0.3.0, and was killed there: the names in its directories are those of before."""
+    register(cluster, FIRST, named(), named())
+    register(cluster, OLD)
+    assert register(cluster, SECOND, named(FIRST), named(FIRST)).went_back == ()
+
+
+def test_a_copy_that_an_older_release_left_is_older_than_a_later_process(cluster: ControllerCluster) -> None:
+    """It names nobody, so that it was made before the release that does was installed."""
+    register(cluster, FIRST, named(), named())
+    assert register(cluster, SECOND, named(), named(FIRST)).went_back == DIRECTORIES[:1]
+
+
+def test_a_broker_of_an_older_release_is_not_compared(cluster: ControllerCluster) -> None:
+    """It says nothing of its directories; their ids alone count, as always."""
+    register(cluster, FIRST, named(), named())
+    assert register(cluster, OLD).went_back == ()
+
+
+def test_a_directory_that_is_newer_than_the_metadata_is_trusted(cluster: ControllerCluster) -> None:
+    """Metadata of all nodes was restored without the logs: those have what the metadata knows, and more."""
+    epoch = register(cluster, OLD).broker_epoch
+    assert register(cluster, FIRST, *[named(clean_epoch=epoch + 100)] * 2).went_back == ()
+
+
+def test_a_registration_speaks_of_all_its_directories_or_of_none(cluster: ControllerCluster) -> None:
+    """Else nobody knew which of them is meant."""
+    reply = cluster.ask(
+        RegisterBroker(
+            3, FIRST, cluster.image.cluster_id, ENDPOINTS, directory_ids=DIRECTORIES, previous=(named(),)
+        )
+    )
+    assert isinstance(reply, ErrorReply)
+    assert reply.error_code == InvalidRegistration.code
+    assert "1 log directories" in (reply.message or "")

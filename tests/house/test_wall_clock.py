@@ -1,0 +1,55 @@
+"""The wall clock may be wrong, so nothing is deleted by it: each file that reads it is listed, with what for."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.house.source import PACKAGE, judge, modules_under
+
+READERS = {
+    "raftlog/admin/kafka_rest/records.py": "a reply says when it was made",
+    "raftlog/admin/metrics_own.py": "how long a transaction has been open, for people",
+    "raftlog/admin/native/clock.py": "shows it",
+    "raftlog/admin/native/overview.py": "shows it",
+    "raftlog/admin/native/quorum.py": "how long ago a voter was heard of, for people",
+    "raftlog/admin/process_facts.py": "when the process started",
+    "raftlog/admin/samples.py": "dates samples, of which there is a bounded number",
+    "raftlog/base/env.py": "is the port",
+    "raftlog/base/record_ages.py": "decides whether it is believed",
+    "raftlog/broker/coordination/hanging_transactions.py": "lists what an operator may end",
+    "raftlog/broker/handlers/list_transactions.py": "filters by duration",
+    "raftlog/broker/handlers/produce.py": "stamps, no earlier than the believed time",
+    "raftlog/broker/network/login.py": "refuses tokens; the server hands it the later of the two times",
+    "raftlog/broker/network/token_keys.py": "refuses tokens of an identity provider",
+    "raftlog/broker/replicas/log_directories.py": "dates what has no timestamp, no earlier than the believed time",
+    "raftlog/cli/bench.py": "measures",
+    "raftlog/cli/doctor_network.py": "compares it",
+    "raftlog/cli/group_reset.py": "what a person asks for",
+    "raftlog/cli/transactions.py": "shows it",
+    "raftlog/control.py": "when observers were heard of, for people",
+    "raftlog/controller/controller.py": "makes, renews and refuses tokens; expired ones go by the believed time",
+    "raftlog/faults/node_faults.py": "is the port, with a fault",
+    "raftlog/quorum/observer_feed.py": "when observers were heard of, for people",
+    "raftlog/quorum/quorum.py": "when voters were heard of, for people",
+}
+"""Code that deletes for its age asks `Env.ages.now_ms()` instead. A further file needs a reason that is none of age."""
+
+
+def test_each_reader_of_the_wall_clock_is_listed() -> None:
+    """One that is new might delete by a clock that is wrong."""
+    found = set()
+    for module in modules_under(PACKAGE):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and _reads_the_wall_clock(node.func):
+                found.add(module.name)
+    judge(found, frozenset(READERS))
+
+
+def _reads_the_wall_clock(called: ast.expr) -> bool:
+    match called:
+        case ast.Attribute(attr="wall_clock_ms" | "_wall_clock_ms"):
+            return True
+        case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns"):
+            return True
+        case _:
+            return False

@@ -1,0 +1,45 @@
+"""Bugs of a broker that leads with a full disk, or that is not let lead once it has room."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.broker_liveness import BrokerLiveness
+from raftlog_chaos.scenarios.full_disk import full_disk
+from tests.planted.plant import Plant
+
+
+def keep_it_to_oneself(patch: pytest.MonkeyPatch) -> None:
+    """Heartbeats say nothing of a full disk, as in 0.3.0."""
+    patch.setattr(LogDirectories, "lacks_room", False)
+
+
+def never_believe_in_room(patch: pytest.MonkeyPatch) -> None:
+    """A directory that was full once is full until the process ends."""
+    patch.setattr(LogVolume, "has_room", lambda volume, free, now: False)
+
+
+def note_it_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
+    """The controller heeds a full disk in elections alone, and moves no leadership for it."""
+    note = BrokerLiveness.note_room
+
+    def note_only(liveness: BrokerLiveness, broker_id: int, *, lacks_room: bool) -> bool:
+        note(liveness, broker_id, lacks_room=lacks_room)
+        return False
+
+    patch.setattr(BrokerLiveness, "note_room", note_only)
+
+
+def elect_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    """The controller knows of the full disk, and elects the broker as any other."""
+    patch.setattr(BrokerAvailability, "without_room", lambda standing, broker_ids: standing)
+
+
+PLANTS = [
+    Plant("full-disk-not-reported", "H16 full disk", full_disk, keep_it_to_oneself, 4.0),
+    Plant("full-disk-only-noted", "H16 full disk", full_disk, note_it_and_do_nothing, 4.0),
+    Plant("full-disk-elected", "H16 full disk", full_disk, elect_it_all_the_same, 4.0),
+    Plant("room-never-believed", "H16 full disk: room", full_disk, never_believe_in_room, 4.0),
+]
