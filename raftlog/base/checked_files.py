@@ -64,22 +64,8 @@ def write_checked(
     if by_line:
         checksums += map(_checksum, content.split(b"\n"))
     beside = b"\n".join([*checksums, b"", content if copy else b""])
-    _replace(disk, path + CHECKSUMS, beside, sync=sync)
-    disk.write_file(path, content, sync=sync)
-
-
-def _replace(disk: Disk, path: str, content: bytes, *, sync: bool) -> None:
-    """Replace a file whose new name becomes durable with the names that follow it."""
-    temporary = path + ".tmp"
-    file = disk.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.pwritev([content], 0)
-        if sync:
-            file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)
+    for each, written in ((path + CHECKSUMS, beside), (path, content)):
+        disk.write_file(each, written, sync=sync)
 
 
 def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:

@@ -142,7 +142,7 @@ def _read(log: Log, offset: int, end: int) -> bytes:
 
 
 class Readings(NamedTuple):
-    """The answers of a sound log, and its end."""
+    """The answers of a sound log, and where it ended."""
 
     answers: Answers
     end_offset: int

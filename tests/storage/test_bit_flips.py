@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.errors import CorruptMessage
 from raftlog.storage.damage import Damage, write_damage_mark
 from raftlog.storage.partition_files import DAMAGE_MARK, TRUNCATION_MARK
 from raftlog.storage.recovery import TruncationMark
@@ -61,6 +62,36 @@ def test_a_flipped_bit_is_found_or_misleads_nobody(seed: int, count: int) -> Non
         assert not wrong, f"{where}: {wrong[:3]}"
         if kind_of(name) in EVERY_FLIP_MATTERS:
             assert lines or log.damage is not None, f"{where}: nothing says so"
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_whichever_byte_of_an_index_rots_no_search_is_misled(kind: str) -> None:
+    """No checksum covers an entry, but its batch does: retention by age asks the newest time of each segment."""
+    files = fill(Random(1))
+    sound = Readings.of(open_log(disk_of(files), HOWS[0]))
+    names = [name for name in sorted(files) if name.endswith(f".{kind}")]
+    for name in (names[1], names[-1]):
+        for position in range(len(files[name])):
+            log = open_log(disk_of(flipped(files, name, position, position % 8)), HOWS[0])
+            assert not wrong_answers(sound, log), (name, position)
+
+
+def test_an_index_entry_that_leads_beyond_its_offset_is_no_way_there() -> None:
+    """Sorted as ever, it would have a search skip the batches before the one that it points to."""
+    files = fill(Random(1))
+    name = sorted(name for name in files if name.endswith(".index"))[1]
+    entries = [int.from_bytes(files[name][at : at + 4], "big") for at in range(0, len(files[name]), 8)]
+    lowered = entries[0] + 1
+    assert lowered < entries[1]
+    content = files[name][:8] + lowered.to_bytes(4, "big") + files[name][12:]
+    log = open_log(disk_of({**files, name: content}), HOWS[0])
+    segment = log.segments[1]
+    offset = segment.base_offset + lowered + 1
+    with pytest.raises(CorruptMessage, match="index is wrong"):
+        segment.locate(offset, cached=False)
+    segment.rebuild_indexes()
+    found = segment.locate(offset, cached=False)
+    assert found is not None and found[1] <= offset
 
 
 def rot_with_its_copy(disk: SimDisk, path: str) -> None:
