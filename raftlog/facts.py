@@ -19,6 +19,7 @@ from raftlog.admin.facts import (
     GroupFacts,
     PartitionFacts,
     RaftFacts,
+    RefusedReplica,
     TransactionFacts,
 )
 from raftlog.base.recurring_failures import Failure
@@ -95,13 +96,31 @@ class NodeFacts:
         if self._replicas is None:
             return []
         return [
-            DirectoryFacts(each.path, each.error is None, each.flusher.seconds, each.full)
+            DirectoryFacts(
+                each.path,
+                each.error is None,
+                each.flusher.seconds,
+                each.full,
+                each.trouble if each.is_troubled(self._replicas.now()) else "",
+            )
             for each in self._replicas.logs.volumes
         ]
 
     def failed_replicas(self) -> Mapping[TopicPartition, str]:
         """Return the replicas that follow nobody rather than cut committed records, with the reasons."""
         return {} if self._replicas is None else self._replicas.failed_replicas()
+
+    def refused_replicas(self) -> list[RefusedReplica]:
+        """Return the replicas that belong here and could not be made."""
+        if self._replicas is None:
+            return []
+        image, broker_id = self._node.metadata.published_image, self._node.config.node_id
+        found = []
+        for name, reason in self._replicas.refused.reasons.items():
+            state = image.partition(name.topic, name.partition)
+            if state is not None:
+                found.append(RefusedReplica(name, state.leader == broker_id, reason))
+        return found
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""

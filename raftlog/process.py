@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, make_folders
 from raftlog.base.env import Env, machine_uptime_s
-from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.log import LimitedLog, flush_log, get_logger
+from raftlog.base.log_output import describe
 from raftlog.base.memory import account_of_bodies, max_bytes
 from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
 
@@ -110,6 +111,7 @@ async def run(
     try:
         await run_until(signals, config, env, faults=faults, ready=ready, opened=opened)
     except NodeStuck:
+        flush_log()
         os._exit(1)  # threads that hang on a disk would keep the process alive
 
 
@@ -242,9 +244,9 @@ def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
     if isinstance(error, OSError) and _is_accept(context):
         limited.warning("accept_failed", reason=error.strerror or str(error))
         return
-    log.error("uncaught_failure", where=context.get("message"), exc_info=error)
     if "handle" in context:
-        node.fail(f"{context.get('message')}: {error!r}")
+        node.fail(f"{context.get('message')}: {'no exception' if error is None else describe(error)}")
+    log.error("uncaught_failure", where=context.get("message"), exc_info=error)
 
 
 def _is_accept(context: dict[str, Any]) -> bool:
@@ -289,9 +291,9 @@ def _close_to_others(folder: str) -> None:
 
 async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
     await node.wait_ready()
-    log.info("node_ready", advertised=node.advertised(), log_dirs=list(node.config.log_dirs))
     if ready is not None:
         ready(node)
+    log.info("node_ready", advertised=node.advertised(), log_dirs=list(node.config.log_dirs))
 
 
 def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:

@@ -49,6 +49,7 @@ REGRESSIONS: Final = (
     Regression("group-migration", 3.0, 6, "planted: an upgrade believes assignments, not who still reads"),
     Regression("hanging-transactions", 3.0, 9, "an operator's abort took what had grown into what hung"),
     Regression("made-up-producers", 3.0, 4, "planted: a follower pushes out other producers than its leader"),
+    Regression("odd-headers", 3.0, 1, "planted: a client's largest timestamp is believed"),
     Regression("clock-jumps", 3.0, 1, "planted: age is judged by the wall clock"),
     Regression(
         "quorum-calm", 6.0, 23, "a leader that hears nobody led for so long that its successor came late"

@@ -117,6 +117,17 @@ class DirectoryFacts(NamedTuple):
     online: bool
     sync_seconds: Histogram
     full: bool = False
+    trouble: str = ""
+    """Why it has just refused something for want of descriptors; empty: it has not."""
+
+
+class RefusedReplica(NamedTuple):
+    """A replica that belongs here and could not be made, for lack of room, say; it is tried again."""
+
+    name: TopicPartition
+    leads: bool
+    """Whether the partition is led here, as the metadata says: then it cannot be read or written."""
+    reason: str
 
 
 class CompactionFacts(Protocol):
@@ -224,6 +235,9 @@ class Facts(Protocol):
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""
+
+    def refused_replicas(self) -> list[RefusedReplica]:
+        """Return the replicas that belong here and could not be made."""
 
     def failed_replicas(self) -> Mapping[TopicPartition, str]:
         """Return the replicas here that follow nobody rather than cut committed records, with the reasons."""

@@ -251,8 +251,8 @@ class _Wire(asyncio.Protocol, Guard):
         self.close()
 
     def crash(self, what: str) -> None:
-        log.exception("admin_wire_crashed", what=what, broker_id=self._broker_id)
         self.close()
+        log.exception("admin_wire_crashed", what=what, broker_id=self._broker_id)
 
     def _lost(self) -> BrokerUnreachable:
         return BrokerUnreachable(f"broker {self._broker_id} closed the connection")

@@ -72,8 +72,8 @@ class Cut(Guard):
         self._transport = transport
 
     def crash(self, what: str) -> None:
-        log.exception("admin_connection_crashed", what=what)
         self.abort()
+        log.exception("admin_connection_crashed", what=what)
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -128,9 +128,9 @@ class AdminListener(Guard):
 
     def crash(self, what: str) -> None:
         """The API cannot be imported: its clients go, the node goes on, and the next client has it tried again."""
-        limited.exception("admin_api_failed", what=what)
         self._importing = None
         self.abort()
+        limited.exception("admin_api_failed", what=what)
 
     def abort(self) -> None:
         for each in self.early:

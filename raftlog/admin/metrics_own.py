@@ -20,6 +20,7 @@ from raftlog.protocol.apis import APIS
 def families(scrape: Scrape) -> Iterator[Family]:
     """Yield all of them."""
     yield from _node(scrape)
+    yield from _log(scrape)
     yield from _cluster(scrape.survey)
     yield from _partitions(scrape)
     yield from _changes(scrape)
@@ -58,6 +59,17 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     active = [] if scrape.node.faults is None else scrape.node.faults.active()
     in_force = ((labels(fault=name_of(each)), 1) for each in active)
     yield labelled("raftlog_fault_active", "gauge", "A fault in force on this node; always 1.", in_force)
+
+
+def _log(scrape: Scrape) -> Iterator[Family]:
+    state = scrape.node.log_state()
+    text = "Whether this node's log can be written."
+    yield single("raftlog_log_writable", "gauge", text, not state.reason)
+    text = "Lines of this node's log that could not be written."
+    yield single("raftlog_log_lines_lost_total", "counter", text, state.lines_lost)
+    if state.audit_file:
+        text = "Whether the audit log's own file can be written; else its lines are in the node's log."
+        yield single("raftlog_audit_file_writable", "gauge", text, not state.audit_reason)
 
 
 def _cluster(found: Survey) -> Iterator[Family]:
@@ -308,6 +320,11 @@ def _disks(scrape: Scrape) -> Iterator[Family]:
     failed = len(scrape.facts.failed_replicas())
     text = "Replicas that follow no leader, since they would have to cut committed records for it."
     yield single("raftlog_failed_replicas", "gauge", text, failed)
+    troubled = ((own, int(bool(each.trouble))) for own, each in directories)
+    text = "Whether a log directory refused something in the last minute, for want of descriptors."
+    yield labelled("raftlog_log_directory_refuses", "gauge", text, troubled)
+    text = "Replicas of this node that could not be made yet, for want of room, say."
+    yield single("raftlog_replicas_not_created", "gauge", text, len(scrape.facts.refused_replicas()))
     seconds = ((own, each.sync_seconds) for own, each in directories)
     text = "How long a log directory's rounds of syncs took: what acks=all waits for on this disk."
     yield histogram("raftlog_log_sync_seconds", text, seconds)

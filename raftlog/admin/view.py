@@ -15,6 +15,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Offload, ThreadOffload, TurnQueue
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
+from raftlog.base.log import LogState, log_state
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.record_ages import Ages
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
@@ -146,6 +147,8 @@ class NodeView:
     """How late its event loop is."""
     history: History | None = None
     """The history of the cluster, as far as this node remembers it."""
+    log_state: Callable[[], LogState] = log_state
+    """Whether its log can be written."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
     samples: Samples | None = None

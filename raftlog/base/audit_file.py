@@ -2,6 +2,9 @@
 
 The file is opened anew where somebody has moved it away, as programs that rotate logs do. Lines that cannot be written
 go to the node's log instead, with one that says why; after a while the file is tried again. A port to the world.
+
+The change that a line is about stands, whether the line can be written or not. A line that neither file nor log takes
+is counted (`raftlog.base.log.log_state`), and `/v1/health` says so.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
+
+from raftlog.base.log_output import describe
 
 MOST_WAITING: Final = 10_000
 """Lines that wait for the disk; further ones go to the node's log."""
@@ -37,7 +42,9 @@ class AuditFile:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`fall_back` takes a line that the file did not, `say` the reason, once for each time that the file fails."""
-        self._path = path
+        self.path = path
+        self.reason = ""
+        """Why the file cannot be written; empty while it can."""
         self._fall_back = fall_back
         self._say = say
         self._clock = clock
@@ -45,6 +52,8 @@ class AuditFile:
         self._descriptor: int | None = None
         self._identity: tuple[int, int] | None = None
         self._failed_at: float | None = None
+        self._torn = False
+        """A full disk took a part of a line only."""
         self._thread: threading.Thread | None = None
 
     def write(self, line: str) -> bool:
@@ -74,18 +83,19 @@ class AuditFile:
             try:
                 self._open()
                 self._write_whole(f"{line}\n".encode())
-                self._failed_at = None
-            except OSError as error:
-                if self._failed_at is None:
-                    self._say(error.strerror or str(error))
-                self._failed_at = self._clock()
+                self._failed_at, self.reason = None, ""
+            except Exception as error:
+                said, self._failed_at = self._failed_at is not None, self._clock()
+                self.reason = describe(error)
                 self._fall_back(line)
+                if not said:
+                    self._say(self.reason)
         self._close_file()
 
     def _open(self) -> None:
         """Have the file open that has the name now."""
         try:
-            found = os.stat(self._path)
+            found = os.stat(self.path)
             identity = (found.st_dev, found.st_ino)
         except FileNotFoundError:
             identity = None
@@ -93,14 +103,17 @@ class AuditFile:
             return
         self._close_file()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._descriptor = os.open(self._path, flags, MODE)
+        self._descriptor = os.open(self.path, flags, MODE)
         opened = os.fstat(self._descriptor)
-        self._identity = (opened.st_dev, opened.st_ino)
+        self._identity, self._torn = (opened.st_dev, opened.st_ino), False
 
     def _write_whole(self, content: bytes) -> None:
         assert self._descriptor is not None, "it was opened"
+        if self._torn:
+            content = b"\n" + content
         while content:
             content = content[os.write(self._descriptor, content) :]
+            self._torn = bool(content)
 
     def _close_file(self) -> None:
         descriptor, self._descriptor = self._descriptor, None

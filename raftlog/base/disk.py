@@ -2,10 +2,10 @@
 
 Ordering law: bytes are durable once `File.sync` returned; a new, renamed or removed name is durable once
 `Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
-callers take the log directory offline.
+callers take the log directory offline. A sync that was not begun (`SyncNotBegun`) is tried again.
 
-This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too: every small
-file of raftlog is written by it, so that a power cut leaves the old one or the new one, never an empty one.
+This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too. They
+write every small file of raftlog, so that a power cut leaves the old one or the new one, never an empty one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,37 @@ FILE_MODE: Final = 0o600
 IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
 
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of writes that find no room."""
+OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of calls for which the system has no descriptor or no memory left. They say nothing of the disk."""
+
+
+class SyncNotBegun(OSError):
+    """The file or folder to sync could not be opened, for one of OUT_OF_FILES: nothing is lost, so try again."""
+
+
+@contextmanager
+def opening_to_sync() -> Iterator[None]:
+    """Raise SyncNotBegun where the system has no descriptor for what is opened inside."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        raise SyncNotBegun(error.errno, error.strerror, error.filename) from error
+
+
+@contextmanager
+def half_changed(path: str) -> Iterator[None]:
+    """Raise EIO for a change that a want of descriptors stops half-way, since it cannot be tried again."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        raise OSError(errno.EIO, f"half changed: {error.strerror}", path) from error
+
 
 def sync_data(descriptor: int) -> None:
     """Make the contents and size of an open file durable. Raises OSError."""
@@ -56,10 +87,12 @@ def sync_whole(descriptor: int) -> None:
 
 
 def sync_dir(path: str) -> None:
-    """Make the names in a folder durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Make the names in a folder durable. Raises OSError; SyncNotBegun if there was no descriptor to open it."""
+    with opening_to_sync():
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sync_whole(descriptor)
+        with _named(path):
+            sync_whole(descriptor)
     finally:
         os.close(descriptor)
 
@@ -192,7 +225,8 @@ class Disk(Protocol):
 
     def rmtree(self, path: str) -> None: ...
 
-    def sync_dir(self, path: str) -> None: ...
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a folder durable. SyncNotBegun if it could not be opened for want of descriptors."""
 
     def read_file(self, path: str) -> bytes: ...
 
@@ -232,9 +266,13 @@ class RealFile:
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         total = sum(map(len, buffers))
-        written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
-        if written != total:
-            self._write_rest(buffers, position, written)
+        try:
+            written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
+            if written != total:
+                self._write_rest(buffers, position, written)
+        except OSError as error:
+            error.filename = self.path
+            raise
         return total
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
@@ -245,7 +283,8 @@ class RealFile:
             rest = rest[count:]
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with _named(self.path):
+            os.ftruncate(self._fd, size)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -257,7 +296,8 @@ class RealFile:
         os.utime(self._fd, ns=(os.fstat(self._fd).st_atime_ns, modified_ms * NS_PER_MS))
 
     def sync(self) -> None:
-        sync_data(self._fd)
+        with _named(self.path):
+            sync_data(self._fd)
 
     def submit_sync(self, done: SyncCallback) -> bool:
         return self._kernel_syncs.submit(self._fd, self.path, done)

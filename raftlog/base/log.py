@@ -3,6 +3,9 @@
 Events are stable, snake_case, past tense, unique. info is an operator's timeline, warning healed itself, error needs a
 person. Hot paths count instead. structlog is imported on first use, so that a command that logs nothing starts fast.
 `LOGGERS` holds the levels of this process's loggers, which Kafka's tools change while it runs (KIP-412).
+
+No call of a logger raises, whatever its facts are and wherever its lines go: a line that cannot be written is counted
+(`log_state`). Code that logs in a last net acts first all the same.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, cast
 
 from raftlog.base import import_without
+from raftlog.base.log_output import LogOutput, Lost, describe, output_of
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
+
+    from raftlog.base.audit_file import AuditFile
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 KAFKA_LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
@@ -89,6 +95,35 @@ def _structlog() -> Any:
     return import_without("rich", "structlog")
 
 
+class LogState(NamedTuple):
+    """Whether a log can be written. A reason is empty where it can."""
+
+    reason: str
+    """Why its lines cannot be written now."""
+    lines_lost: int
+    """Since the process began."""
+    audit_file: str
+    """The path of the audit log's own file, if it has one."""
+    audit_reason: str
+    """Why that file cannot be written now. Its lines go to the node's log meanwhile."""
+
+
+class _Log(NamedTuple):
+    """The log of this process, or of a part of it."""
+
+    output: LogOutput
+    audit_file: AuditFile | None = None
+    processors: tuple[Processor, ...] = ()
+    """Of a separate log; the process's own are structlog's configuration."""
+
+
+_configured = _Log(LogOutput())
+_separate: Final[ContextVar[_Log | None]] = ContextVar("raftlog_separate_log", default=None)
+
+BEFORE_LINE: Final[ContextVar[Callable[[], None] | None]] = ContextVar("raftlog_before_line", default=None)
+"""Called with each line of any level in this context. A simulation raises here what a log that is in trouble would."""
+
+
 def configure_log(
     *,
     level: str = "info",
@@ -102,42 +137,70 @@ def configure_log(
     `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level. The events
     of the audit log go to `audit_file`, if there is one, as JSON.
     """
+    global _configured  # noqa: PLW0603 - one for the process
     structlog = _structlog()
     LOGGERS.start(next(name for name, number in KAFKA_LEVELS.items() if number == LEVELS[level]))
-    output: TextIO = sys.stderr if stream is None else stream
-    console = format == "console" or (format == "auto" and output.isatty())
+    stream = sys.stderr if stream is None else stream
+    terminal = stream is not None and stream.isatty()
+    output = output_of(stream)
+    output.on_recovery = _report_lost_lines
+    audit = _audit_file(audit_file, output) if audit_file else None
+    _configured = _Log(output, audit)
     structlog.configure(
         processors=[
             *_shared_processors(node_id),
-            *([_to_file(audit_file, output)] if audit_file else []),
-            *(_console(output) if console else _json()),
+            *([functools.partial(_take_audit_event, audit)] if audit is not None else []),
+            *(
+                _console(colours=terminal)
+                if format == "console" or (format == "auto" and terminal)
+                else _json()
+            ),
         ],
-        logger_factory=structlog.WriteLoggerFactory(output),
+        logger_factory=lambda *_: _LineLogger(output),
         cache_logger_on_first_use=True,
     )
 
 
-class _Separate(NamedTuple):
-    """The log of a part of this process."""
-
-    logger: Any
-    processors: list[Processor]
-
-
-_separate: Final[ContextVar[_Separate | None]] = ContextVar("raftlog_separate_log", default=None)
-
-
 @contextmanager
-def separate_log(stream: TextIO) -> Iterator[None]:
+def separate_log(stream: TextIO) -> Iterator[LogOutput]:
     """Send the events of this context, and of the tasks that it starts, to `stream` as JSON.
 
     structlog's own configuration, which belongs to the program around, is neither asked nor changed.
     """
-    token = _separate.set(_Separate(_structlog().WriteLogger(stream), [*_shared_processors(None), *_json()]))
+    output = output_of(stream)
+    token = _separate.set(_Log(output, None, (*_shared_processors(None), *_json())))
+    context = copy_context()
+    output.on_recovery = lambda lost: context.copy().run(_report_lost_lines, lost)
     try:
-        yield
+        yield output
     finally:
         _separate.reset(token)
+        output.close()
+
+
+def log_state() -> LogState:
+    """Return whether the log of this context can be written."""
+    output, audit_file, _ = _separate.get() or _configured
+    path, reason = ("", "") if audit_file is None else (audit_file.path, audit_file.reason)
+    return LogState(output.reason, output.lines_lost, path, reason)
+
+
+def flush_log() -> None:
+    """Wait for the lines of this process, a second at most: for a process that ends without `atexit`."""
+    _configured.output.flush()
+
+
+def _report_lost_lines(lost: Lost) -> None:
+    get_logger("base.log").warning("log_lines_lost", **lost._asdict())
+
+
+class _LineLogger:
+    """The logger below structlog, which takes rendered lines."""
+
+    __slots__ = ("critical", "debug", "error", "info", "msg", "warning")
+
+    def __init__(self, output: LogOutput) -> None:
+        self.msg = self.debug = self.info = self.warning = self.error = self.critical = output.write
 
 
 @functools.cache
@@ -145,12 +208,25 @@ def _logger_class() -> Any:
     """Return the class of all loggers, which is made once structlog is imported."""
     base: Any = _structlog().make_filtering_bound_logger(LEVELS["debug"])
 
-    def to_its_log(self: Any, method: str, event: str | None = None, /, **facts: Any) -> Any:
+    def to_its_log(self: Any, method: str, event: str | None = None, /, **facts: Any) -> None:
         separate = _separate.get()
-        logger = self if separate is None else base(*separate, self._context)
-        return base._proxy_to_logger(logger, method, event, **facts)
+        try:
+            before = BEFORE_LINE.get()
+            if before is not None:
+                before()
+            logger = self
+            if separate is not None:
+                logger = base(_LineLogger(separate.output), separate.processors, self._context)
+            base._proxy_to_logger(logger, method, event, **facts)
+        except Exception as error:
+            _count_lost_line(separate or _configured, event, error)
 
     return type("Logger", (base,), {"_proxy_to_logger": to_its_log})
+
+
+def _count_lost_line(log: _Log, _event: str | None, error: Exception) -> None:
+    """Count a line that could not be made. Planted bugs raise here instead."""
+    log.output.lose(describe(error))
 
 
 def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
@@ -259,11 +335,10 @@ def _with_node_id(node_id: int, _logger: Any, _method: str, event: Any) -> Any:
     return event
 
 
-def _to_file(path: str, output: TextIO) -> Processor:
-    """Return the processor that takes the events of the audit log out of the node's log, as long as the file works."""
+def _audit_file(path: str, output: LogOutput) -> AuditFile:
     from raftlog.base.audit_file import AuditFile
 
-    log, drop = get_logger("base.audit_file"), _structlog().DropEvent
+    log = get_logger("base.audit_file")
 
     def say(reason: str) -> None:
         log.error(
@@ -273,19 +348,26 @@ def _to_file(path: str, output: TextIO) -> Processor:
             consequence="lines of the audit log are in this log until the file can be written",
         )
 
-    file = AuditFile(path, fall_back=lambda line: print(line, file=output, flush=True), say=say)
-
-    def take(_logger: Any, _method: str, event: Any) -> Any:
-        if event.get("room") == AUDIT and file.write(_to_json(event)):
-            raise drop
-        return event
-
-    return take
+    return AuditFile(path, fall_back=output.write, say=say)
 
 
-def _console(output: TextIO) -> list[Processor]:
-    structlog = _structlog()
-    return [structlog.dev.ConsoleRenderer(colors=output.isatty())]
+def _take_audit_event(file: AuditFile, _logger: Any, _method: str, event: Any) -> Any:
+    """Take the events of the audit log out of the node's log, as long as their own file works."""
+    if event.get("room") == AUDIT and file.write(_to_json(event)):
+        raise _structlog().DropEvent
+    return event
+
+
+def _console(*, colours: bool) -> list[Processor]:
+    render = _structlog().dev.ConsoleRenderer(colors=colours)
+
+    def render_all(logger: Any, method: str, event: Any) -> Any:
+        try:
+            return render(logger, method, dict(event))
+        except Exception:
+            return render(logger, method, _printable(event))
+
+    return [render_all]
 
 
 def _json() -> list[Processor]:
@@ -296,4 +378,23 @@ def _json() -> list[Processor]:
 def _to_json(event: dict[str, Any], **_: Any) -> str:
     import msgspec
 
-    return msgspec.json.encode(event, enc_hook=str).decode()
+    try:
+        return msgspec.json.encode(event, enc_hook=str).decode()
+    except Exception:
+        return msgspec.json.encode(_printable(event)).decode()
+
+
+def _printable(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event whose facts can be written: numbers, and text without surrogates."""
+    return {
+        name: value if isinstance(value, bool | int | float) else _text(value)
+        for name, value in event.items()
+    }
+
+
+def _text(value: object) -> str:
+    try:
+        text = value if isinstance(value, str) else repr(value)
+        return text.encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return f"<{type(value).__name__} that cannot be written>"

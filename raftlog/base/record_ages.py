@@ -6,11 +6,11 @@ A node deletes by age only while it believes its wall clock. Two things make it 
   the node believed, which is on the disk (`resume`).
 - The other clocks: as many as this one and those that agree with it, or more, say something else (`OtherClocks`).
 
-A doubt about the clock itself ends when the clock comes back to where it is believed, when most of the other brokers
-agree with it and at least one of them has believed its own clock all along, when an operator says so (`accept`), or
-when it has gone on for as long as it jumped and the others do not contradict it. So a record that is deleted although
-all clocks of a cluster are wrong has existed for half of its retention time at least. The others' contradiction ends
-when they agree.
+A doubt about the clock itself ends when the clock comes back to where it is believed, or when an operator says so. It
+ends when most of the other brokers agree, and at least one of them has believed its own clock all along. And it ends
+when the clock has gone on for as long as it jumped, and the others do not contradict it. So a record that is deleted
+although all clocks of a cluster are wrong has existed for half of its retention time at least. The others'
+contradiction ends when they agree.
 
 While in doubt, the believed time is the last one that was believed and the uptime since. Only that is written down,
 never a wall clock in doubt. A record that is stamped meanwhile takes the later of the two times, so that a clock that
@@ -215,8 +215,8 @@ class Ages:
     def note_metadata(self, at_ms: int) -> None:
         """A metadata batch was applied that was written at that time, by the active controller's clock (0: not said).
 
-        It shows a node without a time on its disk that its clock went back, and is the only other clock that is known
-        where the active controller's release does not tell of any.
+        It shows a node without a time on its disk that its clock went back. It is the only other clock that is known
+        while the active controller has a release that tells of no clocks.
         """
         if not self._asks_others or at_ms <= 0:
             return

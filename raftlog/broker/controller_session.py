@@ -106,9 +106,9 @@ class ControllerSession:
         silent = frozenset(each for each, said in self._missing.items() if said not in {None, "refused"})
         if silent == self.silent:
             return
+        self.silent = silent
+        self._on_change(silent)
         if silent:
             log.warning("broker_cut_off", silent=sorted(silent), session_s=self._session_s)
         else:
             log.info("broker_in_touch_again")
-        self.silent = silent
-        self._on_change(silent)

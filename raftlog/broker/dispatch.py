@@ -200,8 +200,8 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
         response = handler.error_response(request, message, error)
         return await response if inspect.isawaitable(response) else response
     except Exception as error:
-        log.exception("request_to_ourselves_crashed", api_key=api_key)
         broker.env.on_bug()
+        log.exception("request_to_ourselves_crashed", api_key=api_key)
         raise UnknownServerError("a request to this broker itself failed") from error
 
 

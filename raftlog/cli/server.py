@@ -26,7 +26,7 @@ from raftlog.base.config import (
 )
 from raftlog.base.disk import FOLDER_MODE, make_folders
 from raftlog.base.env import Env
-from raftlog.base.log import configure_log, get_logger
+from raftlog.base.log import configure_log, flush_log, get_logger
 from raftlog.cli import exits
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> None:
     """Run a node; exits with 2 on a faulty config, 1 when the node cannot start or go on."""
+    _open_standard_descriptors()
     arguments = parser().parse_args(argv)
     _judge_brokers(arguments)
     config = read_config(arguments.config, arguments.override)
@@ -109,6 +110,18 @@ def main(argv: Sequence[str]) -> None:
     except Exception:
         log.exception("node_failed")
         sys.exit(exits.FAILED)
+
+
+def _open_standard_descriptors() -> None:
+    """Open standard input, output and error where the process was started without them.
+
+    A data file would get that number otherwise, and whatever a library prints would be written into it.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 def _judge_brokers(arguments: argparse.Namespace) -> None:
@@ -224,6 +237,7 @@ def watch_stdin(obey: Callable[[bytes], bytes] | None, *, exit_at_end: bool) -> 
                     with suppress(OSError):
                         os.write(0, obey(line) + b"\n")
         if exit_at_end:
+            flush_log()
             os._exit(exits.FAILED)
 
     threading.Thread(target=watch, name="raftlog-stdin", daemon=True).start()

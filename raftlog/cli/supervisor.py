@@ -165,8 +165,8 @@ class Supervisor:
             try:
                 code = await self._run(node_id, command)
             except OSError as error:  # no process or no memory is left for it
-                log.error("broker_not_started", broker=node_id, reason=str(error))
                 code = exits.FAILED
+                log.error("broker_not_started", broker=node_id, reason=str(error))
             if self._stopping.is_set() or code == exits.USAGE:
                 return max(code, 0)
             if loop.time() - began_at >= STEADY_S:

@@ -192,11 +192,11 @@ class Controller:
 
     def resign(self) -> None:
         """We lead no more: what waits for commit is answered with NOT_CONTROLLER."""
-        if self._phase == "active":
-            self._log.info("controller_stood_down", controller_epoch=self._term)
-        self._phase = "idle"
+        was_active, self._phase = self._phase == "active", "idle"
         self._fencing.clear()
         self._runner.stand_down(NotController("this node is not the active controller"))
+        if was_active:
+            self._log.info("controller_stood_down", controller_epoch=self._term)
 
     def committed(self, image: MetadataImage, now: float) -> None:
         """Every batch that was applied leads here, with the image after it."""
@@ -223,11 +223,11 @@ class Controller:
         present = {*self._connected, self._node_id}
         self._mutations, self._clocks = None, BrokerClocks()
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
-        self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
+        self._log.info("controller_became_active", controller_epoch=self._term)
 
     def _charge(self, request: ChargeMutations, now: float) -> MutationsCharged:
         """Count what a request changes against the quotas of its user; a new controller begins with nothing."""
@@ -540,11 +540,11 @@ class Controller:
 
     def _watch_own_stalls(self, now: float) -> None:
         late = now - self._seen_at - TICK_S
+        self._seen_at = max(self._seen_at, now)
         if late > STALL_S:
             self._soft.postpone_all(late)
             if not self.lateness.is_slow:  # that was said already, once
                 self._log.warning("controller_stalled", seconds=round(late, 3))
-        self._seen_at = max(self._seen_at, now)
 
     def _probe_due(self, now: float) -> None:
         for broker_id in self._soft.take_due_probes(now):
@@ -587,14 +587,14 @@ class Controller:
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)
-            self._log.info("controller_lost_broker", broker_id=broker_id)
             self._soft.on_disconnect(broker_id, now)
             self._probe_due(now)
+            self._log.info("controller_lost_broker", broker_id=broker_id)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult, now: float) -> None:
         """The outcome of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
-            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
             self._soft.on_probe_result(broker_id, result)
             self._fence_condemned(now)
+            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)

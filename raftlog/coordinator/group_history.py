@@ -160,12 +160,12 @@ class GroupHistory:
         self, what: str, group_id: str, members: Collection[Who], at: Moment, detail: str = ""
     ) -> None:
         """The same happened to some members; one line of the log for all."""
+        for each in members:
+            self._add_member(what, group_id, each, at, detail)
         first = next(iter(members), None)
         if first is not None:
             member_id = first.member_id if isinstance(first, Member) else first[0]
             log.info(f"group_{what}", group=group_id, members=len(members), member=member_id)
-        for each in members:
-            self._add_member(what, group_id, each, at, detail)
 
     def rejoined(
         self,
@@ -247,10 +247,10 @@ class GroupHistory:
         self, group_id: str, generation: int, members: int, at: Moment, *, took_ms: int = -1
     ) -> None:
         """A generation, or an epoch, is recorded; `took_ms`: its members were gathered for so long."""
-        log.info("group_generation_began", group=group_id, generation=generation, members=members)
         what = "generation_began" if members else "group_emptied"
         event = GroupEvent(what, at.now_ms, number=generation, count=members, took_ms=took_ms)
         self.add(group_id, event)
+        log.info("group_generation_began", group=group_id, generation=generation, members=members)
 
     def settled(self, group_id: str, at: Moment) -> None:
         """The members of the last generation have their assignments."""
@@ -271,8 +271,8 @@ class GroupHistory:
         self._changed("group_deleted", group_id, at, by=self._memory.asked_by())
 
     def _changed(self, what: str, group_id: str, at: Moment, by: str = "") -> None:
-        log.info(what, group=group_id)
         self.add(group_id, GroupEvent(what, at.now_ms, by=by))
+        log.info(what, group=group_id)
 
     # -- offsets -------------------------------------------------------------------------------------------
 
@@ -307,9 +307,9 @@ class GroupHistory:
 
     def offsets_expired(self, group_id: str, count: int, now_ms: int, *, is_all: bool) -> None:
         """Offsets were older than they are kept; `is_all`: and with the last one the group went."""
-        log.info("group_offsets_expired", group=group_id, offsets=count)
         what = "group_expired" if is_all else "offsets_expired"
         self.add(group_id, GroupEvent(what, now_ms, count=count))
+        log.info("group_offsets_expired", group=group_id, offsets=count)
 
     def _offsets(
         self, what: str, group_id: str, count: int, named: Sequence[tuple[str, str]], at: Moment

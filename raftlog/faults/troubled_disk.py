@@ -24,7 +24,7 @@ class DiskTrouble(NamedTuple):
     full: bool = False
     """Nothing more fits: writes that need room fail with ENOSPC."""
     failing: str = ""
-    """"read", "write" or "sync": such operations fail with EIO."""
+    """"read", "write" or "sync": such operations fail with EIO. "open", in simulations only: it fails with EMFILE."""
 
 
 WELL = DiskTrouble()

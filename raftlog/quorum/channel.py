@@ -234,12 +234,13 @@ class Channel(asyncio.Protocol, Guard):
             self._transport.abort()
 
     def crash(self, what: str) -> None:
-        """See `Guard`: log the exception being handled and close, once."""
-        if self.close_reason is None:
+        """See `Guard`: close and log the exception being handled, once."""
+        is_first = self.close_reason is None
+        self.close(f"{what} failed")
+        if is_first:
             log.exception(
                 "controller_connection_failed", node_id=self.identity.node_id, peer=self.address, what=what
             )
-        self.close(f"{what} failed")
 
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0

@@ -9,14 +9,15 @@ disk, of Raft's promises or of the state machine stops the pump for good: the ot
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from raftlog.base.disk import DISK_FULL
 from raftlog.base.env import Env, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.base.log import get_logger
+from raftlog.base.log_output import describe
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.election import Election, Timing
 from raftlog.quorum.incoming_snapshot import IncomingSnapshot
@@ -45,14 +46,6 @@ MAX_UNCOMMITTED_BATCHES: Final = 1_000
 MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
 MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
-
-_EVENTS: Final = {
-    errno.ENOSPC: "quorum_disk_full",
-    errno.EDQUOT: "quorum_disk_full",
-    errno.EMFILE: "quorum_out_of_files",
-    errno.ENFILE: "quorum_out_of_files",
-}
-"""The log line of a journal that waits until it can be written."""
 
 STALL_SECONDS: Final = 0.1
 """A timer that comes so late means that our own loop stood still."""
@@ -129,10 +122,10 @@ class Driver:
 
     def _restore_at_boot(self) -> None:
         journal = self.journal
-        if journal.torn_bytes:
-            log.warning("quorum_log_tail_cut", node_id=self.node_id, bytes=journal.torn_bytes)
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
+        if journal.torn_bytes:
+            log.warning("quorum_log_tail_cut", node_id=self.node_id, bytes=journal.torn_bytes)
 
     # -- for users -----------------------------------------------------------------------
 
@@ -372,15 +365,18 @@ class Driver:
         try:
             snapshot = decode_snapshot(data)
         except DamagedJournal as error:
-            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
             self.core.answer_snapshot(peer, None)
+            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
             return
-        if self.core.applied_index < snapshot.end and not self.core.has_entry(snapshot.end, snapshot.last[2]):
+        is_new = self.core.applied_index < snapshot.end
+        is_new = is_new and not self.core.has_entry(snapshot.end, snapshot.last[2])
+        if is_new:
             self._announce()
             self._machine.restore(snapshot.state)
             self.core.install(snapshot)
-            log.info("quorum_snapshot_installed", node_id=self.node_id, index=snapshot.end, bytes=len(data))
         self.core.answer_snapshot(peer, snapshot.end)
+        if is_new:
+            log.info("quorum_snapshot_installed", node_id=self.node_id, index=snapshot.end, bytes=len(data))
 
     # -- leadership ----------------------------------------------------------------------
 
@@ -398,10 +394,11 @@ class Driver:
             self._tell(*current)
 
     def _tell(self, leader: int | None, term: int, leading: bool) -> None:
-        if (leader, term) != self._announced[:2] and leader is not None:
-            log.info("quorum_leader_changed", node_id=self.node_id, leader=leader, term=term)
+        is_news = (leader, term) != self._announced[:2] and leader is not None
         self._announced = (leader, term, leading)
         self._machine.leadership_changed(leader, term, leading)
+        if is_news:
+            log.info("quorum_leader_changed", node_id=self.node_id, leader=leader, term=term)
 
     # -- time ----------------------------------------------------------------------------
 
@@ -442,22 +439,27 @@ class Driver:
 
     def _disk_full(self, error: OSError) -> None:
         """Nothing leaves until there is room again, so the others elect; we stop believing that we lead."""
-        log.error(_EVENTS[error.errno or 0], node_id=self.node_id, reason=str(error))
         self._tell(None, self.core.term, False)
+        log.error(_event_of(error), node_id=self.node_id, reason=str(error))
 
     def _disk_has_space(self, error: OSError) -> None:
-        log.info(f"{_EVENTS[error.errno or 0]}_ended", node_id=self.node_id)
         self.core.resign()
+        log.info(f"{_event_of(error)}_ended", node_id=self.node_id)
 
     def _fail(self, error: BaseException) -> None:
         self._stopped = True
         self._writer.stop()
         self.failed = error
-        log.error("quorum_failed", node_id=self.node_id, reason=repr(error), exc_info=error)
         if self._announced[2]:
             self._tell(None, self._announced[1], False)
         self.on_failure(error)
+        log.error("quorum_failed", node_id=self.node_id, reason=describe(error), exc_info=error)
 
     def _snapshot_durable(self, index: int) -> None:
         self._compact_to = max(self._compact_to, index)
         self._schedule()
+
+
+def _event_of(error: OSError) -> str:
+    """Return the log line of a journal that waits until it can be written."""
+    return "quorum_disk_full" if error.errno in DISK_FULL else "quorum_out_of_files"

@@ -8,19 +8,19 @@ and final.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Final
 
+from raftlog.base.disk import DISK_FULL, OUT_OF_FILES
 from raftlog.base.env import Env
 from raftlog.quorum.journal import Journal
 
 FAST_SYNC_SECONDS: Final = 0.0005
 """Syncs that have lately been faster than this run on the loop."""
 
-TRANSIENT_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+TRANSIENT_ERRNOS: Final = DISK_FULL | OUT_OF_FILES
 """Errors of which nothing was written that counts, and that end when somebody makes room."""
 
 RETRY_SECONDS: Final = 1.0

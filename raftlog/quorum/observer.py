@@ -11,6 +11,7 @@ import msgspec
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import InconsistentClusterId
 from raftlog.base.log import get_logger
+from raftlog.base.log_output import describe
 from raftlog.quorum.channel import Channel, ForeignCluster, HandshakeRefused, Identity, dial
 from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
@@ -139,13 +140,13 @@ class Observer:
 
     def _complain(self, voter: int, error: HandshakeRefused) -> None:
         """Say it once; where most voters are of another cluster it is this node that does not belong."""
-        if self._complaints.get(voter) != str(error):
-            self._complaints[voter] = str(error)
-            log.warning("observer_refused", node_id=self.node_id, peer=voter, reason=str(error))
         if isinstance(error, ForeignCluster):
             self._foreign.add(voter)
             if len(self._foreign) > len(self.voters) // 2:
                 self.on_failure(InconsistentClusterId(str(error)))
+        if self._complaints.get(voter) != str(error):
+            self._complaints[voter] = str(error)
+            log.warning("observer_refused", node_id=self.node_id, peer=voter, reason=str(error))
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         """Take a frame of the voter's. It is left if that makes no sense; what our own state refuses ends this node."""
@@ -158,11 +159,11 @@ class Observer:
         try:
             self._change(batches, snapshot)
         except Exception as error:
-            log.error("observer_failed", node_id=self.node_id, reason=repr(error), exc_info=error)
             if self._task is not None:
                 self._task.cancel()
             channel.close("this observer failed")
             self.on_failure(error)
+            log.error("observer_failed", node_id=self.node_id, reason=describe(error), exc_info=error)
             return
         if isinstance(message, LeaderStatus):
             self._take_status(message)

@@ -197,12 +197,12 @@ class RaftLinks:
             previous.close("replaced by a newer link")
             self._on_down(peer)
         self._channels[peer] = channel
-        log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
         self._on_up(peer)
         channel.on_writable = self._on_writable
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
+        log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         try:
@@ -220,11 +220,11 @@ class RaftLinks:
         del self._channels[peer]
         if self._closed:
             return
-        log.info("quorum_link_lost", node_id=self._identity.node_id, peer=peer, reason=reason)
         self._on_down(peer)
         self._spawn(self._probe(peer))
         if peer in self._dials():
             self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
+        log.info("quorum_link_lost", node_id=self._identity.node_id, peer=peer, reason=reason)
 
     async def _probe(self, peer: int) -> None:
         def still_missed() -> bool:

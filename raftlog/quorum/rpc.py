@@ -151,8 +151,8 @@ class RpcServer:
         except KafkaError as error:
             self._answer_error(number, error)
         except Exception as error:
-            log.error("controller_request_failed", peer=self._channel.peer_id, exc_info=error)
             self._answer_error(number, UnknownServerError())
+            log.error("controller_request_failed", peer=self._channel.peer_id, exc_info=error)
         else:
             self._channel.send(_RESPONSE.pack(number, _OK, _UNKNOWN) + answer)
 

@@ -90,5 +90,5 @@ class SnapshotGenerator:
         if error is not None:
             log.error("quorum_snapshot_failed", index=index, reason=repr(error))
             return
-        log.info("quorum_snapshot_written", index=index, bytes=future.result())
         self._on_durable(index)
+        log.info("quorum_snapshot_written", index=index, bytes=future.result())

@@ -1,11 +1,11 @@
 """The checks of each record of a produced batch (Kafka: LogValidator), and of the batches that are looked into at all.
 
 Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so only
-some are walked (`must_be_walked`): batches for compacted topics and for topics that bound timestamps, compressed
-batches that claim more records than they have bytes, and batches whose header no honest client sends or whose largest
-timestamp would decide when records are deleted. A walk finds the largest timestamp, which the leader then writes into
-the header. Of other batches a header that lies harms its own readers only: it takes no more than an offset for each
-byte that was sent, and makes records no older than half of retention.ms nor newer than a minute from now.
+some are walked (`must_be_walked`). Topics that are compacted or bound timestamps have all of theirs walked. So is a
+compressed batch that claims more records than it has bytes, a header that no honest client sends, and a largest
+timestamp that would decide when records are deleted. A walk finds the largest timestamp, and the leader writes it into
+the header. Other headers that lie harm their own readers only. They take no more than an offset for each byte that was
+sent. They make records no older than half of retention.ms, and no newer than a minute from now.
 
 A walk is made of steps: decompressing goes away from the loop, and others have their turn after every few records. The
 plain bytes come in pieces and are bounded, as the number of records is.

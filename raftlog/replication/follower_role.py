@@ -5,8 +5,8 @@ comes in another leader epoch than its question is dropped. Batches of a later e
 the leader may have changed its log between reading and answering (KAFKA-18723).
 
 Committed records are cut only where the metadata says that they may be lost: after an unclean election later than they
-are. Any other leader that lacks them is an older copy, or its disk lost what it had synced; then this replica may be
-the only one that has them, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader,
+are. Any other leader that lacks them is an older copy, or its disk lost what it had synced. This replica may be the
+only one that has them, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader,
 as Kafka's contract says, and they are cut.
 """
 
@@ -80,7 +80,7 @@ class FollowerRole(ReplicaRole):
         if records:
             damage = log.damage
             batches = up_to_epoch(records, leader_epoch)
-            now_ms = partition.host.wall_clock_ms()
+            now_ms = partition.host.latest_ms()
             log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
             if damage is not None:

@@ -31,8 +31,8 @@ class ReplicaHost(Protocol):
     def now(self) -> float:
         """Loop seconds."""
 
-    def wall_clock_ms(self) -> int:
-        """The time of day: only segments of records without timestamps roll by it."""
+    def latest_ms(self) -> int:
+        """The time that `Ages.latest_ms` gives: segments of records without timestamps roll and age by it."""
 
     def broker_epoch(self) -> int:
         """This broker's own epoch, -1 before it registered."""

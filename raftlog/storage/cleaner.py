@@ -35,6 +35,7 @@ from raftlog.records.raw_records import (
     rebuild_batch,
     without_records,
 )
+from raftlog.storage import recovery
 from raftlog.storage.batch_reader import LogBatch, LogBatchReader, LogChanged, OffloadSteps
 from raftlog.storage.cleaned_segment import CleanedSegment
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
@@ -180,6 +181,9 @@ class Cleaning:
                     target.add(kept)
                 yield None
             yield target.seal
+            if not log.active_segment.may_have_gaps:
+                yield partial(recovery.write_gaps_mark, log.disk, log.directory)
+                log.note_gaps()
             replaced = self._replace(group, target.segment)
         finally:
             if not replaced:
@@ -191,7 +195,6 @@ class Cleaning:
         return replaced
 
     def _replace(self, group: tuple[Segment, ...], cleaned: Segment) -> bool:
-        self._log.write_gaps_mark()
         try:
             return self._log.truncation_count == self._cuts and self._log.replace_segments(group, cleaned)
         except OSError as error:  # whatever it was: names may be half changed

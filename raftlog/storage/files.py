@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Sequence
 from errno import ENOENT
 
-from raftlog.base.disk import Buffer, Disk, File
+from raftlog.base.disk import OUT_OF_FILES, Buffer, Disk, File, opening_to_sync
 from raftlog.base.kernel_syncs import SyncCallback
+
+GIVEN_UP = 8
+"""Descriptors that are given up where the system has none left for the next file."""
 
 
 class _Lease:
@@ -92,7 +95,8 @@ class PooledFile:
 
     def sync(self) -> None:
         if not self._closed:
-            lease = self._opened()
+            with opening_to_sync():
+                lease = self._opened()
             lease.file.sync()
 
     def submit_sync(self, done: SyncCallback) -> bool:
@@ -148,7 +152,15 @@ class PooledDisk:
     def _take(self, file: PooledFile, *, create: bool) -> _Lease:
         while len(self._open) >= self._limit:
             self._release_one()
-        lease = _Lease(self._disk.open(file.path, create=create))
+        try:
+            opened = self._disk.open(file.path, create=create)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self._open:
+                raise
+            for _ in range(GIVEN_UP):  # clients or other programs have the rest
+                self._release_one()
+            opened = self._disk.open(file.path, create=create)
+        lease = _Lease(opened)
         file._lease = lease
         self._open.append(file)
         return lease

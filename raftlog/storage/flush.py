@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from raftlog.base.checked_files import CHECKSUMS
-from raftlog.base.disk import Disk, File
+from raftlog.base.disk import Disk, File, opening_to_sync
 from raftlog.storage.partition_files import PARTITION_METADATA
 from raftlog.storage.segment import Segment
 
@@ -18,7 +18,7 @@ class FlushTicket:
     """Files and folders to sync before everything below `end_offset` counts as flushed.
 
     Syncing touches nothing of the log, so any thread may do it; files go before the folders that name them. If it
-    raises, the log directory goes offline: a failed sync is never repeated.
+    raises, the log directory goes offline: a failed sync is never repeated. After SyncNotBegun it may run again.
     """
 
     __slots__ = ("_disk", "directories", "end_offset", "files", "paths")
@@ -48,7 +48,8 @@ class FlushTicket:
 
     def _sync_path(self, path: str) -> None:
         try:
-            file = self._disk.open(path)
+            with opening_to_sync():
+                file = self._disk.open(path)
         except FileNotFoundError:
             return  # retention or a truncation dropped it meanwhile
         try:

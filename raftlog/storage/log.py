@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from raftlog.base.disk import Buffer, Disk
+from raftlog.base.disk import Buffer, Disk, half_changed
 from raftlog.base.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from raftlog.base.types import NO_TIMESTAMP, EpochEnd
 from raftlog.records.batch import read_end_marker
@@ -381,9 +381,10 @@ class Log:
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
         position, end_offset = segments.all[keep - 1].cut_point(offset)
         self._announce_cut(end_offset, committed=committed)
-        segments.cut(keep).truncate(position, end_offset)
-        segments.configure(self._config)
-        self._forget_beyond(end_offset)
+        with half_changed(self.directory):
+            segments.cut(keep).truncate(position, end_offset)
+            segments.configure(self._config)
+            self._forget_beyond(end_offset)
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int, *, committed: bool = False) -> None:
@@ -392,11 +393,12 @@ class Log:
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
         self._announce_cut(offset, committed=committed)
-        self._epochs.clear()
-        recovery.remove_epoch_checkpoint(self.disk, self.directory)
-        self._segments.restart_at(offset)
-        self.log_start_offset = offset
-        self._forget_beyond(offset)
+        with half_changed(self.directory):
+            self._epochs.clear()
+            recovery.remove_epoch_checkpoint(self.disk, self.directory)
+            self._segments.restart_at(offset)
+            self.log_start_offset = offset
+            self._forget_beyond(offset)
 
     def _announce_cut(self, end_offset: int, *, committed: bool = False) -> None:
         """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it."""
@@ -468,7 +470,7 @@ class Log:
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
         """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
 
-        `write_gaps_mark` first. OSError leaves a log that must go offline.
+        The mark of gaps is on the disk by then. OSError leaves a log that must go offline.
         """
         if self.damage is not None or not self._segments.replace(group, cleaned):
             return False
@@ -476,10 +478,14 @@ class Log:
         return True
 
     def write_gaps_mark(self) -> None:
-        """The first hole is about to be made: say so on the disk. OSError changes nothing."""
-        if not self._segments.active.may_have_gaps:
-            recovery.write_gaps_mark(self.disk, self.directory, self._segments.all)
-            self._unflushed.directories.add(self.directory)
+        """The first hole is about to be made: say so on the disk, durably. OSError changes nothing."""
+        recovery.write_gaps_mark(self.disk, self.directory)
+        self.note_gaps()
+
+    def note_gaps(self) -> None:
+        """The mark is on the disk: from now on there may be holes."""
+        for segment in self._segments.all:
+            segment.may_have_gaps = True
 
     def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records before an offset."""
@@ -497,16 +503,18 @@ class Log:
         Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
         end or `accept_damage`.
         """
-        offset, self._uncut_from = self._uncut_from, None
+        offset = self._uncut_from
         if offset is None:
             return
         assert self.damage is not None
         damages.write_damage_mark(self.disk, self.directory, self.damage)
-        keep = bisect_right(self._segments.all, offset, key=BASE_OFFSET)
-        last = self._segments.cut(keep, suffix=".damaged")
-        damages.set_aside(self.disk, last, offset)
-        self._segments.configure(self._config)
-        self._forget_beyond(offset)
+        self._uncut_from = None
+        with half_changed(self.directory):
+            keep = bisect_right(self._segments.all, offset, key=BASE_OFFSET)
+            last = self._segments.cut(keep, suffix=".damaged")
+            damages.set_aside(self.disk, last, offset)
+            self._segments.configure(self._config)
+            self._forget_beyond(offset)
 
     def accept_damage(self) -> None:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""

@@ -93,8 +93,8 @@ class LogSegments:
     def cut(self, keep: int, *, suffix: str = ".deleted") -> Segment:
         """Drop all but the first `keep` segments, durably; return the last of those."""
         self._drop(keep, len(self.all), suffix)
-        self._disk.sync_dir(self._directory)
         self.active = self.all[-1]
+        self._disk.sync_dir(self._directory)
         return self.active
 
     def restart_at(self, offset: int) -> None:

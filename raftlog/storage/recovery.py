@@ -173,14 +173,13 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
     return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
 
 
-def write_gaps_mark(disk: Disk, directory: str, segments: list[Segment]) -> None:
-    """Write down that the log has holes, before its first one: a start knows nothing of the topic's policy.
+def write_gaps_mark(disk: Disk, directory: str) -> None:
+    """Write down durably that the log has holes, before its first one: a start knows nothing of the topic's policy.
 
-    Durable with the folder's names.
+    It does not wait for the folder's next sync. btrfs keeps the name of a file that was synced, as a cleaned segment
+    is, and may lose a name that was given before it.
     """
-    disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n", sync=False)
-    for segment in segments:
-        segment.may_have_gaps = True
+    disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n")
 
 
 def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
@@ -326,6 +325,7 @@ class _Recovery:
             )
         except CorruptMessage:
             entry = None
+            _log.info("index_rebuilt", path=segment.path)
         if entry is None:
             return 0, segment.base_offset
         last_offset, position = entry

@@ -19,8 +19,8 @@ def count_deletable_segments(
 ) -> int:
     """Return how many of the oldest segments may go; all of them only if the last one holds expired records.
 
-    A segment goes if the whole of it lies below `end_limit` and it ends before the log start, is older than
-    retention.ms (`segment_age`), or the rest still holds retention.bytes (Kafka: deleteOldSegments).
+    A segment goes only if the whole of it lies below `end_limit` (Kafka: deleteOldSegments). It must end before the log
+    start, be older than retention.ms (`segment_age`), or leave a log that still holds retention.bytes.
     """
     by_policy = "delete" in config.cleanup_policy
     excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes

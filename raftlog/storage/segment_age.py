@@ -29,9 +29,8 @@ def newest_ms(segment: Segment) -> int:
 def is_older_than(segment: Segment, time_ms: int) -> bool:
     """Return whether all records of a segment are older; False while that is not known.
 
-    The time index keeps timestamps only. So the headers are read once where it says that the segment is older, but its
-    file was modified later: a batch without a timestamp may be in it, or only old data that came late. Waits for the
-    disk.
+    The time index keeps timestamps only. A file that was modified later than it says holds a batch without a timestamp,
+    or old data that came late. The headers are read once to find out. Waits for the disk.
     """
     segment.load_time_index()
     if newest_ms(segment) >= time_ms:

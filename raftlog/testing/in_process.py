@@ -89,13 +89,13 @@ class NodeThread(NodeProcess):
             self.wait()
 
     def _run(self) -> None:
-        with self.log_path.open("a") as log, separate_log(log):
+        with self.log_path.open("a") as file, separate_log(file) as log:
             offload = ThreadOffload()
             try:
                 self._serve(offload)
             except Exception as error:
                 self._failed = True
-                print(f"node {self.node_id} failed: {type(error).__name__}: {error}", file=log)
+                log.write(f"node {self.node_id} failed: {type(error).__name__}: {error}")
             finally:
                 offload.close()
 

@@ -25,6 +25,7 @@ from raftlog.admin.facts import (
     GroupFacts,
     PartitionFacts,
     RaftFacts,
+    RefusedReplica,
     TopicTraffic,
     TransactionFacts,
 )
@@ -86,6 +87,9 @@ class Node:
         return None
 
     def directories(self) -> list[DirectoryFacts]:
+        return []
+
+    def refused_replicas(self) -> list[RefusedReplica]:
         return []
 
     def failed_replicas(self) -> dict[TopicPartition, str]:

@@ -13,7 +13,7 @@ from tests.admin.conftest import Api
 def test_node_says_that_it_lives_and_takes_part(node: Api) -> None:
     """Probes need no token and no cluster id."""
     assert node.ask("GET", "/v1/live")[2]["status"] == "alive"
-    assert node.ask("GET", "/v1/ready")[::2] == (200, {"ready": True, "reasons": []})
+    assert node.ask("GET", "/v1/ready")[::2] == (200, {"ready": True, "reasons": [], "warnings": []})
 
 
 def test_address_without_a_path_says_where_to_go_on(node: Api) -> None:

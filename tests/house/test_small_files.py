@@ -20,6 +20,7 @@ WRITERS = {
     "raftlog/base/disk.py:RealDisk.open": "segments, indexes and journals, whose owners sync them",
     "raftlog/base/disk.py:RealDisk.rename": "the port; its callers sync the folder",
     "raftlog/base/disk.py:make_folders": "is the function",
+    "raftlog/base/disk.py:open_private": "opens what its callers write and sync",
     "raftlog/base/disk.py:put_in_place": "is half of the function, for files that a library wrote",
     "raftlog/base/disk.py:write_file": "is the function",
     # what grows, is large, or holds nothing
@@ -67,7 +68,6 @@ WRITERS = {
 
 UNSYNCED = {
     "raftlog/storage/producer_snapshots.py:save": "carries a checksum; a lost one is made anew from the log",
-    "raftlog/storage/recovery.py:write_gaps_mark": "its name says it all, and is synced with the folder",
 }
 """Callers of `write_file` that leave out the syncs, and why."""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftlog.base.disk import Disk
 from raftlog.base.types import NO_OFFSET
 from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
@@ -15,7 +14,6 @@ from raftlog.storage import fetched_batches, gap_check, recovery
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
 from raftlog.storage.log import Log
 from raftlog.storage.producers import ProducerState
-from raftlog.storage.segment import Segment
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
 from raftlog_chaos.scenarios.refused_holes import refused_holes
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -25,11 +23,7 @@ from tests.planted.plant import Plant
 def keep_holes_to_oneself(patch: pytest.MonkeyPatch) -> None:
     """Nothing on the disk says that there may be holes: the next start takes them for lost records."""
 
-    def note_gaps(disk: Disk, directory: str, segments: list[Segment]) -> None:
-        for segment in segments:
-            segment.may_have_gaps = True
-
-    patch.setattr(recovery, "write_gaps_mark", note_gaps)
+    patch.setattr(recovery, "write_gaps_mark", lambda disk, directory: None)
 
 
 def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,14 @@ from tests.kit.marks import taste
 from tests.planted.hunt import BrokenPlant, hunt
 from tests.planted.plant import Plant, all_plants
 
-QUICK = ("ack-before-flush", "ack-on-resigning", "groups-read-back-in-part", "min-isr-ignored")
+QUICK = (
+    "ack-before-flush",
+    "ack-on-resigning",
+    "groups-read-back-in-part",
+    "log-raises",
+    "min-isr-ignored",
+    "no-descriptor-fails-the-disk",
+)
 """Plants that nearly every seed shows."""
 LONGER = (
     "cancel-keeps-added",
@@ -23,9 +30,11 @@ LONGER = (
     "given-before-given-up",
     "holes-not-noted",
     "leaders-share-for-all",
+    "lost-broker-logged-first",
     "outcome-before-commit",
     "rights-one-takes-all",
     "stable-offset-one-too-high",
+    "sync-not-begun-counts",
 )
 """With them one of each kind of scenario."""
 

@@ -60,7 +60,7 @@ class FakeHost:
     def now(self) -> float:
         return self.clock
 
-    def wall_clock_ms(self) -> int:
+    def latest_ms(self) -> int:
         return NOW_MS
 
     def broker_epoch(self) -> int:

@@ -25,7 +25,7 @@ def test_a_host_answers_every_question(host: type[Any]) -> None:
     asked = {
         name: each for name, each in vars(ReplicaHost).items() if inspect.isfunction(each) and name[0] != "_"
     }
-    given = {"now", "wall_clock_ms", "broker_epoch", "brokers"}
+    given = {"now", "latest_ms", "broker_epoch", "brokers"}
     assert len(asked) == 11
     for name, method in asked.items():
         if host is Replicas and name in given:

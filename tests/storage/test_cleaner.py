@@ -24,6 +24,7 @@ from raftlog.storage.fetched_batches import GapPolicy
 from raftlog.storage.log import Log
 from raftlog.storage.log_to_clean import find_log_to_clean, group_segments
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
+from raftlog.storage.partition_files import GAPS_MARK
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.records.forged_batches import with_deltas, with_payload
@@ -464,6 +465,28 @@ def test_a_topic_that_is_no_longer_compacted_keeps_its_holes(log: Log) -> None:
     again = open_compacted(log.disk, cleanup_policy=("delete",))
     assert again.damage is None
     assert batches_of(again) == held
+
+
+class WitnessDisk(SimDisk):
+    """Notes which names of a folder a power cut would have left when its first cleaned segment is put in place."""
+
+    durable: frozenset[str] | None = None
+
+    def rename(self, source: str, target: str) -> None:
+        if source.endswith(".cleaned") and self.durable is None:
+            self.durable = frozenset(self._parent(source)[0].durable)
+        super().rename(source, target)
+
+
+def test_that_there_may_be_holes_is_durable_before_the_first_one() -> None:
+    """A real power cut on btrfs left the cleaned segment, whose file had been synced, and not the mark before it."""
+    log = open_compacted(WitnessDisk(0))
+    for number in range(12):
+        put(log, (b"k", b"%d" % number))
+    close_segment(log)
+    clean(log)
+    assert isinstance(log.disk, WitnessDisk) and log.disk.durable is not None
+    assert GAPS_MARK in log.disk.durable
 
 
 def test_rot_that_a_cleaning_meets_stops_it(log: Log) -> None:

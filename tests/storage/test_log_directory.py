@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from raftlog.base.checked_files import write_checked
+from raftlog.base.checked_files import CHECKSUMS, write_checked
 from raftlog.base.types import TopicPartition
 from raftlog.storage.log_directory import (
     MAX_INCARNATIONS,
@@ -238,3 +239,80 @@ def test_a_name_that_the_disk_refuses_is_not_taken_for_written(
         directory.note_incarnation(UUID(int=1))
     open_directory.disk.make_room()  # type: ignore[attr-defined]
     assert (directory.incarnations, open_directory().incarnations) == ((), ())
+
+
+CHECKPOINT_FIELDS = ("recovery_points", "log_starts", "high_watermarks", "cleaner_offsets")
+
+
+def test_whichever_bit_rots_a_directory_believes_what_was_written_or_less() -> None:
+    """Each bit of each file, one by one: a line is right or absent, and the log names the file."""
+    offsets = {TopicPartition("t", 0): 12, TopicPartition("u", 1): 2_800}
+    disk = SimDisk(0, folders=("/data/logs",))
+
+    def opened() -> LogDirectory:
+        return LogDirectory.open(
+            disk, "/data/logs", node_id=1, cluster_id="c", new_directory_id=lambda: UUID(int=9)
+        )
+
+    def restore() -> None:
+        for name, content in whole.items():
+            disk.write_file(f"/data/logs/{name}", content)
+
+    directory = opened()
+    directory.write_recovery_points(offsets)
+    directory.write_log_starts(offsets)
+    directory.write_high_watermarks(offsets)
+    directory.write_cleaner_offsets(offsets)
+    directory.write_clean_shutdown_file(42)
+    whole = {name: disk.read_file(f"/data/logs/{name}") for name in disk.listdir("/data/logs")}
+    assert len(whole) == 12
+    for name, content in whole.items():
+        for position in range(len(content)):
+            restore()
+            disk.flip_bit(f"/data/logs/{name}", position, position % 8)
+            with capture_logs() as lines:
+                found = opened()
+            assert found.directory_id == directory.directory_id, (name, position)
+            assert found.clean_broker_epoch in (42, None), (name, position)
+            for field in CHECKPOINT_FIELDS:
+                assert getattr(found, field).items() <= offsets.items(), (name, position, field)
+            if not name.endswith(CHECKSUMS):
+                assert [line["path"] for line in lines] == [f"/data/logs/{name}"], (name, position)
+
+
+def test_a_directory_of_raftlog_0_3_is_believed_once() -> None:
+    """Its checkpoints have no checksums. After the first start none is believed without, wherever it came from."""
+    disk = SimDisk(0)
+    offsets = {TopicPartition("t", 0): 5}
+    checkpoint = b"0\n1\nt 0 5\n"
+
+    def opened() -> LogDirectory:
+        return LogDirectory.open(disk, "/data", node_id=1, cluster_id=None, new_directory_id=lambda: ID)
+
+    disk.write_file(
+        "/data/meta.properties", f"version=1\nnode.id=1\ndirectory.id={encode_uuid(ID)}\n".encode()
+    )
+    disk.write_file("/data/log-start-offset-checkpoint", checkpoint)
+    disk.write_file("/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
+    first = opened()
+    assert (first.log_starts, first.clean_broker_epoch) == (offsets, 7)
+    assert opened().log_starts == offsets, "with the checksums that the first start gave it"
+    disk.write_file("/data/log-start-offset-checkpoint", checkpoint.replace(b"5", b"9"))
+    disk.write_file("/data/recovery-point-offset-checkpoint", checkpoint)
+    disk.write_file("/data/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}')
+    again = opened()
+    assert (again.log_starts, again.recovery_points, again.clean_broker_epoch) == ({}, {}, None)
+
+
+def test_an_identity_that_rotted_with_its_copy_is_refused() -> None:
+    """Without it nobody knows whose the folder is: the error names both files."""
+    disk = SimDisk(0)
+
+    def open_() -> None:
+        LogDirectory.open(disk, "/data", node_id=1, cluster_id="c", new_directory_id=lambda: ID)
+
+    open_()
+    disk.flip_bit("/data/meta.properties", 4)
+    disk.flip_bit(f"/data/meta.properties{CHECKSUMS}", 30)
+    with pytest.raises(ForeignLogDirectory, match=r"meta\.properties has rotted, and so has its copy"):
+        open_()

@@ -2,7 +2,7 @@
 HTTP and in suites.
 """
 
-from raftlog_chaos.faults.disks import FailingDisk, FlipBit, FullDisk, SlowDisk, SlowFollower
+from raftlog_chaos.faults.disks import FailingDisk, FlipBit, FullDisk, OutOfFiles, SlowDisk, SlowFollower
 from raftlog_chaos.faults.fault import Fault
 from raftlog_chaos.faults.links import (
     CutOneWay,
@@ -22,6 +22,7 @@ from raftlog_chaos.faults.nodes import (
     KillController,
     KillCoordinator,
     KillLeader,
+    LogTrouble,
     Pause,
     PauseCoordinator,
     PauseLeader,
@@ -65,6 +66,8 @@ FAULTS: dict[str, type[Fault]] = {
         WipeFollower,
         RollBackFollower,
         ClockJump,
+        OutOfFiles,
+        LogTrouble,
         WrongStart,
         WrongStarts,
     )

@@ -63,6 +63,22 @@ class FailingDisk(OneNodeFault):
         await testbed.start(node_id)
 
 
+class OutOfFiles(OneNodeFault):
+    """The system has no descriptor left for files that one node opens (EMFILE); its disk is well."""
+
+    name = "out-of-files"
+    needs = frozenset({Ability.OUT_OF_FILES, Ability.KILL})
+
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.trouble_disk(node_id, DiskTrouble(failing="open"))
+
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.trouble_disk(node_id, DiskTrouble())
+        # A change that was stopped half-way takes the log directory offline, until the node starts again.
+        await testbed.kill(node_id)
+        await testbed.start(node_id)
+
+
 class FlipBit:
     """One bit of a segment rots on one node: it must be noticed, never served, and repaired from the leader."""
 

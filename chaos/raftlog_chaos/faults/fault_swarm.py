@@ -54,6 +54,7 @@ EFFECTS: Final = (
     "name failed",
     "open failed",
     "no room",
+    "line failed",
     "sync slow",
     "power lost at work",
     "bytes late",

@@ -137,6 +137,19 @@ class WipeFollower(AtFollower, OneNodeFault):
             await testbed.start(node_id)
 
 
+class LogTrouble(OneNodeFault):
+    """Lines of one node's log cannot be written, as when the reader of its standard error has gone."""
+
+    name = "log-trouble"
+    needs = frozenset({Ability.LOG_TROUBLE})
+
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.trouble_log(node_id, chance.choice((1.0, 1.0, 0.3)))
+
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.trouble_log(node_id, 0.0)
+
+
 class RollBackFollower(AtFollower, OneNodeFault):
     """A node that leads little comes back with an older copy of its logs, as from a backup of that node alone.
 

@@ -74,9 +74,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="repeatable (default: ext4, xfs, btrfs)",
     )
     parser.add_argument("--seed", type=int, help="moments and loads (default: by chance)")
-    parser.add_argument(
-        "--kind", default="", choices=("", *SHARES), help="only moments of this kind, but the first"
-    )
+    parser.add_argument("--kind", default="", choices=("", *SHARES), help="only moments of this kind")
     parser.add_argument("--cuts-per-disk", type=int, default=CUTS_PER_DISK, help=argparse.SUPPRESS)
     parser.add_argument(
         "--mount", default="", metavar="OPTIONS", help="of the guest's disk, such as commit=300"

@@ -12,7 +12,7 @@ from raftlog_chaos.checkers import judge
 from raftlog_chaos.checkers.verdict import Verdict
 from raftlog_chaos.history import Header, HistoryFile, Op, StoredHistory
 from raftlog_chaos.power_cut.loads import LOADS
-from raftlog_chaos.power_cut.words import Committed, Found, LoadState, Logged, Reached, Said, Word
+from raftlog_chaos.power_cut.words import Changed, Committed, Found, LoadState, Logged, Reached, Said, Word
 from raftlog_chaos.runs.landmarks import violations
 
 NS_PER_S: Final = 1_000_000_000
@@ -33,6 +33,7 @@ class Book:
         """Faults that guests found since the last `take_found`."""
         self.acked = self.read = self.commits = 0
         self.last_ns = 0
+        self.changed = 0
         self._log = (folder / "nodes.log").open("a")
         self._histories = {
             name: HistoryFile(
@@ -55,6 +56,8 @@ class Book:
         elif isinstance(word, Committed):
             self.committed.setdefault(word.group, {}).update(word.offsets)
             self.commits += 1
+        elif isinstance(word, Changed):
+            self.changed = max(self.changed, word.number)
         elif isinstance(word, Found):
             self.found.append(word.text)
         elif isinstance(word, Logged):

@@ -23,7 +23,7 @@ from raftlog_chaos.power_cut.book import GAP_NS, Book
 from raftlog_chaos.power_cut.image import FILE_SYSTEMS, make_image, repair_image
 from raftlog_chaos.power_cut.kernel import Guest, free_base
 from raftlog_chaos.power_cut.loads import BETWEEN_SNAPSHOTS, BYTES_BETWEEN_SNAPSHOTS, SETTINGS
-from raftlog_chaos.power_cut.moments import Moment, Sight, draw
+from raftlog_chaos.power_cut.moments import RECOVERY, Moment, Sight, draw
 from raftlog_chaos.power_cut.words import GAVE_UP, PLAN, BootPlan, Mark, Reached, Word
 
 DISK: Final = "disk.img"
@@ -119,9 +119,10 @@ class Campaign:
         return self.cuts
 
     def _draw(self) -> Moment:
+        first = not self.cuts
         while True:
-            moment = draw(self._chance, first=not self.cuts)
-            if self._options.kind in ("", moment.kind) or not self.cuts:
+            moment = draw(self._chance, first=first)
+            if self._options.kind in ("", moment.kind) or (first and self._options.kind == RECOVERY):
                 return moment
 
     # -- one boot
@@ -164,6 +165,7 @@ class Campaign:
             settings=self._settings,
             loads=self.book.loads,
             committed=self.book.committed,
+            changed=self.book.changed,
             stall_s=GUEST_STALL_S,
         )
         path = self.folder.resolve() / PLAN

@@ -28,11 +28,12 @@ import msgspec
 from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.progress import Stalled, Wait, signs_of_descendants
 from raftlog_chaos.history import Op, Recorder
-from raftlog_chaos.power_cut.loads import LOADS, NotingPorts, identities, reader_of, resume
+from raftlog_chaos.power_cut.loads import LOADS, ChangedSetting, NotingPorts, identities, reader_of, resume
 from raftlog_chaos.power_cut.watch import Watch
 from raftlog_chaos.power_cut.words import (
     GAVE_UP,
     BootPlan,
+    Changed,
     Committed,
     Found,
     LoadState,
@@ -45,7 +46,7 @@ from raftlog_chaos.power_cut.words import (
 )
 from raftlog_chaos.testbeds.processes import look
 from raftlog_chaos.workloads.log_workload import LogWorkload
-from raftlog_chaos.workloads.port import Indefinite
+from raftlog_chaos.workloads.port import REQUEST_TIMEOUT_S, Indefinite
 from raftlog_chaos.workloads.stock import COMMON
 
 SERIAL_LINE: Final = "/dev/tty1"
@@ -57,6 +58,8 @@ LOOK_S: Final = 0.2
 READY: Final = "Ctrl-C ends it."
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 LAST_LINES: Final = 12
+FEW_UNKNOWN: Final = 1_000
+"""More changes than one boot makes: those of which no answer was heard are passed over."""
 QUIET: Final = ('"level": "info"', '"level":"info"', '"level": "debug"', '"level":"debug"')
 
 
@@ -133,7 +136,7 @@ class Boot:
         self.folder = folder
         self._began_at = time.monotonic()
         self._chance = random.Random(f"{plan.seed}/{plan.boot}")
-        settings = {
+        self._client_settings = settings = {
             "bootstrap.servers": ",".join(f"{LOOPBACK}:{port}" for port in self._ports.values()),
             **COMMON,
         }
@@ -265,7 +268,8 @@ class Boot:
     async def _read(self) -> None:
         """Read everything to its end, and see whether commits hold."""
         names = [name for name, state in self.plan.loads.items() if state.acked]
-        await asyncio.gather(*(self._read_load(name) for name in names), self._check_commits())
+        checks = (self._check_commits(), self._check_setting())
+        await asyncio.gather(*(self._read_load(name) for name in names), *checks)
         self._reached("read")
 
     async def _read_load(self, name: str) -> None:
@@ -318,6 +322,17 @@ class Boot:
             await port.close()
         return {key: offset for key, offset in offsets.items() if found[key] < offset}
 
+    async def _check_setting(self) -> None:
+        if not self.plan.changed:
+            return
+        try:
+            found = await asyncio.to_thread(ChangedSetting(self._client_settings).number)
+        except Exception as error:  # whatever the client says of it
+            self._found(f"the topic whose setting was changed cannot be asked: {error}")
+            return
+        if found < self.plan.changed:
+            self._found(f"change {self.plan.changed} of a setting was acknowledged, and {found} is in force")
+
     # -- the loads
 
     async def _load(self) -> None:
@@ -328,10 +343,25 @@ class Boot:
             loads.append(resume(name, state, recorder, self._ports_of_clients, self._chance))
         for each in loads:
             each.start()
+        changing = asyncio.create_task(asyncio.to_thread(self._change_settings))
         while True:
             for each in loads:
                 self._tell_faults(each)
+            if changing.done():
+                changing.result()
             await asyncio.sleep(LOOK_S)
+
+    def _change_settings(self) -> None:
+        changed = ChangedSetting(self._client_settings)
+        changed.create()
+        number = self.plan.changed + FEW_UNKNOWN
+        while True:
+            number += 1
+            if changed.change(number):
+                self.line.tell(Changed(number))
+                time.sleep(LOOK_S)
+            else:
+                time.sleep(REQUEST_TIMEOUT_S)  # it may still come, and must not come after the next one
 
 
 async def main(plan: BootPlan) -> None:

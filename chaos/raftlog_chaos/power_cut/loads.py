@@ -15,8 +15,8 @@ from raftlog_chaos.history import Recorder
 from raftlog_chaos.power_cut.words import LoadState
 from raftlog_chaos.workloads.generator import LogOptions
 from raftlog_chaos.workloads.log_workload import LogWorkload, OpenPort
-from raftlog_chaos.workloads.port import Kind
-from raftlog_chaos.workloads.stock import StockPort
+from raftlog_chaos.workloads.port import REQUEST_TIMEOUT_S, Kind
+from raftlog_chaos.workloads.stock import StockPort, create_topic
 
 TOPIC: Final = {"min.insync.replicas": "2", "segment.bytes": "16384"}
 COMMON: Final[Mapping[str, Any]] = {"topic_configs": TOPIC, "writes_per_key": 2_000, "crash_every_s": 20.0}
@@ -44,6 +44,11 @@ SETTINGS: Final = {
 BETWEEN_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 BYTES_BETWEEN_SNAPSHOTS: Final = ("2000", "2000", "20971520")
 """Of a disk, one by chance: a journal that is written anew all the time, and one that only grows, as by default."""
+
+CHANGED_TOPIC: Final = "changed"
+SETTING: Final = "retention.ms"
+LEAST: Final = 1_000_000_000
+"""The setting's value is this and the number of its change."""
 
 NoteCommit = Callable[[str, Mapping[str, int]], object]
 
@@ -77,6 +82,45 @@ class NotingPorts:
         port = NotingPort(self._settings, process, kind, self.left_behind)
         port.note = self._note
         return port
+
+
+class ChangedSetting:
+    """A setting of a topic that is changed all the time, which writes to the metadata. Its calls block."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        self._settings = dict(settings)
+        self._admin = AdminClient(self._settings)
+        self._topic = NewTopic(CHANGED_TOPIC, num_partitions=1, replication_factor=3)
+
+    def create(self) -> None:
+        """Create the topic, if it is not there. Raises Definite."""
+        create_topic(self._settings, self._topic)
+
+    def change(self, number: int) -> bool:
+        """Change the setting; return whether that was acknowledged."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+
+        entry = ConfigEntry(SETTING, str(LEAST + number), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource("topic", CHANGED_TOPIC, incremental_configs=[entry])
+        (done,) = self._admin.incremental_alter_configs(
+            [resource], request_timeout=REQUEST_TIMEOUT_S
+        ).values()
+        try:
+            done.result()
+        except KafkaException:
+            return False
+        return True
+
+    def number(self) -> int:
+        """Return the number of the change that is in force. Raises KafkaException."""
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+        asked = ConfigResource("topic", CHANGED_TOPIC)
+        (found,) = self._admin.describe_configs([asked], request_timeout=REQUEST_TIMEOUT_S).values()
+        return int(found.result()[SETTING].value) - LEAST
 
 
 def resume(

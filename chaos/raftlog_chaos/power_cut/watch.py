@@ -1,7 +1,7 @@
 """Marks: the files that nodes make and rename, which say what they are doing right now.
 
-inotify reports a name the moment it is given, so that a cut can hit the middle of a segment roll, of a compaction or
-of a metadata snapshot, and not only the time around it.
+inotify reports a name the moment it is given. So a cut can hit the middle of a segment roll, of a compaction or of a
+metadata snapshot.
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ class BootPlan(msgspec.Struct, kw_only=True):
     loads: dict[str, LoadState] = {}
     committed: dict[str, dict[str, int]] = {}
     """By group and key, the offset whose commit was acknowledged last."""
+    changed: int = 0
+    """The number of the last change of a topic's setting that was acknowledged."""
     stall_s: float = 60.0
 
 
@@ -66,6 +68,12 @@ class Committed(msgspec.Struct, tag=True):
 
     group: str
     offsets: dict[str, int]
+
+
+class Changed(msgspec.Struct, tag=True):
+    """The change of a topic's setting was acknowledged, by its number."""
+
+    number: int
 
 
 class Reached(msgspec.Struct, tag=True):
@@ -95,7 +103,7 @@ class Logged(msgspec.Struct, tag=True):
     line: str
 
 
-Word = Logged | Said | Committed | Reached | Mark | Found
+Word = Changed | Logged | Said | Committed | Reached | Mark | Found
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Word)

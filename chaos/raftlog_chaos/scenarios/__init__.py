@@ -32,10 +32,12 @@ from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.late_bytes import late_bytes
 from raftlog_chaos.scenarios.log_starts import log_starts
+from raftlog_chaos.scenarios.log_trouble import log_trouble
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from raftlog_chaos.scenarios.odd_headers import odd_headers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
+from raftlog_chaos.scenarios.out_of_files import out_of_files
 from raftlog_chaos.scenarios.pause_kill import pause_kill
 from raftlog_chaos.scenarios.pending_markers import pending_markers
 from raftlog_chaos.scenarios.quorum import quorum_storm
@@ -55,6 +57,7 @@ from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.rolled_back import rolled_back
 from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
+from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -92,10 +95,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "last-replica": last_replica,
     "late-bytes": late_bytes,
     "log-starts": log_starts,
+    "log-trouble": log_trouble,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
     "odd-headers": odd_headers,
     "offsets-cleaned": offsets_cleaned,
+    "out-of-files": out_of_files,
     "pause-kill": pause_kill,
     "pending-markers": pending_markers,
     "quorum": quorum_storm,
@@ -111,6 +116,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rights": rights,
     "rolled-back": rolled_back,
     "rolled-back-unnoticed": rolled_back_unnoticed,
+    "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,

@@ -14,9 +14,10 @@ from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
 
 LOGS: Final = "/data/logs"
+METADATA: Final = "/data/metadata"
 SETTINGS: Final = {
     "log.dirs": LOGS,
-    "metadata.log.dir": "/data/metadata",
+    "metadata.log.dir": METADATA,
     "leader.imbalance.check.interval.seconds": "1",
     "leader.imbalance.per.broker.percentage": "0",
 }
@@ -32,9 +33,7 @@ async def full_disk(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Fill the disk of a leader for some virtual seconds, and make room again. Raises AssertionError."""
     scene = Choreography(loop, settings=SETTINGS)
     for each in scene.cluster.nodes.values():
-        each.host.disk.mkdir(LOGS)
-        each.host.disk.mkdir(SETTINGS["metadata.log.dir"])
-        each.host.disk.sync_dir("/data")
+        each.host.disk.add_folders(LOGS, METADATA)
     await scene.begin()
     scene.pace([PACE_S] * len(scene.producers))
     await scene.whole()

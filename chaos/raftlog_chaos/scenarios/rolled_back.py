@@ -1,7 +1,7 @@
 """A node comes back with an older copy of its folders: a restored backup of that node alone, or a machine's snapshot.
 
-All the others have everything, so nothing may be lost, whoever comes back first. And a node that was only killed, at
-whatever moment of its start, must pass for the one that it was: else a cluster that lost its power would not come back.
+All the others have everything, so nothing may be lost, whoever comes back first. A node that was only killed, at any
+moment of its start, must pass for the same node. Otherwise a cluster that lost its power would not come back.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ class RolledBack(Choreography):
         self.noticed: list[int] = []
         self.rolled_back: list[int] = []
         for each in self.cluster.nodes.values():
-            for folder in (*LOGS, METADATA):
-                each.host.disk.mkdir(folder)
-            each.host.disk.sync_dir("/data")
+            each.host.disk.add_folders(*LOGS, METADATA)
         self.cluster.watchers.append(self._watch)
 
     def _watch(self, node_id: int, node: Node) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from errno import EIO, EMFILE
 from functools import partial
 from typing import Any, Final
 
@@ -216,7 +217,7 @@ class SimCluster:
             partial(self._sync_slowly, disk, trouble.slow_s) if trouble.slow_s else sim_node.usual_sync
         )
         for operation, extent in failures or ((trouble.failing, Extent()),) * bool(trouble.failing):
-            disk.fail(operation, extent=extent)
+            disk.fail(operation, error=EMFILE if trouble.failing == "open" else EIO, extent=extent)
         if trouble.full:
             disk.fill()
         sim_node.troubled |= bool(trouble.failing)
@@ -228,9 +229,10 @@ class SimCluster:
 
     @property
     def effects(self) -> Counter[str]:
-        """How often faults of disks and links were felt by somebody, by what they did."""
+        """How often faults of disks, links and logs were felt by somebody, by what they did."""
         disks = (each.host.disk.effects for each in self.nodes.values())
-        return sum(disks, start=Counter(self.loop.network.effects))
+        lines = sum(each.host.lines_failed for each in self.nodes.values())
+        return sum(disks, start=Counter(self.loop.network.effects) + Counter({"line failed": lines}))
 
     def pause(self, node_id: int) -> None:
         if self.nodes[node_id].running:

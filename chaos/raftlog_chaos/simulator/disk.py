@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Final, NamedTuple
 
-from raftlog.base.disk import Buffer
+from raftlog.base.disk import Buffer, opening_to_sync
 from raftlog.base.kernel_syncs import SyncCallback
 from raftlog_chaos.simulator.medium import Folder, Inode, used_bytes
 
@@ -202,6 +202,10 @@ class SimDisk:
         """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
         """The clock of the host, by which files are modified."""
+        self.add_folders(*folders)
+
+    def add_folders(self, *folders: str) -> None:
+        """Have these folders, durably, before any node uses the disk."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)
@@ -280,6 +284,8 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         folder = self._folder(path)
+        with opening_to_sync():
+            self.check("open", path)
         try:
             self.check("sync", path)
         except OSError:

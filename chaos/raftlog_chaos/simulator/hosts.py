@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
+import os
 import random
 import warnings
 import weakref
@@ -17,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftlog.base.env import SHARED_PHASE, SHARED_S
+from raftlog.base.log import BEFORE_LINE
 from raftlog_chaos.simulator.disk import SimDisk
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class Process:
         self.context.run(current_process.set, self)
         phase = host.loop.stream(f"shared times/{host.name}").uniform(0, SHARED_S)
         self.context.run(SHARED_PHASE.set, phase)
+        self.context.run(BEFORE_LINE.set, host.write_line)
 
     def kill(self) -> None:
         """Run nothing of this process any more.
@@ -124,6 +128,10 @@ class Host:
         self._drifts_since = 0.0
         self.offload_s = OFFLOAD_S
         self.silent = False
+        self.log_failure_rate = 0.0
+        """The share of the lines of its log that cannot be written."""
+        self.lines_failed = 0
+        self._log_chance = loop.stream(f"log/{name}").random
         self._order = loop.stream(f"order/{name}").random
         self.process = Process(self, 0)
 
@@ -192,6 +200,12 @@ class Host:
     def random(self) -> random.Random:
         """Return this process's own stream of chance: the same for the same seed, host and life."""
         return self.loop.stream(f"host/{self.name}/{self.process.number}")
+
+    def write_line(self) -> None:
+        """Fail now and then, as a log does whose reader has gone. Called for each line, whatever level is logged."""
+        if self.log_failure_rate and self._log_chance() < self.log_failure_rate:
+            self.lines_failed += 1
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def note(self, event: str) -> None:
         """Add an event of this host to the trace."""

@@ -126,7 +126,7 @@ class SimTestbed:
             torn=self._chance.random() < 0.5,
         )
         yield kind, extent
-        if self._chance.random() < 0.6:  # the file system needs its device for names, too
+        if kind != "open" and self._chance.random() < 0.6:  # the file system needs its device for names, too
             yield ("open" if kind == "read" else "name"), extent
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
@@ -182,6 +182,9 @@ class SimTestbed:
         """A clock that jumped may go wrong from then on, too."""
         drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
         self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        self.cluster.nodes[node_id].host.log_failure_rate = rate
 
     async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"

@@ -221,6 +221,9 @@ class ComposeTestbed:
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        raise NotImplementedError
+
     async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 

@@ -192,6 +192,9 @@ class ProcessTestbed:
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
 
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        raise NotImplementedError
+
     async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         self.cluster.nodes[node_id].environment = clock_environment(offset_ms)
 

@@ -14,6 +14,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | slow-disk, full-disk, failing-disk, clock | the node does it to itself (`faults/node_faults.py`) | the same |
 | start-clock | libfaketime, where it is installed | the same |
 | power-cut | kill -9, and what was not synced is taken from the files (`faults/power_cut.py`) | the same |
+| out-of-files, log-trouble | no; real ones are in `tests/clients/test_standard_error.py` | no |
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
 | roll-back | the node's files are copied, and replaced by that copy | the same |
 """
@@ -48,6 +49,8 @@ class Ability(StrEnum):
     WIPE = "wipe"
     ROLL_BACK = "roll-back"
     CLOCK = "clock"
+    OUT_OF_FILES = "out-of-files"
+    LOG_TROUBLE = "log-trouble"
     START_CLOCK = "start-clock"
 
 
@@ -147,6 +150,9 @@ class Testbed(Protocol):
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump, relative to the true time."""
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        """Let that share of the lines that a node logs fail to be written; 0 heals it."""
 
     async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node that does not run have a wall clock that is so far from the true time when it starts."""

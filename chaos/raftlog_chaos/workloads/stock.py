@@ -144,7 +144,7 @@ class StockPort:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
-        await self._call(self._sender, partial(_create_topic, self._settings, wanted), "create topic")
+        await self._call(self._sender, partial(create_topic, self._settings, wanted), "create topic")
 
     def send(self, key: str, value: int) -> asyncio.Future[int]:
         loop = asyncio.get_running_loop()
@@ -495,7 +495,7 @@ def _failure(error: Any, what: str, *, retried: bool) -> Definite | Indefinite:
     return (Definite if certain else Indefinite)(f"{what}: {error.name()} {error.str()}")
 
 
-def _create_topic(settings: Mapping[str, Any], wanted: Any) -> None:
+def create_topic(settings: Mapping[str, Any], wanted: Any) -> None:
     """Create a topic with a client of its own: an old one waits for the controller it once knew, dead or alive."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient

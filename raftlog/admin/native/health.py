@@ -28,6 +28,9 @@ from raftlog.protocol.apis import ApiKey
 ANSWER_S: Final = 1.0
 """Longest wait for each broker, all at once."""
 
+ROOM_BYTES: Final = 1 << 20
+"""A log directory with less room is full: what is appended, rolled or written anew does not fit."""
+
 COMPACTION: Final = "compaction"
 FAILURES_TOLD: Final = 5
 """Logs, groups or ids of one kind that are named."""
@@ -61,6 +64,8 @@ class BrokerHealth(msgspec.Struct):
     broker_id: int
     state: State
     offline_log_dirs: list[str]
+    full_log_dirs: list[str] = []
+    """Those in which nothing more fits."""
 
 
 class Health(msgspec.Struct):
@@ -91,11 +96,14 @@ async def get_health(call: Call) -> Health:
     reasons = [
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
+        *_of_full_disks(node, brokers),
         *_of_partitions(found),
         *_of_replicas(node),
         *_of_memory(node),
         *_of_chores(node),
+        *_of_directories(node),
         *_of_clock(node),
+        *log_reasons(node),
         *_of_slowness(node),
         *_of_faults(node),
     ]
@@ -124,6 +132,7 @@ def _controller(quorum: Quorum, named: int) -> int | None:
 
 async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
     offline: list[str] = []
+    full: list[str] = []
     answers = True
     make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
     try:
@@ -133,9 +142,10 @@ async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
                 ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id, at_once=True
             )
         offline = [each.log_dir for each in answer.results if each.error_code]
+        full = [each.log_dir for each in answer.results if 0 <= each.usable_bytes < ROOM_BYTES]
     except (BrokerUnreachable, KafkaError, TimeoutError):
         answers = False
-    return BrokerHealth(broker.broker_id, _state(broker, answers=answers), offline)
+    return BrokerHealth(broker.broker_id, _state(broker, answers=answers), offline, full)
 
 
 def _state(broker: BrokerState, *, answers: bool) -> State:
@@ -254,7 +264,7 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
 
 
 def _of_replicas(node: NodeView) -> Iterator[Reason]:
-    """Replicas of this node that stopped, and log directories without room."""
+    """Replicas of this node that stopped."""
     if node.facts is None:
         return
     node_id = node.config.node_id
@@ -267,13 +277,20 @@ def _of_replicas(node: NodeView) -> Iterator[Reason]:
             f"{told}. Compare the replicas; elect one that has the records, or remove the folder of this one"
         )
         yield Reason("red", "replicas_failed", text, len(failed), [node_id], names)
-    full = [each.path for each in node.facts.directories() if each.full]
-    if full:
+
+
+def _of_full_disks(node: NodeView, brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
+    """Log directories without room: this node's own, and those that brokers say have none."""
+    full = {each.broker_id: each.full_log_dirs for each in brokers if each.full_log_dirs}
+    own = [] if node.facts is None else [each.path for each in node.facts.directories() if each.full]
+    if own:
+        full[node.config.node_id] = own
+    for broker_id, paths in sorted(full.items()):
         text = (
-            f"node {node_id}, which answers: no room in {', '.join(full)}: its leaderships go to replicas that are in "
-            "sync elsewhere; free space, and it leads again after a while"
+            f"broker {broker_id}: no room in {', '.join(paths)}: its leaderships go to replicas that are in sync "
+            "elsewhere; free space, and it leads again after a while"
         )
-        yield Reason("yellow", "log_dirs_full", text, len(full), [node_id])
+        yield Reason("yellow", "log_dirs_full", text, len(paths), [broker_id])
 
 
 _OF_ACCOUNTS: Final = {
@@ -321,6 +338,28 @@ def _of_chores(node: NodeView) -> Iterator[Reason]:
         yield Reason("yellow", code, text, len(failures), [node_id])
 
 
+def _of_directories(node: NodeView) -> Iterator[Reason]:
+    """Yield the refusals of this node's log directories, and the replicas that it could not make."""
+    if node.facts is None:
+        return
+    node_id = node.config.node_id
+    for each in node.facts.directories():
+        if each.trouble and each.online:
+            text = f"node {node_id}, which answers: {each.path} has just refused something: {each.trouble}"
+            yield Reason("yellow", "log_dir_refuses", text, 1, [node_id])
+    refused = sorted(node.facts.refused_replicas())
+    if refused:
+        led = sum(each.leads for each in refused)
+        text = (
+            f"node {node_id}, which answers, could not make {len(refused)} of its replicas and tries again: "
+            f"{refused[0].reason}"[:MOST_TOLD]
+        )
+        text += f"; it leads {led} of them, which nobody can read or write" if led else ""
+        names = [f"{each.name.topic}-{each.name.partition}" for each in refused[:FAILURES_TOLD]]
+        severity: Colour = "red" if led else "yellow"
+        yield Reason(severity, "replicas_not_created", text, len(refused), [node_id], names)
+
+
 WAITS: Final = "Nothing is deleted for its age on this node"
 
 
@@ -350,6 +389,23 @@ def _of_clock(node: NodeView) -> Iterator[Reason]:
 
 def _apart(ahead_ms: int) -> str:
     return f"{abs(ahead_ms) / 1000:.0f} s {'ahead of' if ahead_ms > 0 else 'behind'}"
+
+
+def log_reasons(node: NodeView) -> Iterator[Reason]:
+    """Yield what keeps this node's log, or the audit log's file, from being written."""
+    node_id, state = node.config.node_id, node.log_state()
+    if state.reason:
+        text = (
+            f"node {node_id}, which answers, cannot write its log: {state.reason}; {state.lines_lost} lines are lost "
+            "so far; look at what reads its standard error, or at the disk that it is on"
+        )
+        yield Reason("yellow", "log_unwritable", text, 1, [node_id])
+    if state.audit_reason:
+        text = (
+            f"node {node_id}, which answers, cannot write {state.audit_file}: {state.audit_reason}; lines of the audit "
+            "log are in its log until it can"
+        )
+        yield Reason("yellow", "audit_file_unwritable", text, 1, [node_id])
 
 
 def _of_faults(node: NodeView) -> Iterator[Reason]:

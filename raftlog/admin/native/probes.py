@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from raftlog import __version__
+from raftlog.admin.native.health import log_reasons
 from raftlog.admin.route import NO_RIGHTS, Call, Route
 
 
@@ -23,6 +24,8 @@ class Readiness(msgspec.Struct):
 
     ready: bool
     reasons: list[str]
+    warnings: list[str] = []
+    """Troubles that do not keep it from taking part: its log cannot be written."""
 
 
 async def get_live(call: Call) -> Alive:
@@ -30,9 +33,12 @@ async def get_live(call: Call) -> Alive:
 
 
 async def get_ready(call: Call) -> tuple[int, Readiness]:
-    """200 or 503. Other nodes' troubles never make this one unready."""
+    """200 or 503. Other nodes' troubles never make this one unready, and neither does a log that cannot be written:
+    a node that serves its clients is of more use than one that is restarted for its log.
+    """
     reasons = call.node.unready_reasons()
-    return (503 if reasons else 200), Readiness(not reasons, reasons)
+    warnings = [each.message for each in log_reasons(call.node)]
+    return (503 if reasons else 200), Readiness(not reasons, reasons, warnings)
 
 
 ROUTES: Final = (

@@ -180,8 +180,8 @@ class MarkerSender:
         except KafkaError as error:
             for outcome, partitions in batch:
                 outcome.unanswered.update(dict.fromkeys(partitions, lane.is_slow))
-            log.info("markers_not_sent", leader=lane.broker_id, transactions=len(batch), reason=str(error))
             self._try_later(lane, batch)
+            log.info("markers_not_sent", leader=lane.broker_id, transactions=len(batch), reason=str(error))
             return
         codes = [_codes(each) for each in response.markers]
         failed: list[Told] = []

@@ -159,8 +159,8 @@ class TransactionVerifier:
                 del self._queues[lane][: len(batch)]
                 await self._send(lane, batch)
         except Exception:
-            log.exception("confirmations_crashed", coordinator=lane.broker_id)
             self.broker.env.on_bug()
+            log.exception("confirmations_crashed", coordinator=lane.broker_id)
         finally:
             for each in (*batch, *self._queues.pop(lane)):
                 if not each.answer.done():

@@ -89,4 +89,5 @@ async def _space(broker: BrokerContext, volume: LogVolume) -> tuple[int, int, in
         total, usable = await broker.env.offload(functools.partial(broker.env.disk.free_bytes, volume.path))
     except OSError:
         return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES
-    return NONE, total, usable
+    # a quota, or blocks kept for root: the disk that has just refused a write has no room, whatever is free on it
+    return NONE, total, 0 if volume.full else usable

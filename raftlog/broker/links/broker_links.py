@@ -164,9 +164,9 @@ class _Link:
             channel.on_frame = self._answered
             self._channel = channel
         except Exception as error:
+            self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
             if not isinstance(error, OSError | KafkaError | TimeoutError):
                 log.exception("peer_not_connected", broker_id=self._broker_id)
-            self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
         finally:
             self._connecting = None
 

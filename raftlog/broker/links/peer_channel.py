@@ -70,8 +70,8 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         self.close()
 
     def crash(self, what: str) -> None:
-        log.exception("peer_channel_crashed", what=what)
         self.close()
+        log.exception("peer_channel_crashed", what=what)
 
     async def ask(self, frame: bytes) -> bytes:
         """Send one frame and wait for one answer: for the handshake, before frames are received in place."""

@@ -294,23 +294,23 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.limits.took(seconds)
 
     def close(self, event: str, **facts: object) -> None:
-        """Say why in one log line and close; what was written leaves, if the client takes it soon."""
+        """Close and say why in one log line; what was written leaves, if the client takes it soon."""
         if not self._closing:
-            self._say(event, facts)
             self._close()
+            self._say(event, facts)
 
     def cut(self, event: str, **facts: object) -> None:
-        """Say why in one log line and close at once; what is not sent is lost."""
+        """Close at once and say why in one log line; what is not sent is lost."""
         if not self._closing:
-            self._say(event, facts)
             self.abort()
+            self._say(event, facts)
 
     def crash(self, what: str) -> None:
-        """Log the exception being handled, which is our fault, and close at once."""
-        self.server.log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
+        """Close at once and log the exception being handled, which is our fault."""
         self.server.counters.closed_by_broker["request_crashed"] += 1
         self.abort()
         self.server.broker.env.on_bug()
+        self.server.log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
 
     # Called by the server.
 
@@ -339,8 +339,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
         assert self.login is not None
         self.principal = principal
-        self.server.broker.audit.login_succeeded(self.login.mechanism, **self.described())
         self.gate.open_for(self, self.login.lifetime_ms)
+        self.server.broker.audit.login_succeeded(self.login.mechanism, **self.described())
         return self.login.lifetime_ms
 
     def finish(self, *, answers_all: bool = False) -> None:
@@ -394,8 +394,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._plain_max_bytes = min(max_bytes, PLAIN_MAX_BYTES)
 
     def _say(self, event: str, facts: dict[str, object]) -> None:
-        self.server.log.warning(event, listener=self.listener, peer=self.peer_host, **facts)
         self.server.counters.closed_by_broker[event] += 1
+        self.server.log.warning(event, listener=self.listener, peer=self.peer_host, **facts)
 
     def _close(self) -> None:
         self._flush()

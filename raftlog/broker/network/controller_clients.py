@@ -1,8 +1,8 @@
 """Kafka clients of the controllers' listener (KIP-919): who gets in. Their requests are judged by `rights`.
 
 There are no logins on that listener, so a client gets in by a certificate that the listener demands, or where
-`raftlog.controller.anonymous.clients` says so. It never gets in where the cluster's brokers would refuse it. A node
-that is no broker has no settings of theirs, so it goes by what brokers have registered and by the rules there are.
+`raftlog.controller.anonymous.clients` says so. It gets in only as far as the cluster's brokers would let it in. A node
+that is no broker has none of their settings, so it goes by their registrations and by the rules.
 """
 
 from __future__ import annotations

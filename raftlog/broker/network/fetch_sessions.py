@@ -191,11 +191,12 @@ class FetchSession(Guard):
         """Partitions that the account of all sessions knows of."""
 
     def crash(self, what: str) -> None:
-        if self.fetch is None:
+        fetch = self.fetch
+        self.abort()
+        if fetch is None:
             log.exception("fetch_session_crashed", what=what, session_id=self.session_id)
         else:
-            self.fetch.connection.crash(f"fetch session: {what}")
-        self.abort()
+            fetch.connection.crash(f"fetch session: {what}")
 
     def abort(self) -> None:
         self.epoch = BROKEN_EPOCH

@@ -144,9 +144,9 @@ class TokenKeys:
             self._failures += 1
             log.exception("token_keys_crashed", listener=self._oauth.listener)
         else:
-            if self._failures:
+            failures, self._failures = self._failures, 0
+            if failures:
                 log.info("token_keys_fetched", listener=self._oauth.listener, keys=len(self._keys))
-            self._failures = 0
         self._is_fetching = False
         fetched, self._fetched = self._fetched, asyncio.Event()
         fetched.set()

@@ -8,7 +8,8 @@ The kernel syncs files beside the loop (`base/kernel_syncs.py`). A few threads s
 and everything where the system refuses asynchronous syncs.
 
 Ordering law: `partition.note_flushed` is called after the sync ended, never before. A failed sync is never repeated
-(the kernel may have dropped the pages): the directory goes offline.
+(the kernel may have dropped the pages): the directory goes offline. A sync that was not begun, since the system had no
+descriptor for it, has lost nothing: its round goes on after a pause, up to GIVE_UP_S.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from raftlog.base.disk import SyncNotBegun
 from raftlog.base.env import Env
 from raftlog.base.histogram import SYNC_BOUNDS_S, Histogram
 from raftlog.base.log import get_logger
@@ -32,6 +34,13 @@ TURNS_FOR_OTHERS = 2
 """Loop iterations until a leader's round: in the first, followers' fetches are answered; at its end, that is sent."""
 THREADS = 4
 """Threads that share one round's syncs."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+"""Before a sync that was not begun is tried again: the first, then twice as long each time, up to this."""
+GIVE_UP_S = 30.0
+"""A directory whose syncs cannot be begun for so long goes offline, so that other brokers lead its partitions."""
+
+ADVICE = "raise the limit of open files (ulimit -n), or the machine's (fs.file-max)"
 
 log = get_logger(__name__)
 
@@ -54,6 +63,11 @@ class Flusher:
         self._next_waiters: list[Callable[[], None]] = []
         self._after_round: list[Callable[[], None]] = []
         self._round: Tickets = []
+        self._by_threads: list[FlushTicket] = []
+        """The tickets of the round that threads sync."""
+        self._held_up_at: float | None = None
+        """When the round met that a sync could not be begun."""
+        self._pause_s = FIRST_PAUSE_S
         self._error: OSError | None = None
         # an event loop's own time may stand still within one callback; a simulation has no other
         self._time = time.perf_counter if env.threads else loop.time
@@ -153,6 +167,7 @@ class Flusher:
             if not self._submit(ticket):
                 rest.append(ticket)
         self._round = tickets
+        self._by_threads = rest
         self.rounds += 1
         self.syncs += len(tickets)
         if rest:
@@ -187,14 +202,38 @@ class Flusher:
         self._sync_ended(_cancelled() if future.cancelled() else future.result())
 
     def _sync_ended(self, error: OSError | None) -> None:
-        self._error = self._error or error
+        if error is not None and (self._error is None or isinstance(self._error, SyncNotBegun)):
+            self._error = error  # one that failed outweighs one that was not begun
         self._running -= 1
         if not self._running:
             self._complete()
 
+    def _goes_on_later(self, error: SyncNotBegun) -> bool:
+        """Have the threads' part of the round tried again after a pause; False: it has been tried for too long."""
+        now, is_first = self._loop.time(), self._held_up_at is None
+        if self._held_up_at is None:
+            self._held_up_at, self._pause_s = now, FIRST_PAUSE_S
+        if now - self._held_up_at > GIVE_UP_S:
+            return False
+        self._running += 1
+        self._loop.call_later(self._pause_s, self._go_on)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        if is_first:
+            log.warning("flush_held_up", reason=str(error), advice=ADVICE, gives_up_after_s=GIVE_UP_S)
+        return True
+
+    def _go_on(self) -> None:
+        if not self._offline:
+            self._submit_to_threads(self._by_threads)
+        self._sync_ended(None)
+
     def _complete(self) -> None:
-        tickets, self._round = self._round, []
         error, self._error = self._error, None
+        if isinstance(error, SyncNotBegun) and not self._offline and self._goes_on_later(error):
+            return
+        held_up_at, self._held_up_at = self._held_up_at, None
+        tickets, self._round = self._round, []
+        self._by_threads = []
         waiters, self._round_waiters = self._round_waiters, []
         # One failed sync takes the whole directory offline: nobody can tell which pages the kernel dropped, and another
         # sync would succeed without writing them.
@@ -214,6 +253,8 @@ class Flusher:
             self._release(waiters)  # may begin the next round
         if (self._dirty or self._next_waiters) and not (self._turns_left or self._running):
             self._schedule(1)
+        if held_up_at is not None and error is None:
+            log.info("flush_went_on", held_up_s=round(self._loop.time() - held_up_at, 1))
 
     def _release(self, waiters: list[Callable[[], None]]) -> None:
         """Tell waiters that their round is over, on failure too: they look at the partition, which is offline by then.

@@ -4,12 +4,12 @@ Knows nothing of roles. A directory fails once and for all: nothing is written t
 restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
 as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while, and
 longer each time it fills up again, so that leaderships do not go to and fro.
+A want of descriptors or memory (EMFILE, ENFILE, ENOMEM) is no failure either: it says nothing of the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,11 +17,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from raftlog.base.disk import DISK_FULL, OUT_OF_FILES
 from raftlog.base.env import Env
 from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
-from raftlog.base.log import get_logger
+from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.types import NO_EPOCH, TopicPartition
-from raftlog.broker.replicas.flusher import Flusher
+from raftlog.broker.replicas.flusher import ADVICE, Flusher
 from raftlog.metadata.controller_api import PreviousOpening
 from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
@@ -31,8 +32,11 @@ from raftlog.storage.log_directory import LogDirectory, Offsets
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+TROUBLED_S = 60.0
+"""A directory that refused something for want of descriptors counts as troubled for so long."""
+RECOVERY_PAUSE_S = 1.0
+RECOVERY_RETRIES = 30
+"""A log that cannot be opened for want of descriptors is tried again after such a pause, so often."""
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
 ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
@@ -70,6 +74,9 @@ class LogVolume:
         self.flusher = flusher
         self.logs: dict[TopicPartition, Log] = {}
         self.error: OSError | None = None
+        self.trouble = ""
+        """Why it last refused something for want of descriptors, in words."""
+        self._troubled_at: float | None = None
         self.generation = 0
         """Grows whenever checkpoints forget something: those drawn up before are out of date."""
         self._checkpoints = Lock()
@@ -116,6 +123,19 @@ class LogVolume:
     def path(self) -> str:
         return self.directory.path
 
+    def note_trouble(self, error: OSError, now: float) -> None:
+        """Note that it refused something for want of descriptors."""
+        self.trouble = error.strerror or str(error)
+        self._troubled_at = now
+
+    def end_trouble(self) -> None:
+        """Note that it took something new."""
+        self._troubled_at = None
+
+    def is_troubled(self, now: float) -> bool:
+        """Whether it refused something for want of descriptors not long ago."""
+        return self._troubled_at is not None and now - self._troubled_at < TROUBLED_S
+
 
 class LogDirectories:
     """All logs of this broker. `failed` is told of each volume that goes offline."""
@@ -125,6 +145,7 @@ class LogDirectories:
         self._config = config
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._limited = LimitedLog(log, self._loop.time)
         self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[LogVolume] = []
         self.online: list[LogVolume] = []
@@ -197,7 +218,7 @@ class LogDirectories:
         async def open_one(volume: LogVolume, name: TopicPartition) -> RecoveredLog | None:
             async with slots:
                 try:
-                    opened = await self._env.offload(lambda: self._open(volume, name, None, config_of(name)))
+                    opened = await self._open_patiently(volume, name, config_of(name))
                 except OSError as error:
                     self.fail(volume, error)
                     return None
@@ -216,6 +237,18 @@ class LogDirectories:
             clean=not found or all(each.directory.was_clean_shutdown for each in self.volumes),
         )
         return found
+
+    async def _open_patiently(self, volume: LogVolume, name: TopicPartition, config: TopicConfig) -> Log:
+        """Open a log away from the loop. Wait for descriptors: that there are none says nothing of the disk."""
+        for _ in range(RECOVERY_RETRIES):
+            try:
+                return await self._env.offload(partial(self._open, volume, name, None, config))
+            except OSError as error:
+                if error.errno not in OUT_OF_FILES:
+                    raise
+                self.report(volume, error)
+            await asyncio.sleep(RECOVERY_PAUSE_S)
+        return await self._env.offload(partial(self._open, volume, name, None, config))
 
     def _open(
         self, volume: LogVolume, name: TopicPartition, topic_id: UUID | None, config: TopicConfig
@@ -255,26 +288,32 @@ class LogDirectories:
             return error
 
     def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
-        """The online volume with the fewest logs, `planned` included. KafkaStorageError if none is left."""
+        """The online volume with the fewest logs, `planned` included, that refused nothing lately, if there is one.
+
+        KafkaStorageError if none is left.
+        """
         volumes = self.online
         if not volumes:
-            raise KafkaStorageError()
+            raise KafkaStorageError("no log directory is left")
         if len(volumes) == 1:
             return volumes[0]
-        more = Counter(new.volume for new in planned)
-        return min(volumes, key=lambda each: len(each.logs) + more[each])
+        more, now = Counter(new.volume for new in planned), self._loop.time()
+        return min(
+            volumes, key=lambda each: (each.full or each.is_troubled(now), len(each.logs) + more[each])
+        )
 
     def take(self, new: NewLog, made: Log | Exception) -> Log:
         """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
         if isinstance(made, OSError):
             self.report(new.volume, made)
-            raise KafkaStorageError() from made
+            raise KafkaStorageError(str(made)) from made
         if isinstance(made, Exception):
             raise KafkaStorageError(f"the folder of {new.name} belongs to another topic of that name")
         if new.volume.error is not None:
             made.close(clean=False)
-            raise KafkaStorageError()
+            raise KafkaStorageError(f"{new.volume.path} is offline: {new.volume.error}")
         new.volume.logs[new.name] = made
+        new.volume.end_trouble()
         return made
 
     def volume_of(self, opened: Log) -> LogVolume:
@@ -323,14 +362,20 @@ class LogDirectories:
 
     def report(self, volume: LogVolume, error: OSError) -> None:
         """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
+        now = self._loop.time()
         if error.errno in DISK_FULL:
-            if volume.note_full(self._loop.time()):
-                log.warning(
-                    "disk_full", directory=volume.path, advice="leaderships go to others until it has room"
-                )
+            if volume.note_full(now):
                 self.on_full()
-        elif error.errno in TOO_MANY_FILES:
-            log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
+                log.warning(
+                    "disk_full",
+                    directory=volume.path,
+                    reason=str(error),
+                    advice="leaderships go to others until it has room",
+                )
+        elif error.errno in OUT_OF_FILES:
+            volume.note_trouble(error, now)
+            facts = {"directory": volume.path, "reason": str(error), "advice": ADVICE}
+            self._limited.warning("too_many_open_files", per=volume.path, **facts)
         else:
             self.fail(volume, error)
 
@@ -342,8 +387,8 @@ class LogDirectories:
         self.online = [each for each in self.volumes if each.error is None]
         volume.flusher.stop()
         self.failed_directory_ids = (*self.failed_directory_ids, volume.directory.directory_id)
-        log.error("log_directory_failed", directory=volume.path, reason=str(error))
         self._failed(volume)
+        log.error("log_directory_failed", directory=volume.path, reason=str(error))
 
     @property
     def lacks_room(self) -> bool:

@@ -27,6 +27,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.fetchers import LeaderFetchers
 from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
+from raftlog.broker.replicas.refused_replicas import RefusedReplicas
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.broker.replicas.timeline import Timeline
 from raftlog.broker.replicas.touched import TouchedPartitions
@@ -61,8 +62,6 @@ REMOVED_AT_ONCE = 200
 """Replicas that leave in one turn of the loop, some 20 µs each; of a larger topic the others follow, turn by turn."""
 MAX_FLUSH_MS = 30 * 86_400_000
 """A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
-CREATE_AGAIN_AFTER = 5.0
-"""Seconds after which a replica is tried again that a full disk had no room for."""
 
 log = get_logger(__name__)
 
@@ -93,7 +92,7 @@ class Replicas:
         self._applied = EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
-        self.wall_clock_ms = env.ages.latest_ms
+        self.latest_ms = env.ages.latest_ms
         # an event loop's own time may stand still within one callback; a simulation has no other
         self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = LogDirectories(env, config, self._volume_failed)
@@ -102,6 +101,8 @@ class Replicas:
         self._told: list[Partition] = []
         self._removing: set[TopicPartition] = set()
         self._missing: dict[TopicPartition, None] = {}
+        self.refused = RefusedReplicas(loop, self._create_refused)
+        """Replicas that no log directory took; they are missing again after a while."""
         self._leaving: dict[TopicPartition, None] = {}
         """Replicas that the image no longer places here."""
         self._dismissing: asyncio.Task[None] | None = None
@@ -151,6 +152,7 @@ class Replicas:
         """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
         self._closed = True
         self._missing.clear()
+        self.refused.close()
         if self._dismissing is not None:
             self._dismissing.cancel()
         if self._creating is not None:
@@ -321,11 +323,12 @@ class Replicas:
             del self._missing[name]
             state = image.partition(name.topic, name.partition)
             if state is None or self.broker_id not in state.replicas or name in self.partitions:
+                self.refused.settle(name)
                 continue
             try:
                 volume = self.logs.roomiest(news)
             except KafkaStorageError as error:
-                self._not_created(name, error)
+                self.refused.add({name: error.message or ""})
                 continue
             news.append(NewLog(name, image.topics[name.topic].topic_id, self._config_of(name), volume))
         return news
@@ -345,12 +348,14 @@ class Replicas:
         """Give each the role that the newest image has for it, which may have changed meanwhile."""
         image = self._applied
         moved: list[Partition] = []
+        refused: dict[TopicPartition, str] = {}
         for new, each in zip(news, made, strict=True):
             try:
                 created = self.logs.take(new, each)
             except KafkaStorageError as error:
-                self._not_created(new.name, error)
+                refused[new.name] = error.message or ""
                 continue
+            self.refused.settle(new.name)
             partition = Partition(new.name, new.topic_id, log=created, host=self)
             self._add(partition, new.volume)
             state = image.partition(new.name.topic, new.name.partition)
@@ -359,13 +364,15 @@ class Replicas:
             elif self._holds(new.name, image.topics[new.name.topic].topic_id):
                 partition.configure(self._config_of(new.name))
                 self._reconcile(partition, state, moved)
+        if refused and len(refused) == len(news):  # the next ones would fare no better
+            refused |= dict.fromkeys(self._missing, next(iter(refused.values())))
+            self._missing.clear()
+        self.refused.add(refused)
         self._say(moved)
 
-    def _not_created(self, name: TopicPartition, error: KafkaStorageError) -> None:
-        log.error("replica_not_created", topic=name.topic, partition=name.partition, reason=error.message)
-        if self.logs.online:
-            self._missing[name] = None
-            self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
+    def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
+        self._missing.update(dict.fromkeys(refused))
+        self._create_missing()
 
     def _remove(self, name: TopicPartition, *, set_aside: bool = False, elsewhere: bool = False) -> None:
         partition = self.partitions.pop(name, None)
@@ -406,11 +413,11 @@ class Replicas:
     def _say(self, moved: list[Partition]) -> None:
         if not moved:
             return
-        leading = sum(each.is_leader for each in moved)
-        log.info("roles_changed", leading=leading, following=len(moved) - leading)
         for each in moved:
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
             self.log_event(event, each, log_end_offset=each.log_end_offset)
+        leading = sum(each.is_leader for each in moved)
+        log.info("roles_changed", leading=leading, following=len(moved) - leading)
 
     # -- configs and brokers ------------------------------------------------------------------------------------
 

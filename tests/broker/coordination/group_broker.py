@@ -54,7 +54,7 @@ class LoopHost:
     def now(self) -> float:
         return self._loop.time()
 
-    def wall_clock_ms(self) -> int:
+    def latest_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
     def broker_epoch(self) -> int:

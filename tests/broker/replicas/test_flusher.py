@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from raftlog.base.disk import SyncNotBegun
 from raftlog.base.env import Env, ThreadOffload
 from raftlog.base.kernel_syncs import SyncCallback
+from raftlog.broker.replicas import flusher as flushing
 from raftlog.broker.replicas.flusher import Flusher
 from tests.kit.waits import PATIENCE_S
 
@@ -357,3 +360,85 @@ async def test_a_folder_that_new_partitions_share_is_synced_once_a_round() -> No
     await flusher.flushed()
     assert order.count("/data") <= 4, "one in each thread"
     assert {*order} == {"file", "/data", *(f"/data/t-{number}" for number in range(40))}
+
+
+class Unopened:
+    """A sync for which there is no descriptor so many times, and which then fails with `error` or succeeds."""
+
+    def __init__(self, times: int, error: OSError | None = None) -> None:
+        self.times, self.error = times, error
+
+    def __call__(self) -> None:
+        if self.times:
+            self.times -= 1
+            raise SyncNotBegun(errno.EMFILE, "Too many open files", "/data/t-0")
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses take no time."""
+    monkeypatch.setattr(flushing, "FIRST_PAUSE_S", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_sync_that_was_not_begun_is_tried_again() -> None:
+    """EMFILE says nothing of the disk: the round goes on later, with one line, and nothing counts before."""
+    flusher, partition = new_flusher(), FakePartition()
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+    partition.log.sync = Unopened(3)
+    with capture_logs() as lines:
+        dirty(flusher, partition)
+        async with asyncio.timeout(PATIENCE_S):
+            await flusher.flushed()
+    assert (failures, partition.noted, len(partition.log.ran_in)) == ([], [1], 4)
+    assert [each["event"] for each in lines] == ["flush_held_up", "flush_went_on"]
+    assert "/data/t-0" in lines[0]["reason"] and "ulimit" in lines[0]["advice"]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_sync_that_fails_once_it_is_begun_is_a_failed_one() -> None:
+    """It is never repeated, however often it could not be begun before."""
+    flusher, partition = new_flusher(), FakePartition()
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+    failed = OSError(errno.EIO, "EIO")
+    partition.log.sync = Unopened(2, failed)
+    dirty(flusher, partition)
+    async with asyncio.timeout(PATIENCE_S):
+        await flusher.flushed()
+    assert (failures, partition.noted, len(partition.log.ran_in)) == ([failed], [], 3)
+
+
+async def test_a_failed_sync_of_a_round_outweighs_those_that_were_not_begun() -> None:
+    """Whichever ends first: the directory goes offline."""
+    for first in (True, False):
+        flusher, partitions = new_flusher(), [FakePartition(), FakePartition()]
+        failures: list[OSError] = []
+        flusher.failed = failures.append
+        failed = OSError(errno.EIO, "EIO")
+        for number, partition in enumerate(partitions):
+            partition.log.sync = Unopened(0, failed) if (number == 0) is first else Unopened(1000)
+            dirty(flusher, partition)
+        async with asyncio.timeout(PATIENCE_S):
+            await flusher.flushed()
+        assert failures == [failed]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_syncs_that_cannot_be_begun_for_long_take_the_directory_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other brokers lead its partitions then, and a restart gives a leaking process its descriptors back."""
+    monkeypatch.setattr(flushing, "GIVE_UP_S", 0.0)
+    flusher, partition = new_flusher(), FakePartition()
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+    partition.log.sync = Unopened(1_000_000)
+    dirty(flusher, partition)
+    async with asyncio.timeout(PATIENCE_S):
+        await flusher.flushed()
+    assert [each.errno for each in failures] == [errno.EMFILE]
+    assert partition.noted == []

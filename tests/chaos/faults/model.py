@@ -29,6 +29,7 @@ class ModelTestbed:
         self.slow: dict[tuple[int, int], tuple[float, float]] = {}
         self.disks = dict.fromkeys(self.nodes, DiskTrouble())
         self.clocks = dict.fromkeys(self.nodes, 0)
+        self.logs = dict.fromkeys(self.nodes, 0.0)
         self.out_of_sync: set[int] = set()
         self.copies: set[int] = set()
         self.deeds: list[tuple[str, int]] = []
@@ -57,6 +58,7 @@ class ModelTestbed:
             and not (self.paused or self.cuts or self.slow)
             and set(self.disks.values()) == {DiskTrouble()}
             and set(self.clocks.values()) == {0}
+            and set(self.logs.values()) == {0.0}
         )
 
     def _note(self, deed: str, node: int) -> None:
@@ -127,6 +129,11 @@ class ModelTestbed:
         if offset_ms:
             self._note("set_clock", node_id)
         self.clocks[node_id] = offset_ms
+
+    async def trouble_log(self, node_id: int, rate: float) -> None:
+        if rate:
+            self._note("trouble_log", node_id)
+        self.logs[node_id] = rate
 
     async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         assert node_id not in self.running, "its clock is wrong from its start on"

@@ -1,0 +1,49 @@
+"""The system has no descriptors left for a while: nothing is lost, and no disk is taken for a failed one.
+
+A sync or a roll that could not be begun is tried again. Here no replica cuts its log meanwhile, so that no node has
+a reason to end itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from errno import EMFILE, ENFILE, ENOMEM
+
+from raftlog_chaos.scenarios.choreography import Choreography
+from raftlog_chaos.scenarios.endurance import TOPIC, Report
+from raftlog_chaos.simulator.disk import Extent
+from raftlog_chaos.simulator.loop import SimLoop
+
+SETTINGS = {"log.segment.bytes": "2048"}
+"""A segment rolls after a few batches: each roll opens files, and has a folder to sync."""
+
+
+async def out_of_files(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Let files not be opened, now on one node, now on all before their power goes. Raises AssertionError."""
+    scene = Choreography(loop, settings=SETTINGS)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        await scene.served(3)
+        everywhere = scene.chance.random() < 0.3
+        leader = await scene.leader()
+        one = scene.chance.choice((leader, *scene.followers(leader)))
+        sick = tuple(scene.cluster.nodes) if everywhere else (one,)
+        extent = Extent(
+            under=scene.chance.choice(("/data", f"/data/{TOPIC}-{scene.partition}")),
+            rate=scene.chance.choice((1.0, 0.5)),
+        )
+        for each in sick:
+            error = scene.chance.choice((EMFILE, ENFILE, ENOMEM))
+            scene.cluster.nodes[each].host.disk.fail("open", error=error, extent=extent)
+        await asyncio.sleep(scene.a_while(0.1, 0.5, 1.5))
+        if everywhere:
+            scene.cluster.crash(*sick)
+        for each in sick:
+            scene.cluster.nodes[each].host.disk.mend()
+    await scene.whole()
+    for sim_node in scene.cluster.running():
+        logs = sim_node.node and sim_node.node.broker and sim_node.node.broker.replicas.logs
+        assert logs and logs.online == logs.volumes, f"node {sim_node.node_id} took its disk for a failed one"
+    return await scene.end()

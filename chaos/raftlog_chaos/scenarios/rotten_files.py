@@ -1,0 +1,309 @@
+"""A bit of any small file of a node's folder rots while the node is down; nothing that was acknowledged is lost by it.
+
+The node believes of its files what it wrote there, or less. Records of one topic are deleted up to offsets that are
+known: nothing beyond them may be missing, on any replica, and nothing that was committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.errors import KafkaError
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, TopicPartition
+from raftlog.records.batch import build_batch, new_record
+from raftlog.replication.leader_role import LeaderRole
+from raftlog.replication.partition import Partition
+from raftlog.storage import log_directory as names
+from raftlog_chaos.checkers.records import read_batches, values_of
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator.cluster import SimNode
+from raftlog_chaos.simulator.disk import SimDisk
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.raw_client import Client, create_topic
+
+TRIMMED = "trimmed"
+DATA: Final = "/data"
+OFFSET_FILES: Final = {
+    "recovery_points": names.RECOVERY_POINTS,
+    "log_starts": names.LOG_STARTS,
+    "high_watermarks": names.HIGH_WATERMARKS,
+    "cleaner_offsets": names.CLEANER_OFFSETS,
+}
+ENDS_A_START: Final = ("quorum.wal", "raftlog-metadata/snapshot")
+"""Kinds of files without which a voter does not start; somebody has to bring them back."""
+TAIL: Final = "tail"
+"""The last batch of the trimmed topic's log, which then ends before it begins."""
+MOST: Final = 4
+EMPTY: Final = 0.15
+"""The share of rounds in which only that rots."""
+CHECKPOINT_S: Final = 1.0
+"""The log starts are on the disk after so long."""
+SIDE: Final = 0.25
+"""The share of flips that hit the checksums and not the file."""
+
+
+class Flip(NamedTuple):
+    """One bit that flipped."""
+
+    path: str
+    position: int
+    bit: int
+
+
+class Written(NamedTuple):
+    """What a node that is down had written of itself."""
+
+    offsets: dict[str, dict[TopicPartition, int]]
+    properties: bytes
+
+
+class Trimmed:
+    """Writes records to a partition and deletes them from its begin, at its leader."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.committed: dict[int, bytes] = {}
+        self.deleted_to = 0
+        self._chance = chance
+        self._epoch = NO_EPOCH
+        self._pending: dict[int, bytes] = {}
+        self._count = 0
+
+    def step(self, replica: Partition) -> None:
+        """Write or delete, if this replica leads. Call it in its node's process."""
+        role = replica.role
+        if type(role) is not LeaderRole:
+            return
+        if role.leader_epoch != self._epoch:
+            self._epoch, self._pending = role.leader_epoch, {}
+        for offset in [each for each in self._pending if each < replica.high_watermark]:
+            self.committed[offset] = self._pending.pop(offset)
+        try:
+            if self._chance.random() < 0.2:
+                self._delete(replica)
+            else:
+                self._count += 1
+                value = b"%d" % self._count
+                batch = build_batch([new_record(None, value, timestamp=-1)])
+                appended = replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
+                self._pending[appended.base_offset] = value
+        except KafkaError:
+            pass
+
+    def _delete(self, replica: Partition) -> None:
+        start, high_watermark = replica.log_start_offset, replica.high_watermark
+        offset = replica.delete_records(start + (high_watermark - start) // 4)
+        self.deleted_to = max(self.deleted_to, offset)
+
+    def delete_all(self, replica: Partition) -> None:
+        """Delete all that is committed, if this replica leads."""
+        if type(replica.role) is LeaderRole:
+            self.deleted_to = max(self.deleted_to, replica.delete_records(NO_OFFSET))
+
+    def judge(self, node_id: int, replica: Partition) -> list[str]:
+        """Return what is wrong with a replica that is in sync."""
+        faults = []
+        if replica.log_start_offset > self.deleted_to:
+            start = replica.log_start_offset
+            faults.append(f"it begins at {start}, and nothing from offset {self.deleted_to} on was deleted")
+        found = values_of(read_batches(replica.log, replica.high_watermark))
+        for offset, value in self.committed.items():
+            if offset >= self.deleted_to and found.get(offset) != value:
+                faults.append(f"offset {offset} has {found.get(offset)!r}, and {value!r} was committed")
+        return [f"{TRIMMED}: node {node_id}: {fault}" for fault in faults[:3]]
+
+
+async def rotten_files(loop: SimLoop, seconds: float = 4.0, *, most: int = MOST) -> Report:
+    """Flip up to `most` bits of a node that is down, again and again for some virtual seconds. AssertionError."""
+    scene = Choreography(loop)
+    scene.cluster.may_rot = True
+    await scene.begin()
+    await loop.host("admin").start(
+        create_topic(Client("trimmer", scene.cluster.bootstrap), TRIMMED, partitions=1)
+    )
+    trimmed = Trimmed(loop.stream("trimmed"))
+    struck = 0
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        await _trim(scene, trimmed)
+        await scene.served(3)
+        rotten = scene.cluster.nodes[scene.chance.choice(sorted(scene.cluster.nodes))]
+        is_empty = scene.chance.random() < EMPTY
+        if is_empty:
+            await _empty(scene, trimmed)
+        all_die = not is_empty and scene.chance.random() < 0.5
+        await _stop(scene, rotten, all_die=all_die)
+        written = _written(rotten.host.disk)
+        kinds = _kinds(rotten.host.disk, others_run=not all_die)
+        if is_empty:
+            kinds = {kind: paths for kind, paths in kinds.items() if kind == TAIL}
+        flips = _rot(scene.chance, rotten.host.disk, kinds, most)
+        struck += len(flips)
+        await _start(scene, rotten, flips)
+        _judge_belief(rotten, written, flips)
+        await scene.others_follow(rotten.node_id)
+    scene.stop()
+    await scene.whole()
+    await scene.cluster.until(lambda: _is_equal(scene), SERVED_S, "equal replicas of the trimmed topic")
+    report = await scene.end()
+    replicas = _replicas(scene)
+    faults = [fault for node_id, each in replicas.items() for fault in trimmed.judge(node_id, each)]
+    faults += _judge_epochs(replicas)
+    assert not faults, "; ".join(faults)
+    return replace(report, faults={**report.faults, "flip": struck})
+
+
+async def _trim(scene: Choreography, trimmed: Trimmed) -> None:
+    for _ in range(scene.chance.randint(1, 60)):
+        await asyncio.sleep(scene.a_while(0.005, 0.02))
+        state = scene.cluster.state(TRIMMED, 0)
+        replica = None if state is None else scene.cluster.replica(state.leader, TRIMMED, 0)
+        if state is not None and replica is not None:
+            scene.cluster.nodes[state.leader].host.call(trimmed.step, replica)
+
+
+async def _empty(scene: Choreography, trimmed: Trimmed) -> None:
+    """Delete all records, and wait until the checkpoints say so: then the log may come to end before it begins."""
+
+    def is_empty() -> bool:
+        replicas = _replicas(scene).values()
+        leader = next((each for each in replicas if each.is_leader), None)
+        if leader is not None and leader.log_start_offset < leader.log_end_offset:
+            scene.cluster.nodes[leader.host.broker_id].host.call(trimmed.delete_all, leader)
+        return all(each.log_start_offset == each.log_end_offset for each in replicas)
+
+    await scene.cluster.until(is_empty, SERVED_S, "the trimmed topic empty")
+    await asyncio.sleep(CHECKPOINT_S)
+
+
+async def _stop(scene: Choreography, rotten: SimNode, *, all_die: bool) -> None:
+    """The node goes gently or not, alone or with all the others."""
+    if scene.chance.random() < 0.5:
+        scene.cluster.leave(rotten.node_id)
+        await scene.cluster.until(lambda: not rotten.running, SERVED_S, "a gentle stop")
+    else:
+        scene.cluster.crash(rotten.node_id, power_loss=scene.power())
+    if all_die:
+        scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
+
+
+def _written(disk: SimDisk) -> Written:
+    offsets = {field: _offsets(disk, f"{DATA}/{name}") for field, name in OFFSET_FILES.items()}
+    return Written(offsets, disk.read_file(f"{DATA}/{names.META_PROPERTIES}"))
+
+
+def _offsets(disk: SimDisk, path: str) -> dict[TopicPartition, int]:
+    """The offsets in a checkpoint; none if it still has what rotted before."""
+    return names.decode_offsets(disk.read_file(path)) if _is_sound(disk, path) else {}
+
+
+def _is_sound(disk: SimDisk, path: str) -> bool:
+    size = len(disk.read_file(path)) if disk.exists(path) else 0
+    return size > 0 and not disk.has_rotted(path, range(size))
+
+
+def _kinds(disk: SimDisk, *, others_run: bool) -> dict[str, list[str]]:
+    """The files that may rot, by kind."""
+    kinds: dict[str, list[str]] = {}
+    for path in _files_below(disk, DATA):
+        if _is_sound(disk, path):
+            kinds.setdefault(_kind(path), []).append(path)
+    tails = [each for each in kinds.pop("log", []) if f"/{TRIMMED}-" in each]
+    if others_run and tails:
+        kinds[TAIL] = tails[-1:]  # alone it would be the one to say what was acknowledged
+    return {kind: paths for kind, paths in kinds.items() if others_run or kind not in ENDS_A_START}
+
+
+def _rot(chance: random.Random, disk: SimDisk, kinds: Mapping[str, list[str]], most: int) -> list[Flip]:
+    """Flip a bit in a file of some kinds, in each kind as likely as in the others."""
+    flips = []
+    for kind in chance.sample(sorted(kinds), min(chance.randint(1, most), len(kinds))):
+        path = chance.choice(kinds[kind])
+        if disk.exists(path + CHECKSUMS) and chance.random() < SIDE:
+            path += CHECKSUMS
+        size = len(disk.read_file(path))
+        first = max(0, size - 40) if kind == TAIL else 0
+        flips.append(Flip(path, chance.randrange(first, size), chance.randrange(8)))
+    for each in flips:
+        disk.flip_bit(*each)
+    return flips
+
+
+def _kind(path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    stem, _, kind = name.partition(".")
+    if not stem.isdecimal():
+        return name
+    return f"raftlog-metadata/{kind}" if folder.endswith("/raftlog-metadata") else kind
+
+
+def _files_below(disk: SimDisk, folder: str) -> list[str]:
+    """All files but those of checksums, which go with theirs."""
+    found = []
+    for name in disk.listdir(folder):
+        path = f"{folder}/{name}"
+        if disk.is_folder(path):
+            found += _files_below(disk, path)
+        elif not name.endswith(CHECKSUMS):
+            found.append(path)
+    return found
+
+
+async def _start(scene: Choreography, rotten: SimNode, flips: list[Flip]) -> None:
+    """Start the node; where it may say that a file is damaged, and does, bring that file back and start it again."""
+    ending = [each for each in flips if _kind(each.path) in ENDS_A_START]
+    scene.cluster.start(rotten.node_id)
+    rotten.troubled = bool(ending)
+    await scene.cluster.until(lambda: rotten.started or not rotten.running, SERVED_S, "a start")
+    if not rotten.running:
+        for each in ending:
+            rotten.host.disk.flip_bit(*each)
+        scene.cluster.start(rotten.node_id)
+        await scene.cluster.until(lambda: rotten.started, SERVED_S, "a start")
+
+
+def _judge_belief(rotten: SimNode, written: Written, flips: list[Flip]) -> None:
+    """All that the node believes at its start it had written. Raises AssertionError."""
+    assert rotten.node is not None and rotten.node.broker is not None
+    directory = rotten.node.broker.replicas.logs.volumes[0].directory
+    where = f"node {rotten.node_id} after {flips}"
+    for field, offsets in written.offsets.items():
+        believed: Mapping[TopicPartition, int] = getattr(directory, field)
+        wrong = {str(each): offset for each, offset in believed.items() if offsets.get(each) != offset}
+        assert not wrong, f"{where} believes of {field}: {wrong}"
+    own = directory.clean_broker_epoch
+    marker = any(each.path.endswith(names.CLEAN_SHUTDOWN) for each in flips)
+    assert not (marker and own is not None), f"{where} believes in a clean stop of broker epoch {own}"
+    kept = rotten.host.disk.read_file(f"{DATA}/{names.META_PROPERTIES}")
+    assert kept == written.properties, f"{where} calls itself {kept!r}"
+    strays = [each for each in rotten.host.disk.listdir(DATA) if each.endswith("-stray")]
+    assert not strays, f"{where} has set aside {strays}"
+
+
+def _replicas(scene: Choreography) -> dict[int, Partition]:
+    found = {node_id: scene.cluster.replica(node_id, TRIMMED, 0) for node_id in scene.cluster.nodes}
+    return {node_id: each for node_id, each in found.items() if each is not None}
+
+
+def _is_equal(scene: Choreography) -> bool:
+    replicas = _replicas(scene).values()
+    ends = {(each.high_watermark, each.log_end_offset) for each in replicas}
+    return len(replicas) == len(scene.cluster.nodes) and len(ends) == 1
+
+
+def _judge_epochs(replicas: Mapping[int, Partition]) -> list[str]:
+    """Above the newest log start, all replicas know the same epochs of the same offsets."""
+    start = max(each.log_start_offset for each in replicas.values())
+    end = min(each.log_end_offset for each in replicas.values())
+    told = {
+        node_id: [each.log.epoch_at(offset) for offset in range(start, end)]
+        for node_id, each in replicas.items()
+    }
+    first = next(iter(told.values()))
+    return [f"{TRIMMED}: node {node_id} has other epochs" for node_id, each in told.items() if each != first]

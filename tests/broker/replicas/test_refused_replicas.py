@@ -1,0 +1,99 @@
+"""Replicas that could not be made: one timer, its pause kept, and a line for each trouble."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from structlog.testing import capture_logs
+
+from raftlog.broker.replicas.refused_replicas import TRY_AGAIN_S
+from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
+
+PARTITIONS = 80
+
+
+@pytest.mark.parametrize(
+    ("operation", "error", "event"),
+    [
+        ("any", errno.ENOSPC, "disk_full"),
+        ("open", errno.EMFILE, "too_many_open_files"),
+        ("open", errno.ENFILE, "too_many_open_files"),
+    ],
+)
+def test_a_disk_that_takes_no_replica_is_asked_once_in_a_while(
+    operation: str, error: int, event: str
+) -> None:
+    """80 partitions, far more than are made at once: a try, a pause, and one line with the reason."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        disk, replicas = cluster[1].host.disk, cluster[1].replicas
+        disk.fail(operation, under="/data", error=error)
+        with capture_logs() as lines:
+            cluster.create("t", partitions=PARTITIONS)
+            await cluster.pass_time(10 * TRY_AGAIN_S)
+        said = [each for each in lines if each["event"] == "replicas_not_created"]
+        assert [each["count"] for each in said] == [PARTITIONS]
+        assert said[0]["reason"].startswith(f"[Errno {error}]") and "/data/" in said[0]["reason"]
+        assert 0 < len([each for each in lines if each["event"] == event]) <= 60
+        assert disk.effects[f"{'name' if operation == 'any' else 'open'} failed"] < 10 * 100
+        assert len(replicas.refused.reasons) == PARTITIONS
+        assert replicas.logs.volumes[0].is_troubled(replicas.now())
+        disk.mend()
+        with capture_logs() as lines:
+            await until(lambda: len(replicas.partitions) == PARTITIONS)
+        assert [each["event"] for each in lines if each["event"].startswith("refused")] == [
+            "refused_replicas_created"
+        ]
+        assert await cluster[1].host.start(cluster[1].produce("a", index=PARTITIONS - 1)) == "committed"
+
+    run_scenario(scenario, size=1)
+
+
+def test_a_topic_deleted_while_its_replicas_are_refused_is_forgotten() -> None:
+    """It is not made when there is room again."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        disk, replicas = cluster[1].host.disk, cluster[1].replicas
+        disk.fail("open", error=errno.EMFILE)
+        cluster.create("t", partitions=3)
+        await until(lambda: len(replicas.refused.reasons) == 3)
+        cluster.delete("t")
+        disk.mend()
+        await cluster.pass_time(2 * TRY_AGAIN_S)
+        assert (dict(replicas.refused.reasons), dict(replicas.partitions)) == ({}, {})
+
+    run_scenario(scenario, size=1)
+
+
+def test_a_directory_that_refused_is_passed_over_while_another_takes_replicas() -> None:
+    """The full one has the fewest logs, so it would be chosen again and again."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        logs = cluster[1].replicas.logs
+        first, second = logs.volumes
+        logs.report(first, OSError(errno.ENOSPC, "No space left on device"))
+        assert logs.roomiest([]) is second
+        cluster.create("t", partitions=3)
+        await until(lambda: len(second.logs) == 3)
+        assert not first.logs
+
+    run_scenario(scenario, size=1, log_dirs="/data/one,/data/two")
+
+
+def test_a_start_waits_for_descriptors() -> None:
+    """A log that could not be opened for want of them says nothing of the disk."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create("t", partitions=3)
+        await until(lambda: len(cluster[1].replicas.partitions) == 3)
+        assert await cluster[1].host.start(cluster[1].produce("a")) == "committed"
+        disk = cluster[1].host.disk
+        cluster[1].host.crash(power_loss=False)
+        disk.fail("open", under="/data/t-0", error=errno.EMFILE)
+        cluster.loop.call_later(5.0, disk.mend)
+        await cluster.start(1)
+        assert cluster[1].replicas.failed_directory_ids == ()
+        assert cluster[1].values("t", 0) == ["a"]
+
+    run_scenario(scenario, size=1)

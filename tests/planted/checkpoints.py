@@ -1,0 +1,99 @@
+"""Bugs of small files: what a start believes though no checksum covers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raftlog.base.config import TopicConfig
+from raftlog.base.disk import Disk
+from raftlog.base.types import TopicPartition
+from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume
+from raftlog.storage import log_directory, partition_files, recovery
+from raftlog.storage.log import Log
+from raftlog_chaos.scenarios.rotten_files import rotten_files
+from tests.planted.plant import Plant
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+ROT = "H19 rot in a small file"
+
+
+def _read(disk: Disk, path: str) -> bytes | None:
+    return disk.read_file(path) if disk.exists(path) else None
+
+
+def unchecked_lines(name: str) -> Patch:
+    """The lines of one checkpoint are believed as they are; whoever cannot be read is passed over."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        read = log_directory.read_checked_lines
+
+        def read_all(disk: Disk, path: str) -> list[bytes]:
+            if not path.endswith(f"/{name}"):
+                return read(disk, path)
+            return [line for line in (_read(disk, path) or b"").split(b"\n") if _is_readable(line)]
+
+        patch.setattr(log_directory, "read_checked_lines", read_all)
+
+    return plant
+
+
+def _is_readable(line: bytes) -> bool:
+    topic, *numbers = line.split(b" ")
+    return bool(topic) and len(numbers) == 2 and all(each.isdigit() for each in numbers)
+
+
+def unchecked_file(name: str, module: Any) -> Patch:
+    """A file is believed whole, as it is."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        read = module.read_checked
+
+        def read_it(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
+            if path.endswith(f"/{name}"):
+                return _read(disk, path)
+            return read(disk, path, unchecked_ok=unchecked_ok)
+
+        patch.setattr(module, "read_checked", read_it)
+
+    return plant
+
+
+def start_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A log begins where its checkpoint says, also if it ends before."""
+    opened_without = LogDirectories._open
+
+    def open_and_cut(
+        self: LogDirectories, volume: LogVolume, name: TopicPartition, topic_id: Any, config: TopicConfig
+    ) -> Log:
+        opened = opened_without(self, volume, name, topic_id, config)
+        start = volume.directory.log_starts.get(name, 0)
+        if start > opened.log_end_offset:
+            opened.log_start_offset = start
+        return opened
+
+    patch.setattr(LogDirectories, "_open", open_and_cut)
+
+
+PLANTS = [
+    Plant("log-starts-unchecked", ROT, rotten_files, unchecked_lines(log_directory.LOG_STARTS)),
+    Plant("high-watermarks-unchecked", ROT, rotten_files, unchecked_lines(log_directory.HIGH_WATERMARKS)),
+    Plant("recovery-points-unchecked", ROT, rotten_files, unchecked_lines(log_directory.RECOVERY_POINTS)),
+    Plant(
+        "clean-marker-unchecked",
+        ROT,
+        rotten_files,
+        unchecked_file(log_directory.CLEAN_SHUTDOWN, log_directory),
+    ),
+    Plant(
+        "identity-unchecked", ROT, rotten_files, unchecked_file(log_directory.META_PROPERTIES, log_directory)
+    ),
+    Plant(
+        "topic-id-unchecked", ROT, rotten_files, unchecked_file(partition_files.PARTITION_METADATA, recovery)
+    ),
+    Plant("epochs-unchecked", ROT, rotten_files, unchecked_file(partition_files.EPOCH_CHECKPOINT, recovery)),
+    Plant("start-beyond-the-end", ROT, rotten_files, start_beyond_the_end),
+]
