@@ -132,6 +132,22 @@ def test_stream_that_does_not_end_is_ended(at_once: bool) -> None:
     )  # what was spent is none of the loop's own time
 
 
+def test_stream_whose_place_is_needed_ends_with_the_reason() -> None:
+    """At once, not when its time is over: its content raises what it is to be told."""
+
+    class Displaced(Dripping):
+        async def readany(self) -> bytes:
+            if not self._pieces:
+                raise ApiError(429, "a newer one took this place")
+            return await super().readany()
+
+    run = read(Displaced([b'{"n": 1}{"n": 2', b"3}"]))
+    assert run.result[:2] == [[Numbered(1)], [Numbered(23)]]
+    assert fault(run.result[2][0]) == (429, "a newer one took this place")
+    assert len(run.result) == 3
+    assert run.seconds == pytest.approx(0, abs=0.1)
+
+
 def test_record_that_is_too_large_is_refused_before_it_ends() -> None:
     """The line that it announces is never kept; those before it are written."""
     run = read(

@@ -144,6 +144,29 @@ def test_busy_connections_keep_no_probe_out() -> None:
     served(scenario, Limits(connections=MOST, sweep_s=NEVER_S))
 
 
+@pytest.mark.usefixtures("routes")
+def test_a_connection_is_spared_until_its_request_can_have_come() -> None:
+    """A probe connects first and asks then; meanwhile others may connect, beside streams that are busy."""
+
+    async def scenario(api: AdminServer) -> None:
+        opened = []
+        for _ in range(MOST):
+            reader, writer = await asyncio.open_connection(*api.address)
+            writer.write(POST % (b"/v1/stream", 99) + b'{"a": 1}')
+            await reader.readuntil(b"'a': 1")
+            opened.append(writer)
+        reader, probe = await asyncio.open_connection(*api.address)
+        for _ in range(3):
+            opened.append((await asyncio.open_connection(*api.address))[1])
+        assert b'"alive"' in await answered(api, b"/v1/live")
+        probe.write(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b'"alive"' in await reader.read()
+        for each in (probe, *opened):
+            each.close()
+
+    served(scenario, Limits(connections=MOST, sweep_s=NEVER_S))
+
+
 def test_an_address_with_few_connections_loses_none_to_one_with_many() -> None:
     """Each address has a share: a flood costs its own oldest connections."""
 
