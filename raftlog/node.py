@@ -19,9 +19,8 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.config_network import find_listener
 from raftlog.base.config_tls import TLS_PROTOCOLS
-from raftlog.base.env import Env, raise_failure, shared_time
+from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.base.record_ages import read_believed_time, write_believed_time
 from raftlog.base.types import METADATA_FOLDER, NO_EPOCH
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
@@ -42,6 +41,7 @@ from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
+from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
@@ -69,11 +69,6 @@ ADVERTISED_WITHIN_S: Final = 10.0
 """A broker that serves looks by then whether others reach it, even if it does not take part."""
 """How long an advertised address may take to answer."""
 
-CLOCK_LOOK_S: Final = 10.0
-"""Seconds between two looks at the clocks, so that a jump is noticed soon."""
-
-CLOCK_CHECKPOINT_S: Final = 60.0
-"""Seconds between two writes of the believed time."""
 
 _UNREACHED: Final = {
     "refused": "no broker listens there",
@@ -105,7 +100,7 @@ class Node:
         """Resolves to the reason when the node cannot go on."""
         self.metadata = MetadataLoader(loop.call_soon, features=features)
         self.metadata.on_batch_written = env.ages.note_metadata
-        self._clock = _ClockWatch(env, config.metadata_log_dir)
+        self._clock = ClockWatch(env, config.metadata_log_dir)
         self._directories: list[LogDirectory] = []
         self.ending = False
         """Whether it has failed or begun to stop, so that it must lead nothing new."""
@@ -543,62 +538,3 @@ class BrokerRole:
                     reason=_UNREACHED[result],
                     advice="clients are told to connect there: set advertised.listeners to what they can reach",
                 )
-
-
-class _ClockWatch:
-    """Looks at the clocks and keeps the believed time on the disk, so that a start with a wrong clock is noticed.
-
-    Written once a minute, when the clock becomes believed, and at a stop. If the disk refuses it, the file has an older
-    time, and the next start is more likely to doubt the clock.
-    """
-
-    def __init__(self, env: Env, folder: str) -> None:
-        self._env = env
-        self._folder = folder
-        self._is_due = asyncio.Event()
-        self._written_at = float("-inf")
-        self._task: asyncio.Task[None] | None = None
-        self._is_closing = self._has_failed = False
-
-    def resume(self, most_ms: int) -> None:
-        """Have the node's ages go on from the time on the disk. Raises OSError."""
-        self._env.disk.mkdir(self._folder)
-        self._env.ages.on_believed = self._is_due.set
-        self._env.ages.resume(read_believed_time(self._env.disk, self._folder), most_ms=most_ms)
-
-    def start(self) -> asyncio.Task[None]:
-        """Look and write from now on."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self._task
-
-    async def close(self) -> None:
-        """Stop, after the time was written once more if there is one to write."""
-        if self._task is not None:
-            self._is_closing = True
-            self._is_due.set()
-            await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._is_closing:
-            try:
-                async with asyncio.timeout_at(shared_time(loop.time(), CLOCK_LOOK_S)):
-                    await self._is_due.wait()
-            except TimeoutError:
-                self._env.ages.now_ms()
-            if self._is_due.is_set() or loop.time() - self._written_at >= CLOCK_CHECKPOINT_S:
-                self._is_due.clear()
-                await self._write()
-
-    async def _write(self) -> None:
-        believed_ms = self._env.ages.time_to_keep()
-        if believed_ms is None:
-            return
-        self._written_at = asyncio.get_running_loop().time()
-        try:
-            await self._env.offload(partial(write_believed_time, self._env.disk, self._folder, believed_ms))
-            self._has_failed = False
-        except OSError as error:
-            if not self._has_failed:
-                self._has_failed = True
-                log.warning("clock_checkpoint_failed", folder=self._folder, reason=str(error))

@@ -241,7 +241,8 @@ async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
         asked = node.telemetry.subscribe(client, attributes, image, now=0.0)
         pushed = metrics_data(*(gauge(name, point(number, **{"a b": 'x"'})) for name in names))
         push = Push(asked.subscription_id, 0, pushed, False)
-        node.telemetry.push(client, attributes, image, push, max_bytes=1 << 20, now=0.0)
+        for _ in node.telemetry.push(client, attributes, image, push, max_bytes=1 << 20, now=0.0):
+            pass
     scrape = await scraping.gather(view(node), node, LoopLag())
     pieces = list(slices(families(scrape, "clients")))
     assert len(pieces) > 2 * MAX_SERIES_PER_CLIENT / SLICE_STEPS

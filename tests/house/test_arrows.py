@@ -24,7 +24,8 @@ ARROWS: dict[str, frozenset[str]] = {
         {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
     ),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
-    "node": frozenset({"base", "broker", "control", "metadata", "security", "storage"}),
+    "clock_watch": frozenset({"base"}),
+    "node": frozenset({"base", "broker", "clock_watch", "control", "metadata", "security", "storage"}),
     "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),

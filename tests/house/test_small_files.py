@@ -22,7 +22,6 @@ WRITERS = {
     "raftlog/base/disk.py:make_folders": "is the function",
     "chaos/raftlog_chaos/simulator/cluster.py:SimCluster.wipe": "a simulated disk, emptied",
     "raftlog/cli/server.py:_open_standard_descriptors": "opens the null device",
-    "raftlog/base/disk.py:open_private": "opens what its callers write and sync",
     "raftlog/base/disk.py:put_in_place": "is half of the function, for files that a library wrote",
     "raftlog/base/disk.py:write_file": "is the function",
     # what grows, is large, or holds nothing

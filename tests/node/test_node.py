@@ -483,6 +483,10 @@ def test_a_controller_without_rules_serves_nobody_where_brokers_judge_by_rules()
         await cluster.until_ready((1, 2))
         assert not cluster.last_image().acls
         assert (await _describe(("node1", CONTROLLER_PORT))).error_code == 0
+        node = cluster.nodes[3].node
+        assert node is not None
+        while not node.knows_rules():
+            await asyncio.sleep(0.1)
         with capture_logs() as logs, pytest.raises(OSError):
             await _describe(("node3", CONTROLLER_PORT))
         (told,) = (each for each in logs if each["event"] == "controller_client_refused")

@@ -202,7 +202,7 @@ WRONG_BY_MS: Final = (40 * 86_400_000, -40 * 86_400_000, 2 * 86_400_000)
 """How wrong the clocks of nodes are that start: all that is kept for a week is old by the first."""
 
 
-READY_S: Final = 60.0
+READY_S: Final = 20.0
 """Nodes with a wrong clock may take so long until they are ready: before that they delete nothing in any case."""
 READY_LOOK_S: Final = 0.3
 

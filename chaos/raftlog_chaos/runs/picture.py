@@ -44,6 +44,7 @@ FAMILIES: Final = {
     "roll-back": "disk",
     "out-of-files": "disk",
     "log-trouble": "disk",
+    "wrong-start": "process",
     "failing": "disk",
     "slow-follower": "disk",
     "flip": "damage",
