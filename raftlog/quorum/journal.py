@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
+from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
@@ -34,8 +35,12 @@ def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
     if directory_id == NO_DIRECTORY:
         return
     if not disk.exists(path):
-        disk.write_file(path, ours)
-    elif (found := disk.read_file(path)) != ours:
+        write_checked(disk, path, ours, copy=True)
+        return
+    found = read_checked(disk, path, unchecked_ok=True)
+    if found is None:
+        raise DamagedJournal(f"{path} has rotted, and so has its copy: bring both back from a backup")
+    if found != ours:
         raise DamagedJournal(
             f"{directory} was written under the directory.id of {path}, {found.decode(errors='replace')[:40]}, but "
             f"meta.properties of the folder above says {ours.decode()}: put the former meta.properties back"
