@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from raftlog.base.checked_files import remove_checked, write_checked
 from raftlog.node import Node, NodeFailed
 from raftlog.storage.log_directory import META_PROPERTIES
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
@@ -189,23 +190,20 @@ class VoterIdentity(Choreography):
         sim_node = self.cluster.nodes[node_id]
         self.cluster.crash(node_id)
         disk, path = sim_node.host.disk, f"{DATA}/{META_PROPERTIES}"
+        how = self.chance.choice(("missing", "empty", "foreign"))
         with disk.undisturbed():
             kept = disk.read_file(path)
-            foreign = b"\n".join(
-                b"directory.id=AAAAAAAAAAAAAAAAAAAA_w" if line.startswith(b"directory.id=") else line
-                for line in kept.split(b"\n")
-            )
-            how = self.chance.choice(("missing", "empty", "foreign"))
-            if how == "missing":
-                disk.remove(path)
-            else:
-                disk.write_file(path, foreign if how == "foreign" else b"")
+            remove_checked(disk, path)
+            if how == "empty":
+                disk.write_file(path, b"")
+            elif how == "foreign":
+                write_checked(disk, path, _of_another_folder(kept), copy=True)
             disk.sync_dir(DATA)
         refused = await self._refused(sim_node.host.start(self._start_alone(node_id)))
         assert refused, f"node {node_id} starts, though its meta.properties is {how}"
         sim_node.host.crash(power_loss=False)
         with disk.undisturbed():
-            disk.write_file(path, kept)
+            write_checked(disk, path, kept, copy=True)
         self.cluster.start(node_id)
 
     async def _start_alone(self, node_id: int) -> None:
@@ -244,6 +242,13 @@ class VoterIdentity(Choreography):
         self.cluster.check()
         lost = self.lost_topics()
         assert not lost, "; ".join(lost[:10])
+
+
+def _of_another_folder(properties: bytes) -> bytes:
+    """Return the content of meta.properties with another directory id."""
+    other = b"directory.id=AAAAAAAAAAAAAAAAAAAA_w"
+    lines = properties.split(b"\n")
+    return b"\n".join(other if line.startswith(b"directory.id=") else line for line in lines)
 
 
 async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
