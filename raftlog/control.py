@@ -242,7 +242,9 @@ class ControlPlane:
         """Whether that node is the active controller and within reach, as far as this one can tell."""
         if not self._follows.is_connected_to_leader(controller_id):
             return False
-        return controller_id == self._follows.node_id or self._heartbeats.is_connected_to(controller_id)
+        if controller_id == self._follows.node_id or "broker" not in self._config.roles:
+            return True  # a node that is no broker sends no heartbeats
+        return self._heartbeats.is_connected_to(controller_id)
 
     def stop_candidacy(self) -> None:
         """Stand for controller no more: this node is ending, or of no use."""
