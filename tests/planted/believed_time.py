@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raftlog import node
+from raftlog import clock_watch
 from raftlog.base.disk import Disk
 from raftlog.base.record_ages import Ages, ClockState, OtherClocks, encode_time
 from raftlog.broker.replicas import compaction
@@ -29,7 +29,7 @@ def wall_ms() -> int:
 
 def believe_the_first_look(patch: pytest.MonkeyPatch) -> None:
     """The time on the disk is written, and nobody reads it."""
-    patch.setattr(node, "read_believed_time", lambda disk, folder: None)
+    patch.setattr(clock_watch, "read_believed_time", lambda disk, folder: None)
 
 
 def do_not_sync_the_file(patch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def do_not_sync_the_file(patch: pytest.MonkeyPatch) -> None:
     def write(disk: Disk, folder: str, believed_ms: int) -> None:
         disk.write_file(f"{folder}/clock-checkpoint", encode_time(believed_ms), sync=False)
 
-    patch.setattr(node, "write_believed_time", write)
+    patch.setattr(clock_watch, "write_believed_time", write)
 
 
 def write_the_wall_clock(patch: pytest.MonkeyPatch) -> None:

@@ -96,11 +96,11 @@ def test_a_restarted_log_retains_the_same(open_log: OpenLog) -> None:
 
 def test_a_deleted_logs_folder_is_renamed_away(open_log: OpenLog, tmp_path: Path) -> None:
     """delete renames the folder to `<name>.<id>-delete`, so that the topic can be made again at once."""
-    log = filled(open_log)
-    log.close(clean=False)
     directory = LogDirectory.open(
         RealDisk(), str(tmp_path), node_id=1, cluster_id=None, new_directory_id=lambda: UUID(int=1)
     )
+    log = filled(open_log)
+    log.close(clean=False)
     path = Path(directory.rename_for_deletion(log.directory, "01ab"))
     assert path.parent == tmp_path and path.name.startswith("t-0.") and path.name.endswith("-delete")
     assert path.is_dir() and not (tmp_path / "t-0").exists()
