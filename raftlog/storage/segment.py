@@ -7,6 +7,7 @@ they may run on another thread than the writer's. Indexes reach their files at `
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from struct import Struct
 from typing import Final
@@ -366,8 +367,7 @@ class Segment:
         """Read the offset index if it is not in memory; False if `cached` and that would wait for the disk."""
         if self._indexed:
             return True
-        file_bytes = self._read_index(".index", cached=cached)
-        if file_bytes is None:
+        if (file_bytes := self._read_index(".index", cached=cached)) is None:
             return False
         index = OffsetIndex(self.base_offset)
         if not (index.decode(file_bytes, self.size) and self._fits(index)):
@@ -382,8 +382,7 @@ class Segment:
 
     def _fits(self, index: OffsetIndex) -> bool:
         """Say whether the last entry points to a batch that ends with its offset: it may be older than the log."""
-        last = index.last()
-        if last is None:
+        if (last := index.last()) is None:
             return self.size <= LOOKUP_READ_BYTES or self._disk.exists(self.path + ".index")
         return index_check.is_offset_entry_true(self, last)
 
@@ -406,8 +405,7 @@ class Segment:
         self._time_indexed = True  # last: another thread may look
 
     def _take_timestamps(self) -> None:
-        last = self.time_index.last()
-        if last is not None:
+        if (last := self.time_index.last()) is not None:
             self.max_timestamp, self.max_timestamp_offset = last
         if self.size:
             _, header = next(self.iter_headers(0))
@@ -430,8 +428,7 @@ class Segment:
         anew = copy(self)
         anew.index, anew.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         anew.max_timestamp = anew.first_timestamp = NO_TIMESTAMP
-        anew.has_untimed = False
-        anew._bytes_since_index = 0
+        anew.has_untimed, anew._bytes_since_index = False, 0
         offset = self.base_offset
         for position, header in SegmentScanner(self).headers():
             if not self.follows(header, offset):
@@ -513,8 +510,11 @@ class Segment:
 
         At once, since later batches over a cut that a power loss undoes would leave a mixture of both.
         """
-        self.load_time_index()
-        index_check.check_time_before(self, end_offset)
+        is_rotten = True
+        with suppress(CorruptMessage):  # in what is cut off: the indexes are made of what stays
+            self.load_time_index()
+            index_check.check_time_before(self, end_offset)
+            is_rotten = False
         self.boundaries = {}
         self.index.truncate(position)
         self.time_index.truncate(end_offset)
@@ -526,6 +526,8 @@ class Segment:
         self.verified = (self.verified[0], min(self.verified[1], position))
         self.file.sync()
         self.dirty = False
+        if is_rotten:
+            self.rebuild_indexes()
         self.save_indexes(sync=True)
         self.recompute_tail()
 
