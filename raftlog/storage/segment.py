@@ -375,8 +375,7 @@ class Segment:
                 return False
             self.rebuild_indexes()
             return True
-        self.index = index
-        self._indexed = True
+        self.index, self._indexed = index, True
         self._saved = (len(index), self._saved[1])
         return True
 
@@ -519,8 +518,7 @@ class Segment:
         self.index.truncate(position)
         self.time_index.truncate(end_offset)
         self._saved = (min(self._saved[0], len(self.index)), min(self._saved[1], len(self.time_index)))
-        self.end_offset = end_offset
-        self.size = position
+        self.end_offset, self.size = end_offset, position
         self.file.truncate(position)
         self.trusted_from = min(self.trusted_from, position)
         self.verified = (self.verified[0], min(self.verified[1], position))
