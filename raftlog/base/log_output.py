@@ -108,9 +108,8 @@ class DescriptorOutput(LogOutput):
     def __init__(self, descriptor: int) -> None:
         """Raises OSError for a descriptor that is closed. It may be closed afterwards: this keeps a copy."""
         super().__init__()
-        self._descriptor = os.dup(
-            descriptor
-        )  # the number may be given to a data file once its owner has closed it
+        # A copy: once its owner has closed it, the number may be given to a data file.
+        self._descriptor = os.dup(descriptor)
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import structlog
 
+from raftlog.base import audit_file
 from raftlog.base.audit_file import RETRY_S, AuditFile
 from raftlog.base.log import configure_log, get_logger
 from tests.kit.waits import until
@@ -54,6 +58,33 @@ def test_file_that_fails_loses_no_line_and_is_tried_again(tmp_path: Path) -> Non
     assert kept.file.write("four")
     kept.file.close()
     assert (path.read_text(), kept.lines, len(kept.reasons)) == ("four\n", ["one", "three"], 1)
+
+
+def test_line_that_a_full_disk_took_in_part_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's log has it whole; the next one begins on a line of its own."""
+    now_s, room = [0.0], [5]
+    write = os.write
+
+    def write_some(descriptor: int, content: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(descriptor, content[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(audit_file.os, "write", write_some)
+    kept = Kept(tmp_path / "audit", lambda: now_s[0])
+    assert kept.file.write("first line")
+    until(lambda: bool(kept.reasons), "there is no room")
+    assert (kept.lines, kept.file.reason) == (["first line"], "No space left on device")
+    room[0] = 1000
+    now_s[0] += RETRY_S
+    assert kept.file.write("second line")
+    kept.file.close()
+    assert (tmp_path / "audit").read_text() == "first\nsecond line\n"
+    assert kept.file.reason == ""
 
 
 def test_only_lines_of_the_audit_log_are_in_the_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from raftlog.base import log_output
-from raftlog.base.log import LOGGERS, configure_log, get_logger, log_state, separate_log
+from raftlog.base.log import BEFORE_LINE, LOGGERS, configure_log, get_logger, log_state, separate_log
 from raftlog.base.log_output import BEHIND, MOST_WAITING_BYTES, DescriptorOutput, LogOutput, Lost, output_of
 from tests.kit.waits import until
 
@@ -96,8 +96,11 @@ def test_full_pipe_holds_up_no_writer_and_its_lines_are_counted(
     until(lambda: not pipe.output.reason, "all is well again")
 
 
-def test_pipe_that_another_program_made_non_blocking_loses_nothing(pipe: Pipe) -> None:
+def test_pipe_that_another_program_made_non_blocking_loses_nothing(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The flag belongs to the open file, which all who inherited it share; a shell or node.js sets it."""
+    monkeypatch.setattr(log_output, "RETRY_S", 1e6)
     flags = fcntl.fcntl(pipe.output._descriptor, fcntl.F_GETFL)
     fcntl.fcntl(pipe.output._descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
     for _ in range(200):
@@ -212,6 +215,28 @@ def test_logger_never_raises_over_its_stream_and_says_how_many_lines_were_lost()
         "level": "warning",
     }.items() <= second.items()
     assert log_state()[:2] == ("", 2)
+
+
+def test_logger_never_raises_over_what_makes_its_lines() -> None:
+    """Whatever a processor raises, the line is counted."""
+    stream = io.StringIO()
+    configure_log(stream=stream)
+
+    def fail() -> None:
+        raise RecursionError("too deep")
+
+    token = BEFORE_LINE.set(fail)
+    try:
+        get_logger("node").info("unheard")
+        get_logger("node").exception("unheard")
+    finally:
+        BEFORE_LINE.reset(token)
+    assert log_state()[:2] == ("RecursionError: too deep", 2)
+    get_logger("node").info("heard")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [
+        "heard",
+        "log_lines_lost",
+    ]
 
 
 class Unspeakable:
