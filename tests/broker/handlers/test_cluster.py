@@ -227,6 +227,14 @@ async def test_log_directories_are_described(version: int) -> None:
         assert (sick.total_bytes, sick.usable_bytes, sick.topics, failed.topics) == (-1, -1, (), ())
 
 
+async def test_full_log_directory_has_no_byte_free() -> None:
+    """Root's share, or a quota, may leave some; what was refused for want of room does not fit."""
+    cluster = with_replicas()
+    cluster.broker.replicas.logs.volumes[0].full = True
+    response = await cluster.call(LOG_DIRS, 4, topics=None)
+    assert (response.results[0].total_bytes, response.results[0].usable_bytes) == (1000, 0)
+
+
 async def test_log_directories_are_described_for_named_partitions() -> None:
     """Directories without any of them are told all the same."""
     topic = request_builders(LOG_DIRS, 4).DescribableLogDirTopic(topic="b", partitions=(1, 7))
