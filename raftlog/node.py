@@ -34,12 +34,11 @@ from raftlog.broker.handlers import prepare_first_requests, warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.broker.links.probe import probe
-from raftlog.broker.network.controller_clients import demanded
 from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
-from raftlog.broker.rights import follow_rules, make_authorizer
+from raftlog.broker.rights import client_demands_of, follow_rules, make_authorizer
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
@@ -465,7 +464,7 @@ class BrokerRole:
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
-            features=self._metadata.features + demanded(self._config),
+            features=self._metadata.features + client_demands_of(self._config),
             previous=self.replicas.logs.previous,
         )
 

@@ -235,3 +235,8 @@ def _judge_store(tls: ListenerTls, store: str, *, inline: str, fault: Callable[[
         fault(
             names[f"ssl_{store}_location"], f"stands beside {names[f'ssl_{store}_{inline}']}: set one of both"
         )
+
+
+def demands_certificate(tls: Mapping[str, ListenerTls], listener: str) -> bool:
+    """Return whether a listener lets in no client without a certificate."""
+    return listener in tls and tls[listener].ssl_client_auth == "required"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from raftlog.base.config_tls import demands_certificate
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
     DelegationTokenAuthorizationFailed,
@@ -20,7 +21,8 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.features import client_demands
+from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType, Right
@@ -137,6 +139,13 @@ def make_authorizer(config: NodeConfig) -> Authorizer | None:
     return Authorizer(
         super_users=(*config.super_users, ADMIN_API), allow_if_no_rule=config.allow_everyone_if_no_acl_found
     )
+
+
+def client_demands_of(config: NodeConfig) -> tuple[SupportedFeature, ...]:
+    """Return what a broker registers of its demands on clients: its rules, and certificates at its listeners."""
+    listeners = {each.name for each in config.listeners} - set(config.controller_listener_names)
+    certificates = any(demands_certificate(config.tls, each) for each in listeners)
+    return client_demands(rules=bool(config.authorizer_class_name), certificates=certificates)
 
 
 def follow_rules(authorizer: Authorizer | None, old: MetadataImage, new: MetadataImage) -> None:

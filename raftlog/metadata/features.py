@@ -13,12 +13,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import UnsupportedVersion
-from raftlog.metadata.image import MetadataImage, SupportedFeature
+from raftlog.metadata.image import BrokerState, MetadataImage, SupportedFeature
 
 METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
+CLIENT_RULES: Final = "raftlog.client.rules"
+CLIENT_CERTIFICATES: Final = "raftlog.client.certificates"
+"""The demands of a broker on clients, as it registers them: 1 if it has an authorizer, 1 if a listener of it demands
+certificates. A controller that is no broker judges by them. No client sees them, and nobody can change them.
+"""
 
 
 class Feature(NamedTuple):
@@ -101,3 +106,23 @@ def check_levels(features: tuple[SupportedFeature, ...], image: MetadataImage) -
             f"the cluster's {RAFTLOG_METADATA_VERSION} is {level}, but this release {reason}: install the cluster's"
             " release"
         )
+
+
+def client_demands(*, rules: bool, certificates: bool) -> tuple[SupportedFeature, ...]:
+    """Return the features by which a broker registers its demands on clients. Nodes of every release keep them."""
+    levels = {CLIENT_RULES: int(rules), CLIENT_CERTIFICATES: int(certificates)}
+    return tuple(SupportedFeature(name, level, level) for name, level in levels.items())
+
+
+def have_rules(image: MetadataImage) -> bool:
+    """Return whether rules decide in this cluster: there are some, or a broker has an authorizer."""
+    return bool(image.acls) or any(_registered(each, CLIENT_RULES) for each in image.brokers.values())
+
+
+def may_demand_certificate(broker: BrokerState) -> bool:
+    """Return whether a client may need a certificate at a TLS listener of a broker; True if it registered nothing."""
+    return _registered(broker, CLIENT_CERTIFICATES) != 0
+
+
+def _registered(broker: BrokerState, name: str) -> int | None:
+    return next((each.highest for each in broker.features if each.name == name), None)

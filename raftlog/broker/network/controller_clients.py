@@ -11,10 +11,10 @@ from typing import Final
 
 from raftlog.base.config_broker import NodeConfig
 from raftlog.base.config_security import SASL_PROTOCOLS
-from raftlog.base.config_tls import TLS_PROTOCOLS
+from raftlog.base.config_tls import TLS_PROTOCOLS, demands_certificate
 from raftlog.broker.context import BrokerContext
-from raftlog.metadata.client_demands import demands, have_rules, may_demand_certificate
-from raftlog.metadata.image import BrokerState, MetadataImage, SupportedFeature
+from raftlog.metadata.features import have_rules, may_demand_certificate
+from raftlog.metadata.image import BrokerState, MetadataImage
 
 SETTING: Final = "raftlog.controller.anonymous.clients"
 
@@ -35,7 +35,7 @@ _LOGINS: Final = (
 def why_refused(broker: BrokerContext) -> str | None:
     """Return why no Kafka client may use the controllers' listener now, with advice for an operator; None if it may."""
     config, image = broker.config, broker.image()
-    has_certificate = _demands_certificate(config, config.controller_listener_names[0])
+    has_certificate = demands_certificate(config.tls, config.controller_listener_names[0])
     if not (has_certificate or config.controller_anonymous_clients):
         return _NO_WAY_IN
     if not broker.in_touch(image.controller_id):
@@ -49,21 +49,9 @@ def why_refused(broker: BrokerContext) -> str | None:
     return None
 
 
-def demanded(config: NodeConfig) -> tuple[SupportedFeature, ...]:
-    """Return what a broker registers of its demands on clients."""
-    listeners = {each.name for each in config.listeners} - set(config.controller_listener_names)
-    certificates = any(_demands_certificate(config, each) for each in listeners)
-    return demands(rules=bool(config.authorizer_class_name), certificates=certificates)
-
-
-def _demands_certificate(config: NodeConfig, listener: str) -> bool:
-    tls = config.tls.get(listener)
-    return tls is not None and tls.ssl_client_auth == "required"
-
-
 def _strangers_are_refused(config: NodeConfig, image: MetadataImage) -> bool:
     """Whether a client needs a login or a certificate at a listener of this node, or of a broker that registered."""
-    if config.logins or any(_demands_certificate(config, each) for each in config.tls):
+    if config.logins or any(demands_certificate(config.tls, each) for each in config.tls):
         return True
     return any(map(_refuses_strangers, image.brokers.values()))
 

@@ -36,7 +36,6 @@ from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.connection_rates import ConnectionRates
-from raftlog.broker.network.controller_clients import why_refused
 from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
@@ -232,6 +231,8 @@ class BrokerServer:
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        from raftlog.broker.network.controller_clients import why_refused
+
         reason = "this node stops" if self._stopped else why_refused(self.broker)
         if reason is not None:
             self._refuse_controller_client(transport, reason)

@@ -14,9 +14,9 @@ from raftlog.base.config_broker import NodeConfig
 from raftlog.base.config_network import Listener
 from raftlog.base.config_security import ListenerLogins
 from raftlog.base.config_tls import ListenerTls
-from raftlog.broker.network.controller_clients import SETTING, demanded, why_refused
-from raftlog.broker.rights import make_authorizer
-from raftlog.metadata.client_demands import demands
+from raftlog.broker.network.controller_clients import SETTING, why_refused
+from raftlog.broker.rights import client_demands_of, make_authorizer
+from raftlog.metadata.features import client_demands
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, SupportedFeature
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.broker.fakes import FakePartitionServer, api_versions
@@ -78,7 +78,7 @@ async def test_a_controller_lets_nobody_in_for_whom_brokers_want_a_login(protoco
 
 async def test_a_controller_that_does_not_judge_by_the_clusters_rules_lets_nobody_in() -> None:
     """A certificate is no right: brokers would ask the rules."""
-    judging = demands(rules=True, certificates=False)
+    judging = client_demands(rules=True, certificates=False)
     for image in (seen("PLAINTEXT", rules=(RULE,)), seen("PLAINTEXT", features=judging)):
         for way in ({"controller_anonymous_clients": True}, {"tls": demanding("CONTROLLER")}):
             assert "has no authorizer" in str(refusal(image, **way))
@@ -88,7 +88,7 @@ async def test_a_controller_that_does_not_judge_by_the_clusters_rules_lets_nobod
 @pytest.mark.parametrize("certificates", [True, False])
 async def test_a_controller_goes_by_whether_brokers_demand_certificates(certificates: bool) -> None:
     """TLS alone is no login."""
-    image = seen("SSL", features=demands(rules=False, certificates=certificates))
+    image = seen("SSL", features=client_demands(rules=False, certificates=certificates))
     assert (refusal(image, controller_anonymous_clients=True) is None) == (not certificates)
 
 
@@ -102,7 +102,7 @@ def test_a_broker_registers_its_demands() -> None:
             tls=demanding(*asking),
             authorizer_class_name=rules,
         )
-        assert demanded(config) == demands(rules=bool(rules), certificates="A" in asking)
+        assert client_demands_of(config) == client_demands(rules=bool(rules), certificates="A" in asking)
 
 
 async def test_a_node_goes_by_its_own_listeners_as_well() -> None:
