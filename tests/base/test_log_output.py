@@ -218,7 +218,7 @@ def test_logger_never_raises_over_its_stream_and_says_how_many_lines_were_lost()
 
 
 def test_logger_never_raises_over_what_makes_its_lines() -> None:
-    """Whatever a processor raises, the line is counted."""
+    """A line that a processor fails to make is counted."""
     stream = io.StringIO()
     configure_log(stream=stream)
 
