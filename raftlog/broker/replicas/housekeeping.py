@@ -168,6 +168,8 @@ class Housekeeping:
             self._env.ages.now_ms(), end_limit=partition.high_watermark
         )
         if dropped:
+            if (volume := self._replicas.volume_of(partition)) is not None:
+                volume.flusher.mark(partition)  # their files go once it is durable that they have left the log
             partition.log_start_moved()
             start = partition.log_start_offset
             self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)
