@@ -36,7 +36,7 @@ from raftlog.records.raw_records import (
     rebuild_batch,
     without_records,
 )
-from raftlog.storage import recovery
+from raftlog.storage import recovery, swap
 from raftlog.storage.batch_reader import LogBatch, LogBatchReader, LogChanged, OffloadSteps
 from raftlog.storage.cleaned_segment import CleanedSegment
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
@@ -188,7 +188,7 @@ class Cleaning:
                 yield partial(recovery.write_gaps_mark, log.disk, log.directory)
                 log.note_gaps()
             if self._is_uncut and self._change_names(log.swaps.announce_swap, group, target.segment):
-                yield partial(log.disk.sync_dir, log.directory)
+                yield partial(swap.sync_announcement, log.disk, log.directory)
                 replaced = self._is_uncut and self._change_names(log.replace_segments, group, target.segment)
         finally:
             if not replaced:
@@ -197,7 +197,7 @@ class Cleaning:
         self.bytes_before += sum(each.size for each in group)
         self.bytes_after += target.segment.size
         if replaced:
-            yield partial(log.disk.sync_dir, log.directory)
+            yield partial(swap.sync_exchange, log.disk, log.directory)
             self._change_names(log.swaps.name_swapped, target.segment)
         return replaced
 

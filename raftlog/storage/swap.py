@@ -69,6 +69,16 @@ def revoke(disk: Disk, directory: str, cleaned: Segment) -> None:
     disk.sync_dir(directory)
 
 
+def sync_announcement(disk: Disk, directory: str) -> None:
+    """Make an announcement durable, before an old segment goes. Waits for the disk."""
+    disk.sync_dir(directory)
+
+
+def sync_exchange(disk: Disk, directory: str) -> None:
+    """Make it durable that the old segments have gone, before the cleaned one has a name. Waits for the disk."""
+    disk.sync_dir(directory)
+
+
 def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segment) -> dict[str, File | None]:
     """Take the names of the group for an announced segment; returns the group's files by their new paths.
 
