@@ -5,8 +5,8 @@ hole in the middle of the log would pass for damage. Instead of a sync after eac
 segment left. With a segment that left the head go all before it, and with one that left the tail all after it. One
 renamed file is enough, an index too, so a log is never left without its index of aborted transactions.
 
-Ordering law: a file with `HEAD` is removed after its folder was synced, and so is one with `TAIL`, before the log grows.
-A log that begins anew has none of either left.
+Ordering law: a file with either suffix is removed after its folder was synced, one with `TAIL` also before the log
+grows. A log that begins anew has none of either left.
 """
 
 from __future__ import annotations

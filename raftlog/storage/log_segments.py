@@ -2,9 +2,9 @@
 
 Adds, cuts off, drops and replaces whole segments. Knows nothing of producers, log start or damage: `log.py` does, and
 decides. Ordering law: a new segment's file exists before the list names it, and a dropped segment leaves the list
-before its files are renamed. In what order names reach the disk is nothing to rely on: see `dropped_segments` for those
-dropped, and `swap` for those replaced. An OSError while a segment is added leaves the list as it was; one while segments are cut
-off, dropped or replaced leaves a log that must go offline.
+before its files are renamed. Names reach the disk in any order: `dropped_segments` says what follows for segments that
+are dropped, and `swap` for those that are replaced. An OSError while a segment is added leaves the list as it was; one
+while segments are cut off, dropped or replaced leaves a log that must go offline.
 """
 
 from __future__ import annotations

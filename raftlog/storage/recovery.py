@@ -91,10 +91,13 @@ def load(
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)
     cut_at = dropped_segments.finish_drops(disk, directory)
-    names = _without_leftovers(disk, directory)
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
-    topic_id = _identify(disk, directory, topic_id)
     truncated_to = _read_truncation(disk, directory, unchecked_ok=unchecked_ok)
+    if cut_at is not None:  # a later start must not miss it either, and finds no trace of the cut any more
+        truncated_to = cut_at if truncated_to is None else min(cut_at, truncated_to)
+        TruncationMark(disk, directory, is_there=True).write(truncated_to)
+    names = _without_leftovers(disk, directory)
+    topic_id = _identify(disk, directory, topic_id)
     bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
@@ -110,9 +113,9 @@ def load(
         # A killed process may have left unsynced bytes, names and truncations behind.
         contents.segments[-1].dirty = True
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
-    contents.truncated_to = truncated_to
-    if recovery_point is not None:
-        recovery_point = min([recovery_point, *(each for each in (truncated_to, cut_at) if each is not None)])
+    if truncated_to is not None:
+        contents.truncated_to = truncated_to
+        recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
     contents.epochs_begin = contents.epochs.first_start
     # all that was flushed up to the recovery point was in the checkpoint before that was written

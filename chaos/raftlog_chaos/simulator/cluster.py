@@ -200,7 +200,8 @@ class SimCluster:
     ) -> None:
         """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
 
-        Nothing happens unless it runs, nor if it crashes before. `counted`: the operations that count as changes, `under` a folder.
+        Nothing happens unless it runs, nor if it crashes before. `counted`: the operations that count as changes,
+        `under` a folder.
         """
         sim_node = self.nodes[node_id]
 

@@ -169,7 +169,9 @@ class Housekeeping:
         )
         if dropped:
             if (volume := self._replicas.volume_of(partition)) is not None:
-                volume.flusher.mark(partition)  # their files go once it is durable that they have left the log
+                volume.flusher.mark(
+                    partition
+                )  # their files go once it is durable that they have left the log
             partition.log_start_moved()
             start = partition.log_start_offset
             self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)
